@@ -1,0 +1,61 @@
+"""What one run leaves behind: the summary for people and scripts, and the columns that pictures are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.model.node import ClusterSpec
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The cluster over time. Row i holds from `time[i]` (microseconds) to `time[i + 1]`; the last row to the end."""
+
+    time: Ints
+    allocated: Ints  # milli-GPUs allocated
+    in_service: Ints  # milli-GPUs in service
+    fragmented: Ints  # nodes in service with some but not all of their GPUs allocated
+    nodes: Ints  # nodes in service (with GPUs)
+    waiting_jobs: Ints
+    waiting_gpus: Ints  # milli-GPUs asked for by waiting jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTable:
+    """The jobs that arrived, in order of arrival; times in microseconds, -1 where it has not happened."""
+
+    id: list[str]
+    queue: Ints  # code into RunResult.queues
+    gpus: Ints  # milli-GPUs, all pods together
+    submit: Ints
+    first_start: Ints
+    end: Ints
+    wait: Ints  # all time spent waiting, also after preemption, up to the end of the run
+    preemptions: Ints
+    status: Ints  # kant.model.status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """One simulated (or recorded) run under one profile.
+
+    `summary` is the object that `--json` prints. `intervals` has a row for each piece of a job on a node:
+    (job row, node index, bit mask of devices, milli-GPUs of each device, start, end).
+    """
+
+    profile: str
+    workload: str
+    cluster: ClusterSpec
+    summary: dict[str, Any]
+    series: Series
+    jobs: JobTable
+    queues: tuple[str, ...]
+    end: int
+    interrupted: bool = False
+    intervals: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))

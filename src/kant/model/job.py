@@ -1,0 +1,56 @@
+"""A Job is what a person submits; its gang is one or more PodGroups of identical Pods."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kant.model.units import GPU
+
+
+class Demand(Struct, frozen=True, array_like=True):
+    """What one pod asks of one node.
+
+    `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one.
+    """
+
+    gpus: int = 0
+    milli: int = GPU
+    cpu: int = 0  # thousandths of a core
+    memory: int = 0  # MiB
+
+    @property
+    def gpu_milli(self) -> int:
+        return self.gpus * self.milli
+
+
+class PodGroup(Struct, frozen=True, array_like=True):
+    """`count` identical pods of one gang."""
+
+    count: int
+    demand: Demand
+
+
+class Job(Struct, frozen=True, omit_defaults=True):
+    """One submission. It runs when every pod of every group is placed, and not before.
+
+    `models` lists the GPU models it accepts (empty: any). `estimate` is the run time that policies may use,
+    in microseconds (-1: none). A higher `priority` goes first.
+    """
+
+    id: str
+    submit: int
+    groups: tuple[PodGroup, ...]
+    queue: str = "default"
+    user: str = ""
+    priority: int = 0
+    models: tuple[str, ...] = ()
+    estimate: int = -1
+    preemptible: bool = True
+
+    @property
+    def gpu_milli(self) -> int:
+        return sum(group.count * group.demand.gpu_milli for group in self.groups)
+
+    @property
+    def pods(self) -> int:
+        return sum(group.count for group in self.groups)

@@ -1,0 +1,91 @@
+"""Integer units: time in microseconds, GPUs in thousandths, CPU in thousandths of a core, memory in MiB.
+
+Everything counted is an integer. Seconds, GPUs and hours as floats exist only where people read them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kant.model.errors import InputError
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+
+GPU = 1000
+"""Thousandths in one whole GPU."""
+
+FOREVER = 1 << 62
+"""A time later than every other; also the amount of a resource that a node does not limit."""
+
+_UNIT = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)?")
+
+SIZE_CLASSES: tuple[tuple[str, int], ...] = (
+    ("1", 1),
+    ("2-8", 8),
+    ("9-64", 64),
+    ("65-256", 256),
+    ("257-1024", 1024),
+    (">1024", FOREVER),
+)
+"""Job size classes by whole GPUs, each with its largest member (docs/metrics.md, JWTD)."""
+
+
+def parse_duration(text: str, where: str = "duration") -> int:
+    """Microseconds in `27d`, `12h`, `1h30m`, `90s` or `90` (seconds).
+
+    Raises InputError when the text is something else.
+    """
+    rest, total = text.strip(), 0.0
+    if not rest:
+        raise InputError(where, "a duration such as 90s, 12h or 27d", text)
+    while rest:
+        part = _PART.match(rest)
+        if part is None:
+            raise InputError(where, "a duration such as 90s, 12h or 27d", text)
+        total += float(part[1]) * _UNIT[part[2] or "s"]
+        rest = rest[part.end() :].lstrip()
+    if total >= FOREVER:
+        raise InputError(where, "a duration of at most 146,000 years", text)
+    return round(total)
+
+
+def parse_window(text: str, where: str = "window") -> tuple[int, int]:
+    """The span `A:B` in microseconds; an empty side is open. Raises InputError unless A < B."""
+    first, colon, last = text.partition(":")
+    if not colon:
+        raise InputError(where, "a span A:B such as 27d:88d", text)
+    begin = parse_duration(first, where) if first.strip() else 0
+    end = parse_duration(last, where) if last.strip() else FOREVER
+    if begin >= end:
+        raise InputError(where, "a span A:B with A before B", text)
+    return begin, end
+
+
+def show_duration(us: float) -> str:
+    """A duration for people: two significant parts, such as `1d 4h` or `2m 5s`."""
+    if us < 0:
+        return "-" + show_duration(-us)
+    if us < MINUTE:
+        return f"{us / SECOND:.3g}s"
+    parts: list[str] = []
+    rest = int(us)
+    for name, unit in (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND)):
+        if rest >= unit or parts:
+            parts.append(f"{rest // unit}{name}")
+            rest %= unit
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part[0] != "0" or len(parts) == 1)
+
+
+def size_class(gpus: int) -> str:
+    """The size class of a job of `gpus` whole GPUs (a share counts as one)."""
+    for name, largest in SIZE_CLASSES:
+        if gpus <= largest:
+            return name
+    raise AssertionError("the last size class is open")

@@ -1,0 +1,1 @@
+"""Traces, generators and run-time models: what arrives, when, and how long it would run."""

@@ -1,0 +1,77 @@
+"""A Workload: the jobs that will arrive, in columns, with the truth that only a simulator knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """`n` jobs in order of submission (ties in file order). All columns have length `n`; times are microseconds.
+
+    `pods` is 0 where the trace gives only a total: then `gpus` is that total and the simulator shapes the gang
+    to the cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod (`milli`: per
+    GPU). `limit` is the user's run-time limit (-1: none). `overhead` is what the interval-overhead speed model
+    charges. `queue`, `user` and `models` are codes into `queues`, `users` and `model_sets`.
+    `origin` is time zero on the trace's own clock: the first submission that the window keeps, before slicing.
+    """
+
+    name: str
+    ids: list[str]
+    submit: Ints
+    runtime: Ints
+    gpus: Ints
+    pods: Ints
+    milli: Ints
+    cpu: Ints
+    memory: Ints
+    limit: Ints
+    priority: Ints
+    overhead: Ints
+    queue: Ints
+    user: Ints
+    models: Ints
+    queues: tuple[str, ...] = ("default",)
+    users: tuple[str, ...] = ("",)
+    model_sets: tuple[tuple[str, ...], ...] = ((),)
+    origin: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.submit)
+
+    @property
+    def total_gpus(self) -> Ints:
+        """Whole GPUs of each job over all its pods (a share counts as one)."""
+        return self.gpus * np.maximum(self.pods, 1)
+
+    def take(self, rows: Ints | NDArray[np.bool_]) -> Workload:
+        """The jobs at `rows` (indices or a mask), in that order."""
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        columns = {name: getattr(self, name)[index] for name in COLUMNS}
+        return replace(self, ids=[self.ids[i] for i in index], **columns)
+
+
+COLUMNS = (
+    "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "priority", "overhead",
+    "queue", "user", "models",
+)  # fmt: skip
+
+
+def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns: object) -> Workload:
+    """A Workload with defaults for what is not given: whole GPUs, no CPU or memory, one queue, no limit."""
+    n = len(submit)
+    defaults: dict[str, int] = {
+        "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "priority": 0, "overhead": 0,
+        "queue": 0, "user": 0, "models": 0,
+    }  # fmt: skip
+    filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
+    filled.update(columns)
+    filled.setdefault("ids", [str(i) for i in range(n)])
+    filled.setdefault("origin", int(submit[0]) if n else 0)
+    return Workload(name=name, submit=submit, runtime=runtime, gpus=gpus, **filled)  # type: ignore[arg-type]
