@@ -1,0 +1,1 @@
+"""What the cluster holds, in columns: state, snapshot, trial and journal."""

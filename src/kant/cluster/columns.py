@@ -1,0 +1,221 @@
+"""The columns: one row of integers for each node, each job, each demand and each pool.
+
+A node row ends with one entry for each device (free thousandths, -1 where the node has no such device) and then
+`devices + 1` counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.compiled import compiled, inlined
+
+Table = NDArray[np.int64]
+Row = NewType("Row", int)
+
+# --- nodes ---------------------------------------------------------------------------------------------------
+STATUS = 0  # model.status.NodeStatus
+POOL = 1
+GPUS = 2
+IDLE = 3  # wholly free devices
+FREE = 4  # free thousandths, all devices together
+CPU_FREE = 5
+MEMORY_FREE = 6
+CPU = 7
+MEMORY = 8
+LEAF = 9
+SPINE = 10
+SUPERSPINE = 11
+DEVICES = 12  # first device
+
+# --- demands: what one pod of a group asks for ------------------------------------------------------------------
+D_GPUS = 0
+D_MILLI = 1
+D_CPU = 2
+D_MEMORY = 3
+D_POOLS = 4  # bit p set: pool p is admitted
+D_TAG = 5  # model.placement.TAG
+DEMAND_WIDTH = 6
+
+# --- pools -----------------------------------------------------------------------------------------------------
+P_NODES = 0  # nodes in service that have GPUs
+P_CAPACITY = 1  # milli-GPUs in service
+P_ALLOCATED = 2  # milli-GPUs allocated on nodes in service
+P_FRAGMENTED = 3  # nodes in service with some but not all of their GPUs allocated
+POOL_WIDTH = 4
+
+# --- jobs ------------------------------------------------------------------------------------------------------
+J_SUBMIT = 0
+J_STATUS = 1  # model.status.JobStatus
+J_QUEUE = 2
+J_SHAPE = 3
+J_PRIORITY = 4
+J_MILLI = 5  # milli-GPUs, all pods together
+J_ESTIMATE = 6  # run time that policies may use (-1: unknown)
+J_REMAINING = 7  # of the estimate, as of J_SINCE (-1: unknown)
+J_SINCE = 8  # when it last began to wait or to run, or reported progress
+J_ATTAINED = 9  # time spent running, up to J_SINCE
+J_WAITED = 10  # time spent waiting, up to J_SINCE
+J_FIRST_START = 11  # -1: not yet
+J_END = 12  # -1: not yet
+J_LEVEL = 13  # level of a multi-level queue
+J_RANK = 14  # place in the order of the last cycle, for orders that remember it
+J_PREEMPTIONS = 15
+J_EVICTIONS = 16
+J_PODS = 17
+JOB_WIDTH = 18
+
+# --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
+
+
+def make_log(nodes: int) -> Table:
+    """An empty log that remembers at least the last `4 * nodes` changes."""
+    return np.zeros(1 + max(1 << (4 * nodes - 1).bit_length(), 64), dtype=np.int64)
+
+
+@inlined
+def devices_of(table: Table) -> int:
+    """Device slots of a node row (the largest node decides)."""
+    return int(table.shape[1] - DEVICES - 1) // 2
+
+
+@inlined
+def note_change(log: Table, node: int) -> None:
+    log[1 + log[0] % (log.shape[0] - 1)] = node
+    log[0] += 1
+
+
+@inlined
+def fragmented(table: Table, node: int) -> int:
+    """1 where some but not all of the node's GPU capacity is allocated."""
+    free = table[node, FREE]
+    return 1 if 0 < free < table[node, GPUS] * 1000 else 0
+
+
+@inlined
+def take_piece(table: Table, piece: Table) -> None:
+    """Take one piece of an allocation from its node. The caller has made sure that it is there."""
+    node, mask, milli = piece[0], piece[2], piece[3]
+    slots = devices_of(table)
+    for device in range(slots):
+        if (mask >> device) & 1:
+            if table[node, DEVICES + device] == 1000:
+                table[node, IDLE] -= 1
+            table[node, DEVICES + device] -= milli
+            table[node, FREE] -= milli
+    table[node, CPU_FREE] -= piece[4]
+    table[node, MEMORY_FREE] -= piece[5]
+    if piece[6] >= 0:
+        table[node, DEVICES + slots + piece[6]] += piece[1]
+
+
+@inlined
+def give_piece(table: Table, piece: Table) -> None:
+    """Give one piece of an allocation back to its node."""
+    node, mask, milli = piece[0], piece[2], piece[3]
+    slots = devices_of(table)
+    for device in range(slots):
+        if (mask >> device) & 1:
+            table[node, DEVICES + device] += milli
+            table[node, FREE] += milli
+            if table[node, DEVICES + device] == 1000:
+                table[node, IDLE] += 1
+    table[node, CPU_FREE] += piece[4]
+    table[node, MEMORY_FREE] += piece[5]
+    if piece[6] >= 0:
+        table[node, DEVICES + slots + piece[6]] -= piece[1]
+
+
+@inlined
+def can_take(table: Table, piece: Table) -> bool:
+    """Whether the node still has what the piece wants."""
+    node, mask, milli = piece[0], piece[2], piece[3]
+    if node < 0 or node >= table.shape[0] or table[node, STATUS] == 2:
+        return False
+    slots = devices_of(table)
+    if mask < 0 or (mask >> slots) != 0:
+        return False
+    for device in range(slots):
+        if (mask >> device) & 1 and table[node, DEVICES + device] < milli:
+            return False
+    return bool(table[node, CPU_FREE] >= piece[4] and table[node, MEMORY_FREE] >= piece[5])
+
+
+@compiled
+def take(table: Table, log: Table, pools: Table, pieces: Table) -> int:
+    """Take a whole allocation, or nothing: -1, or the index of the first piece that is not there."""
+    for i in range(pieces.shape[0]):
+        if not can_take(table, pieces[i]):
+            for j in range(i - 1, -1, -1):
+                _move(table, log, pools, pieces[j], False)
+            return i
+        _move(table, log, pools, pieces[i], True)
+    return -1
+
+
+@compiled
+def give(table: Table, log: Table, pools: Table, pieces: Table) -> int:
+    """Give a whole allocation back; returns the pools it came from, as bits."""
+    touched = 0
+    for i in range(pieces.shape[0]):
+        _move(table, log, pools, pieces[i], False)
+        touched |= 1 << table[pieces[i, 0], POOL]
+    return touched
+
+
+@inlined
+def _move(table: Table, log: Table, pools: Table, piece: Table, taking: bool) -> None:
+    node = piece[0]
+    counted = table[node, STATUS] != 2
+    pool = table[node, POOL]
+    if counted:
+        pools[pool, P_FRAGMENTED] -= fragmented(table, node)
+        pools[pool, P_ALLOCATED] += table[node, FREE]
+    if taking:
+        take_piece(table, piece)
+    else:
+        give_piece(table, piece)
+    if counted:
+        pools[pool, P_FRAGMENTED] += fragmented(table, node)
+        pools[pool, P_ALLOCATED] -= table[node, FREE]
+    note_change(log, node)
+
+
+@compiled
+def set_status(table: Table, log: Table, pools: Table, node: int, status: int) -> None:
+    """Move a node in or out of service, and its GPUs in or out of the pool's totals."""
+    for sign in (-1, 1):
+        if sign == 1:
+            table[node, STATUS] = status
+        if table[node, STATUS] != 2 and table[node, GPUS] > 0:
+            pool = table[node, POOL]
+            pools[pool, P_NODES] += sign
+            pools[pool, P_CAPACITY] += sign * table[node, GPUS] * 1000
+            pools[pool, P_ALLOCATED] += sign * (table[node, GPUS] * 1000 - table[node, FREE])
+            pools[pool, P_FRAGMENTED] += sign * fragmented(table, node)
+    note_change(log, node)
+
+
+@compiled
+def job_starts(jobs: Table, row: int, now: int) -> None:
+    jobs[row, J_WAITED] += now - jobs[row, J_SINCE]
+    jobs[row, J_SINCE] = now
+    jobs[row, J_STATUS] = 1
+    if jobs[row, J_FIRST_START] < 0:
+        jobs[row, J_FIRST_START] = now
+
+
+@compiled
+def job_stops(jobs: Table, row: int, now: int, status: int, cost: int) -> None:
+    """A running job leaves its devices, to wait again (status 0, with `cost` more to do) or for good."""
+    elapsed = now - jobs[row, J_SINCE]
+    jobs[row, J_ATTAINED] += elapsed
+    if jobs[row, J_REMAINING] >= 0:
+        jobs[row, J_REMAINING] = max(jobs[row, J_REMAINING] - elapsed, 0) + cost
+    jobs[row, J_SINCE] = now
+    jobs[row, J_STATUS] = status
+    if status != 0:
+        jobs[row, J_END] = now

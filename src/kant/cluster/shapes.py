@@ -1,0 +1,86 @@
+"""Shapes: jobs that ask for the very same thing share one Shape, and what fits one fits the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.cluster.columns import DEMAND_WIDTH, Table
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a gang asks for. `parts` has (pods, row in the demand table) for each group, in the job's order."""
+
+    index: int
+    groups: tuple[PodGroup, ...]
+    parts: tuple[tuple[int, int], ...]
+    pools: tuple[int, ...]
+    gpu_milli: int
+    pods: int
+
+
+class Shapes:
+    """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*)."""
+
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        self.pool_keys: list[tuple[str, tuple[str, ...]]] = sorted({(node.model, node.queues) for node in nodes})
+        self.pool_of = {key: pool for pool, key in enumerate(self.pool_keys)}
+        self.shapes: list[Shape] = []
+        self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
+        self.demand_count = 0
+        self._by_key: dict[tuple[tuple[PodGroup, ...], int], Shape] = {}
+        self._demand_rows: dict[tuple[Demand, int], int] = {}
+        self._pools_by_job: dict[tuple[tuple[str, ...], str], int] = {}
+
+    def of(self, job: Job) -> Shape:
+        """The shape of `job`."""
+        pools = self._pools(job)
+        shape = self._by_key.get((job.groups, pools))
+        return shape if shape is not None else self._make(job, pools)
+
+    def pool_name(self, pool: int) -> str:
+        """`model` of the pool, with the queues it is dedicated to."""
+        model, queues = self.pool_keys[pool]
+        return (model or "gpu") + (f" for {','.join(queues)}" if queues else "")
+
+    def _pools(self, job: Job) -> int:
+        """The pools that admit `job`, as bits: its GPU models, and nodes dedicated to its queue or to none."""
+        key = (job.models, job.queue)
+        bits = self._pools_by_job.get(key)
+        if bits is None:
+            bits = sum(
+                1 << pool
+                for pool, (model, queues) in enumerate(self.pool_keys)
+                if (not job.models or model in job.models) and (not queues or job.queue in queues)
+            )
+            self._pools_by_job[key] = bits
+        return bits
+
+    def _make(self, job: Job, pools: int) -> Shape:
+        shape = Shape(
+            index=len(self.shapes),
+            groups=job.groups,
+            parts=tuple((group.count, self._demand(group.demand, pools)) for group in job.groups),
+            pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
+            gpu_milli=job.gpu_milli,
+            pods=job.pods,
+        )
+        self.shapes.append(shape)
+        self._by_key[(job.groups, pools)] = shape
+        return shape
+
+    def _demand(self, demand: Demand, pools: int) -> int:
+        row = self._demand_rows.get((demand, pools))
+        if row is None:
+            row = self.demand_count
+            if row == len(self.demands):
+                self.demands = np.concatenate([self.demands, np.zeros_like(self.demands)])
+            tag = -1 if demand.gpus == 0 else (demand.gpus if demand.milli == 1000 else 0)
+            self.demands[row] = (demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag)
+            self._demand_rows[(demand, pools)] = row
+            self.demand_count += 1
+        return row

@@ -1,0 +1,126 @@
+"""Snapshot: the nodes as a cycle sees them, copied only where they changed; Trial: what-if on top of it."""
+
+from __future__ import annotations
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.state import ClusterState
+from kant.compiled import compiled
+from kant.model.placement import Allocation
+
+
+@compiled
+def copy_changed(
+    source: Table, source_log: Table, seen: int, target: Table, target_log: Table, tried: int
+) -> None:
+    """Make `target` equal to `source`, looking only at rows logged in either log since `seen` and `tried`.
+
+    A row that differs is copied and logged in `target_log`, so that what is kept by demand is computed anew for it.
+    """
+    ring, target_ring = source_log.shape[0] - 1, target_log.shape[0] - 1
+    end = target_log[0]
+    overrun = source_log[0] - seen > ring or end - tried > target_ring
+    first = source.shape[0] if overrun else source_log[0] - seen
+    for k in range(first + (0 if overrun else end - tried)):
+        if overrun:
+            node = k
+        elif k < first:
+            node = source_log[1 + (seen + k) % ring]
+        else:
+            node = target_log[1 + (tried + k - first) % target_ring]
+        for column in range(source.shape[1]):
+            if target[node, column] != source[node, column]:
+                target[node, :] = source[node, :]
+                c.note_change(target_log, node)
+                break
+
+
+@compiled
+def move(table: Table, log: Table, pieces: Table, taking: bool) -> None:
+    """Take an allocation that is known to be free, or give it back."""
+    for i in range(pieces.shape[0]):
+        if taking:
+            c.take_piece(table, pieces[i])
+        else:
+            c.give_piece(table, pieces[i])
+        c.note_change(log, pieces[i, 0])
+
+
+class Snapshot:
+    """The node table of a `ClusterState` at the start of a cycle.
+
+    The job columns are read from the state itself: between two events nobody writes them. `table` also carries what
+    the cycle's Trial has done so far; `refresh` brings it back to the truth.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.now = state.now
+        self.table = state.table.copy()
+        self.log = c.make_log(len(state.spec.nodes))
+        self._seen = int(state.log[0])
+        self._tried = 0
+
+    def refresh(self, now: int) -> None:
+        """Follow the state. The cost is that of the nodes that changed, or were tried, since the last time."""
+        self.now = now
+        source = self.state.log
+        if source[0] != self._seen or self.log[0] != self._tried:
+            copy_changed(self.state.table, source, self._seen, self.table, self.log, self._tried)
+            self._seen = int(source[0])
+            self._tried = int(self.log[0])
+
+
+class Trial:
+    """What-if on a snapshot: give back, take, and roll back to a checkpoint."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.table = snapshot.table
+        self.log = snapshot.log
+        self._done: list[tuple[bool, Allocation]] = []
+
+    def checkpoint(self) -> int:
+        """A mark for `rollback`."""
+        return len(self._done)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since `mark`."""
+        while len(self._done) > mark:
+            taking, allocation = self._done.pop()
+            move(self.table, self.log, allocation, not taking)
+
+    def begin(self) -> None:
+        """Forget what earlier cycles tried; the snapshot has been refreshed."""
+        self._done.clear()
+
+    def evict(self, allocation: Allocation) -> None:
+        """Give back what a running job holds."""
+        move(self.table, self.log, allocation, False)
+        self._done.append((False, allocation))
+
+    def restore(self, allocation: Allocation) -> None:
+        """Take exactly `allocation`, which the caller knows to be free."""
+        move(self.table, self.log, allocation, True)
+        self._done.append((True, allocation))
+
+    def placed(self, allocation: Allocation) -> None:
+        """Record a placement that the engine has already taken from the table."""
+        self._done.append((True, allocation))
+
+    def is_free(self, allocation: Allocation) -> bool:
+        """Whether `allocation` could be taken as it is."""
+        return bool(all_free(self.table, allocation))
+
+
+@compiled
+def all_free(table: Table, pieces: Table) -> bool:
+    """Whether each piece of one gang is still there (a gang has at most one piece with a given device)."""
+    for i in range(pieces.shape[0]):
+        if not c.can_take(table, pieces[i]):
+            for j in range(i):
+                c.give_piece(table, pieces[j])
+            return False
+        c.take_piece(table, pieces[i])
+    for i in range(pieces.shape[0]):
+        c.give_piece(table, pieces[i])
+    return True

@@ -1,0 +1,272 @@
+"""ClusterState: what is true now. `apply(event)` is the only way it changes; `check()` says what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape, Shapes
+from kant.model import event as ev
+from kant.model import placement as pl
+from kant.model.job import Job
+from kant.model.node import MAX_GPUS, ClusterSpec
+from kant.model.placement import Allocation
+from kant.model.status import JobStatus, NodeStatus
+
+MAX_POOLS = 62
+
+
+class Violation(AssertionError):
+    """An event that contradicts the state, or an invariant that does not hold: a fault in a driver or in Kant."""
+
+
+class ClusterState:
+    """Nodes, jobs and who holds what.
+
+    `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
+    `freed[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
+    """
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.shapes = Shapes(spec.nodes)
+        if len(self.shapes.pool_keys) > MAX_POOLS:
+            raise Violation(f"a cluster has at most {MAX_POOLS} pools, this one has {len(self.shapes.pool_keys)}")
+        self.node_index = {node.name: index for index, node in enumerate(spec.nodes)}
+        self.table = node_table(spec, self.shapes)
+        self.log = c.make_log(len(spec.nodes))
+        self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
+        self.freed = [0] * len(self.shapes.pool_keys)
+        self.now = 0
+
+        self.jobs: Table = np.zeros((1024, c.JOB_WIDTH), dtype=np.int64)
+        self.ids: list[str] = []
+        self.rows: dict[str, int] = {}
+        self.live: dict[int, Job] = {}  # waiting and running jobs as they were submitted
+        self.pending: dict[int, None] = {}
+        self.running: dict[int, Allocation] = {}
+        self.entered: list[int] = []  # rows that came to wait since `waiting` last looked
+        self.queues: dict[str, int] = {}
+        self.mix: Table = np.zeros((0, 5), dtype=np.int64)
+        self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
+        self.arrivals = 0  # the rank that the next job to arrive gets
+        self._appliers: dict[type, Callable[[Any], None]] = {
+            ev.JobSubmitted: self._submitted,
+            ev.JobStarted: self._started,
+            ev.JobFinished: self._finished,
+            ev.JobPreempted: self._preempted,
+            ev.JobEvicted: self._evicted,
+            ev.JobRefused: self._refused,
+            ev.JobRejected: self._rejected,
+            ev.JobCancelled: self._cancelled,
+            ev.JobProgressed: self._progressed,
+            ev.JobDemoted: self._demoted,
+            ev.QueueOrdered: self._ordered,
+            ev.NodeChanged: self._node_changed,
+            ev.MixObserved: self._mix_observed,
+        }
+
+    def apply(self, event: ev.Event) -> None:
+        """Take one event in. Raises Violation, and changes nothing, where it contradicts the state."""
+        if event.time < self.now:
+            raise Violation(f"{event} lies before the state's time {self.now}")
+        self._appliers[type(event)](event)
+        self.now = event.time
+
+    def shape_of(self, row: int) -> Shape:
+        return self.shapes.shapes[self.jobs[row, c.J_SHAPE]]
+
+    def row_of(self, job: str) -> int:
+        """The job's row. Raises Violation for a job that never came."""
+        row = self.rows.get(job)
+        if row is None:
+            raise Violation(f"there is no job {job!r}")
+        return row
+
+    # --- one method an event -------------------------------------------------------------------------------
+
+    def _submitted(self, event: ev.JobSubmitted) -> None:
+        job = event.job
+        if job.id in self.rows:
+            raise Violation(f"job {job.id!r} was submitted twice")
+        row = len(self.ids)
+        if row == len(self.jobs):
+            self.jobs = np.concatenate([self.jobs, np.zeros_like(self.jobs)])
+        shape = self.shapes.of(job)
+        queue = self.queues.setdefault(job.queue, len(self.queues))
+        self.jobs[row] = (
+            job.submit, JobStatus.PENDING.value, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
+            job.estimate, event.time, 0, 0, -1, -1, 0, self.arrivals, 0, 0, shape.pods,
+        )  # fmt: skip
+        self.arrivals += 1
+        self.ids.append(job.id)
+        self.rows[job.id] = row
+        self.live[row] = job
+        self._wait(row)
+
+    def _started(self, event: ev.JobStarted) -> None:
+        row = self.row_of(event.job)
+        if row not in self.pending:
+            raise Violation(f"job {event.job!r} started without waiting")
+        missing = c.take(self.table, self.log, self.pools, event.allocation)
+        if missing >= 0:
+            raise Violation(f"job {event.job!r} was given what is not free: piece {event.allocation[missing].tolist()}")
+        del self.pending[row]
+        self.waiting_milli -= self.shape_of(row).gpu_milli
+        self.running[row] = event.allocation
+        c.job_starts(self.jobs, row, event.time)
+
+    def _finished(self, event: ev.JobFinished) -> None:
+        row = self._leave_devices(event.job, event.time, JobStatus.FINISHED, 0)
+        del self.live[row]
+
+    def _preempted(self, event: ev.JobPreempted) -> None:
+        row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
+        if not event.moved:
+            self.jobs[row, c.J_PREEMPTIONS] += 1
+        self._wait(row)
+
+    def _evicted(self, event: ev.JobEvicted) -> None:
+        row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
+        self.jobs[row, c.J_EVICTIONS] += 1
+        self._wait(row)
+
+    def _refused(self, event: ev.JobRefused) -> None:
+        row = self._leave_devices(event.job, event.time, JobStatus.PENDING, 0)
+        self._wait(row)
+
+    def _rejected(self, event: ev.JobRejected) -> None:
+        self._withdraw(self.row_of(event.job), event.time, JobStatus.REJECTED)
+
+    def _cancelled(self, event: ev.JobCancelled) -> None:
+        row = self.row_of(event.job)
+        if row in self.running:
+            self._leave_devices(event.job, event.time, JobStatus.CANCELLED, 0)
+            del self.live[row]
+        else:
+            self._withdraw(row, event.time, JobStatus.CANCELLED)
+
+    def _progressed(self, event: ev.JobProgressed) -> None:
+        row = self.row_of(event.job)
+        if row not in self.running:
+            raise Violation(f"job {event.job!r} made progress without running")
+        self.jobs[row, c.J_ATTAINED] += event.time - self.jobs[row, c.J_SINCE]
+        self.jobs[row, c.J_SINCE] = event.time
+        self.jobs[row, c.J_REMAINING] = event.remaining
+
+    def _demoted(self, event: ev.JobDemoted) -> None:
+        self.jobs[self.row_of(event.job), c.J_LEVEL] = event.level
+
+    def _ordered(self, event: ev.QueueOrdered) -> None:
+        for job in event.jobs:
+            self.jobs[self.row_of(job), c.J_RANK] = self.arrivals
+            self.arrivals += 1
+
+    def _node_changed(self, event: ev.NodeChanged) -> None:
+        node = self.node_index.get(event.node)
+        if node is None:
+            raise Violation(f"there is no node {event.node!r}")
+        c.set_status(self.table, self.log, self.pools, node, event.status)
+        if event.status == NodeStatus.IN_SERVICE:
+            self.freed[self.table[node, c.POOL]] += 1
+
+    def _mix_observed(self, event: ev.MixObserved) -> None:
+        self.mix = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
+
+    def _wait(self, row: int) -> None:
+        self.pending[row] = None
+        self.waiting_milli += self.shape_of(row).gpu_milli
+        self.entered.append(row)
+
+    def _leave_devices(self, job: str, now: int, status: JobStatus, cost: int) -> int:
+        row = self.row_of(job)
+        allocation = self.running.pop(row, None)
+        if allocation is None:
+            raise Violation(f"job {job!r} does not run")
+        pools = c.give(self.table, self.log, self.pools, allocation)
+        freed = self.freed
+        for pool in range(pools.bit_length()):
+            if (pools >> pool) & 1:
+                freed[pool] += 1
+        c.job_stops(self.jobs, row, now, status.value, cost)
+        return row
+
+    def _withdraw(self, row: int, now: int, status: JobStatus) -> None:
+        if row not in self.pending:
+            raise Violation(f"job {self.ids[row]!r} does not wait")
+        del self.pending[row]
+        del self.live[row]
+        self.waiting_milli -= self.shape_of(row).gpu_milli
+        self.jobs[row, c.J_WAITED] += now - self.jobs[row, c.J_SINCE]
+        self.jobs[row, [c.J_SINCE, c.J_END]] = now
+        self.jobs[row, c.J_STATUS] = status.value
+
+    # --- what must always hold -----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise Violation unless every invariant holds. Recomputes everything from the allocations alone."""
+        fresh = node_table(self.spec, self.shapes)
+        fresh[:, c.STATUS] = self.table[:, c.STATUS]
+        scratch, ignored = c.make_log(len(self.spec.nodes)), np.zeros_like(self.pools)
+        for row, allocation in self.running.items():
+            _say(c.take(fresh, scratch, ignored, allocation) < 0,
+                 f"job {self.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
+            _say(int(allocation[:, pl.PODS].sum()) == self.jobs[row, c.J_PODS],
+                 f"the gang of job {self.ids[row]!r} is placed in part")  # fmt: skip
+            _say(pl.gpu_milli(allocation) == self.jobs[row, c.J_MILLI],
+                 f"job {self.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
+        _say(np.array_equal(fresh, self.table), "what is free plus what is used is what there is, on every node")
+        _say(np.array_equal(pool_totals(fresh, len(ignored)), self.pools),
+             "the totals of each pool are the sums over its nodes")  # fmt: skip
+        status = self.jobs[: len(self.ids), c.J_STATUS]
+        _say(not (self.pending.keys() & self.running.keys()), "a job waits or runs, never both")
+        _say(set(self.pending) == set(np.flatnonzero(status == JobStatus.PENDING).tolist()),
+             "every job that is pending is in the queue: none is lost")  # fmt: skip
+        _say(set(self.running) == set(np.flatnonzero(status == JobStatus.RUNNING).tolist()),
+             "every job that runs holds an allocation")  # fmt: skip
+        _say(self.live.keys() == self.pending.keys() | self.running.keys(), "the live jobs wait or run")
+        _say(self.waiting_milli == sum(int(self.jobs[row, c.J_MILLI]) for row in self.pending),
+             "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
+        _say(len(self.rows) == len(self.ids), "a job has one row")
+
+
+def _say(holds: bool | np.bool_, invariant: str) -> None:
+    if not holds:
+        raise Violation(f"does not hold: {invariant}")
+
+
+def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
+    """The node table of an empty cluster."""
+    slots = max((node.gpus for node in spec.nodes), default=0)
+    if slots > MAX_GPUS:
+        raise Violation(f"a node has at most {MAX_GPUS} GPUs")
+    table = np.zeros((len(spec.nodes), c.DEVICES + 2 * slots + 1), dtype=np.int64)
+    domains: list[dict[str, int]] = [{}, {}, {}]
+    for row, node in zip(table, spec.nodes, strict=True):
+        path = (node.superspine, f"{node.superspine}/{node.spine}", f"{node.superspine}/{node.spine}/{node.leaf}")
+        superspine, spine, leaf = (names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True))
+        row[: c.DEVICES] = (
+            NodeStatus.IN_SERVICE.value, shapes.pool_of[(node.model, node.queues)], node.gpus, node.gpus,
+            node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, leaf, spine, superspine,
+        )  # fmt: skip
+        row[c.DEVICES : c.DEVICES + slots] = -1
+        row[c.DEVICES : c.DEVICES + node.gpus] = 1000
+    return table
+
+
+
+
+def pool_totals(table: Table, pools: int) -> Table:
+    """The pool table that belongs to a node table, added up from scratch."""
+    totals = np.zeros((pools, c.POOL_WIDTH), dtype=np.int64)
+    rows = table[(table[:, c.STATUS] != NodeStatus.FAILED) & (table[:, c.GPUS] > 0)]
+    capacity, free = rows[:, c.GPUS] * 1000, rows[:, c.FREE]
+    np.add.at(totals[:, c.P_NODES], rows[:, c.POOL], 1)
+    np.add.at(totals[:, c.P_CAPACITY], rows[:, c.POOL], capacity)
+    np.add.at(totals[:, c.P_ALLOCATED], rows[:, c.POOL], capacity - free)
+    np.add.at(totals[:, c.P_FRAGMENTED], rows[:, c.POOL], (free > 0) & (free < capacity))
+    return totals

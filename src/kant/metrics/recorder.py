@@ -1,0 +1,155 @@
+"""The recorder: what the metrics are made of, folded over the same events that the state takes in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.state import ClusterState
+from kant.compiled import compiled
+from kant.metrics.result import Series
+from kant.model.placement import Allocation
+
+# Columns of a sample. Each holds from its time to the next sample's.
+S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)
+SAMPLE_WIDTH = 7
+
+# Columns of a pool's integrals: milli-GPU times whole seconds, and the rest in milli-GPU times microseconds.
+# One product of milli-GPUs and microseconds can pass 64 bits: 10^8 milli-GPUs times 11 days.
+I_ALLOCATED, I_CAPACITY, I_FRAGMENTED, I_NODES = 0, 2, 4, 6
+INTEGRAL_WIDTH = 8
+
+# Columns of a job's span, written when it starts.
+T_NODES, T_LEAVES, T_LEVEL = range(3)
+
+
+@compiled
+def sample(
+    pools: Table, samples: Table, used: int, integrals: Table, held: Table, now: int, waiting: int, milli: int
+) -> int:
+    """Add the time since the last sample to the integrals, and the present to `samples`; returns rows used."""
+    at = used
+    if used > 0:
+        span = now - samples[used - 1, S_TIME]
+        if span == 0:
+            at = used - 1
+        seconds, rest = span // 1_000_000, span % 1_000_000
+        for p in range(pools.shape[0]):
+            for kind in range(held.shape[1]):
+                whole = integrals[p, 2 * kind + 1] + held[p, kind] * rest
+                integrals[p, 2 * kind] += held[p, kind] * seconds + whole // 1_000_000
+                integrals[p, 2 * kind + 1] = whole % 1_000_000
+    row = samples[at]
+    row[:] = 0
+    row[S_TIME] = now
+    row[S_WAITING] = waiting
+    row[S_WAITING_MILLI] = milli
+    for p in range(pools.shape[0]):
+        held[p, 0] = pools[p, c.P_ALLOCATED]
+        held[p, 1] = pools[p, c.P_CAPACITY]
+        held[p, 2] = pools[p, c.P_FRAGMENTED]
+        held[p, 3] = pools[p, c.P_NODES]
+        row[S_ALLOCATED] += held[p, 0]
+        row[S_CAPACITY] += held[p, 1]
+        row[S_FRAGMENTED] += held[p, 2]
+        row[S_NODES] += held[p, 3]
+    return at + 1
+
+
+@compiled
+def span_of(table: Table, pieces: Table, seen: Table, stamp: int, spans: Table, job: int) -> None:
+    """Write on how many nodes and leaves a gang lies, and the lowest level that holds it all.
+
+    Levels: 0 node, 1 leaf, 2 spine, 3 superspine, 4 beyond. `seen` is scratch: a stamp for each node and leaf.
+    """
+    nodes, leaves, level = 0, 0, 0
+    first = pieces[0, 0]
+    count = table.shape[0]
+    for i in range(pieces.shape[0]):
+        node = pieces[i, 0]
+        if seen[node] != stamp:
+            seen[node] = stamp
+            nodes += 1
+        leaf = count + table[node, c.LEAF]
+        if seen[leaf] != stamp:
+            seen[leaf] = stamp
+            leaves += 1
+        if node != first:
+            if table[node, c.LEAF] == table[first, c.LEAF]:
+                level = max(level, 1)
+            elif table[node, c.SPINE] == table[first, c.SPINE]:
+                level = max(level, 2)
+            elif table[node, c.SUPERSPINE] == table[first, c.SUPERSPINE]:
+                level = max(level, 3)
+            else:
+                level = 4
+    spans[job, T_NODES] = nodes
+    spans[job, T_LEAVES] = leaves
+    spans[job, T_LEVEL] = level
+
+
+class Recorder:
+    """Follows one `ClusterState`. `observe` once at each instant, `started` and `ended` for each piece of a run."""
+
+    def __init__(self, state: ClusterState, keep_intervals: bool = False) -> None:
+        self.state = state
+        self.keep_intervals = keep_intervals
+        self.samples: Table = np.zeros((4096, SAMPLE_WIDTH), dtype=np.int64)
+        self.used = 0
+        self.integrals: Table = np.zeros((len(state.pools), INTEGRAL_WIDTH), dtype=np.int64)
+        self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
+        self.spans: Table = np.zeros((1024, 3), dtype=np.int64)
+        self._seen: Table = np.full(2 * len(state.spec.nodes), -1, dtype=np.int64)
+        self._stamp = 0
+        self._intervals: list[tuple[int, Allocation, int, int]] = []
+
+    def observe(self, now: int) -> None:
+        """Take the state's totals as they are from `now` on."""
+        if self.used == len(self.samples):
+            self.samples = np.concatenate([self.samples, np.zeros_like(self.samples)])
+        state = self.state
+        self.used = sample(
+            state.pools, self.samples, self.used, self.integrals, self._held,
+            now, len(state.pending), state.waiting_milli,
+        )  # fmt: skip
+
+    def started(self, row: int, allocation: Allocation) -> None:
+        """A gang got its place."""
+        if row >= len(self.spans):
+            self.spans = np.concatenate([self.spans, np.zeros((max(row, 1024), 3), dtype=np.int64)])
+        self._stamp += 1
+        span_of(self.state.table, allocation, self._seen, self._stamp, self.spans, row)
+
+    def ended(self, row: int, allocation: Allocation, start: int, end: int) -> None:
+        """A gang gave its place back (or the run is over)."""
+        if self.keep_intervals:
+            self._intervals.append((row, allocation, start, end))
+
+    def series(self) -> Series:
+        """The samples by column."""
+        rows = self.samples[: self.used]
+        return Series(
+            time=rows[:, S_TIME].copy(),
+            allocated=rows[:, S_ALLOCATED].copy(),
+            in_service=rows[:, S_CAPACITY].copy(),
+            fragmented=rows[:, S_FRAGMENTED].copy(),
+            nodes=rows[:, S_NODES].copy(),
+            waiting_jobs=rows[:, S_WAITING].copy(),
+            waiting_gpus=rows[:, S_WAITING_MILLI].copy(),
+        )
+
+    def integral(self, kind: int) -> list[float]:
+        """Of each pool: one of the I_ integrals up to the last sample, in whole seconds and their fraction."""
+        pairs = self.integrals[:, kind : kind + 2].tolist()
+        return [seconds + rest / 1_000_000 for seconds, rest in pairs]
+
+    def intervals(self) -> Table:
+        """Rows (job row, node, device mask, milli, start, end), where `keep_intervals` asked for them."""
+        if not self._intervals:
+            return np.zeros((0, 6), dtype=np.int64)
+        pieces = np.concatenate([allocation[:, [0, 2, 3]] for _, allocation, _, _ in self._intervals])
+        lengths = [len(allocation) for _, allocation, _, _ in self._intervals]
+        ends = np.array([(row, start, end) for row, _, start, end in self._intervals], dtype=np.int64)
+        spread = np.repeat(ends, lengths, axis=0)
+        return np.column_stack([spread[:, 0], pieces, spread[:, 1], spread[:, 2]])

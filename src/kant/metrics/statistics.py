@@ -1,0 +1,46 @@
+"""Means, medians and quantiles, over jobs and over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.model.units import SECOND
+
+Values = NDArray[Any]
+
+
+def quantile(ordered: Values, p: float, kind: str) -> float:
+    """The p-quantile of an ascending array: `linear` interpolation at (n-1)p, or the element at index ⌊n p⌋."""
+    if kind == "lower":
+        return float(ordered[min(int(len(ordered) * p), len(ordered) - 1)])
+    return float(np.quantile(ordered, p))
+
+
+def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
+    """`mean`, `p50`, `p90`, `p99`, `max` and `sum` of microseconds, in seconds; None where there are none."""
+    if len(times) == 0:
+        return dict.fromkeys(("mean", "p50", "p90", "p99", "max"), None) | {"sum": 0.0}
+    ordered = np.sort(times)
+    total = int(ordered.sum())
+    return {
+        "mean": total / len(ordered) / SECOND,
+        "p50": quantile(ordered, 0.50, kind) / SECOND,
+        "p90": quantile(ordered, 0.90, kind) / SECOND,
+        "p99": quantile(ordered, 0.99, kind) / SECOND,
+        "max": int(ordered[-1]) / SECOND,
+        "sum": total / SECOND,
+    }
+
+
+def over_time(ratios: Values, durations: Values) -> dict[str, float | None]:
+    """Time-weighted `mean` and `median` of a step function."""
+    total = durations.sum()
+    if total <= 0:
+        return {"mean": None, "median": None}
+    order = np.argsort(ratios, kind="stable")
+    reached = np.cumsum(durations[order])
+    median = ratios[order][np.searchsorted(reached, total / 2)]
+    return {"mean": float((ratios * (durations / total)).sum()), "median": float(median)}

@@ -1,0 +1,143 @@
+"""The summary of a run: the one object that `--json` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState, node_table
+from kant.metrics import recorder as rec
+from kant.metrics.jtted import best_span, jtted
+from kant.metrics.recorder import Recorder
+from kant.metrics.result import JobTable
+from kant.metrics.statistics import over_time, spread
+from kant.model.status import JobStatus
+from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
+
+
+def job_table(state: ClusterState, end: int) -> JobTable:
+    """The jobs that arrived, as they stand at `end`."""
+    jobs = state.jobs[: len(state.ids)]
+    waits = jobs[:, c.J_WAITED] + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
+    return JobTable(
+        id=state.ids,
+        queue=jobs[:, c.J_QUEUE].copy(),
+        gpus=jobs[:, c.J_MILLI].copy(),
+        submit=jobs[:, c.J_SUBMIT].copy(),
+        first_start=jobs[:, c.J_FIRST_START].copy(),
+        end=jobs[:, c.J_END].copy(),
+        wait=waits,
+        preemptions=jobs[:, c.J_PREEMPTIONS].copy(),
+        status=jobs[:, c.J_STATUS].copy(),
+    )
+
+
+def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int, quantile: str) -> dict[str, Any]:
+    """Counts, times and the five metrics (docs/metrics.md) of everything that happened up to `end`.
+
+    Rejected jobs count in `jobs` and `rejected` alone. Times of jobs that still wait are counted as they stand, and
+    said in `censored`.
+    """
+    jobs = state.jobs[: len(state.ids)]
+    status = table.status
+    finished = status == JobStatus.FINISHED
+    admitted = (status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED)
+    sizes = size_masks(table.gpus)
+    waited = {
+        name: spread(table.wait[mask & admitted], quantile)
+        | {"count": int((mask & admitted).sum()), "censored": int((mask & admitted & ~finished).sum())}
+        for name, mask in sizes.items()
+    }
+    started = admitted & (table.first_start >= 0)
+    return {
+        "jobs": len(jobs),
+        "completed": int(finished.sum()),
+        "censored": int((admitted & ~finished).sum()),
+        "rejected": int((status == JobStatus.REJECTED).sum()),
+        "makespan_s": int(table.end[finished].max(initial=0)) / SECOND,
+        "end_s": end / SECOND,
+        "jct_s": spread((table.end - table.submit)[finished], quantile),
+        "wait_s": spread(table.wait[admitted], quantile),
+        "first_wait_s": spread((table.first_start - table.submit)[started], quantile),
+        "wait_by_size": waited,
+        **_ratios(state, recorder),
+        "jtted": _jtted(state, recorder, started, sizes),
+        "preemptions": int(jobs[:, c.J_PREEMPTIONS].sum()),
+        "evictions": int(jobs[:, c.J_PREEMPTIONS].sum() + jobs[:, c.J_EVICTIONS].sum()),
+        "by_queue": _by_queue(state, recorder, table, admitted, end),
+    }
+
+
+def size_masks(milli: np.ndarray) -> dict[str, np.ndarray]:
+    """A mask over the jobs for each size class; a share of a GPU counts as one."""
+    gpus, masks, below = -(-milli // GPU), {}, -1
+    for name, largest in SIZE_CLASSES:
+        masks[name] = (gpus > below) & (gpus <= largest)
+        below = largest
+    return masks
+
+
+def _ratios(state: ClusterState, recorder: Recorder) -> dict[str, Any]:
+    """GAR, SOR and GFR of the cluster and of each pool."""
+    rows = recorder.samples[: recorder.used]
+    spans = np.diff(rows[:, rec.S_TIME])
+    held = rows[: len(spans)]
+    serving = held[:, rec.S_CAPACITY] > 0
+    held, spans = held[serving], spans[serving]
+    gar = over_time(held[:, rec.S_ALLOCATED] / held[:, rec.S_CAPACITY], spans)
+    gfr = over_time(held[:, rec.S_FRAGMENTED] / held[:, rec.S_NODES], spans)
+    allocated, capacity = recorder.integral(rec.I_ALLOCATED), recorder.integral(rec.I_CAPACITY)
+    fragmented, nodes = recorder.integral(rec.I_FRAGMENTED), recorder.integral(rec.I_NODES)
+    everything = sum(node.gpus for node in state.spec.nodes) * GPU * float(rows[-1, rec.S_TIME] - rows[0, rec.S_TIME])
+    return {
+        "gar": gar,
+        "sor": _share(sum(allocated), sum(capacity)),
+        "sor_all_nodes": _share(sum(allocated) * SECOND, everything),
+        "gfr": gfr,
+        "by_pool": {
+            state.shapes.pool_name(p): {
+                "sor": _share(allocated[p], capacity[p]),
+                "gfr_mean": _share(fragmented[p], nodes[p]),
+                "gpu_hours": allocated[p] / GPU / (HOUR / SECOND),
+            }
+            for p in range(len(allocated))
+        },
+    }
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
+    jobs = state.jobs[: len(state.ids)]
+    empty = node_table(state.spec, state.shapes)
+    best = np.array(
+        [best_span(shape, state.shapes.demands, empty) for shape in state.shapes.shapes], dtype=np.int64
+    ).reshape(-1, 3)
+    placed = started & (jobs[:, c.J_MILLI] > 0)
+    rows = np.flatnonzero(placed)
+    return jtted(recorder.spans[rows], best[jobs[rows, c.J_SHAPE]], {k: m[rows] for k, m in sizes.items()})
+
+
+def _by_queue(state: ClusterState, recorder: Recorder, table: JobTable, admitted: np.ndarray, end: int) -> Any:
+    """Of each tenant queue: jobs, waits, GPU-hours, and its part of the GPU time in service."""
+    jobs = state.jobs[: len(state.ids)]
+    running = table.status == JobStatus.RUNNING
+    served = jobs[:, c.J_ATTAINED] + np.where(running, end - jobs[:, c.J_SINCE], 0)
+    # Hours as floats: exact integers would pass 64 bits, and this is the last division.
+    gpu_hours = served / HOUR * (jobs[:, c.J_MILLI] / GPU)
+    in_service = sum(recorder.integral(rec.I_CAPACITY)) / GPU / (HOUR / SECOND)
+    result = {}
+    for name, code in state.queues.items():
+        own = table.queue == code
+        hours = float(gpu_hours[own].sum())
+        result[name] = {
+            "jobs": int(own.sum()),
+            "wait_s": spread(table.wait[own & admitted]),
+            "gpu_hours": hours,
+            "sor": _share(hours, in_service),
+        }
+    return result

@@ -1,0 +1,123 @@
+"""What happened: a closed union. Events are the only way in which the state of a cluster changes.
+
+Times are microseconds on the run's clock. Jobs are named by id, nodes by name; a node inside an allocation is its
+index in the cluster, as the header of the journal lists it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from kant.model.job import Job
+
+
+class _Event(Struct, frozen=True, omit_defaults=True, tag_field="event"):
+    time: int
+
+
+class JobSubmitted(_Event, frozen=True, tag="submitted"):
+    """A person submitted a job. `runtime` and `overhead` are the simulator's truth, which no policy ever sees."""
+
+    job: Job
+    runtime: int = -1
+    overhead: int = 0
+
+
+class JobStarted(_Event, frozen=True, tag="started"):
+    """The driver took the placement on: from now on these devices are the job's (`model.placement` columns)."""
+
+    job: str
+    allocation: np.ndarray
+
+
+class JobFinished(_Event, frozen=True, tag="finished"):
+    """The job ended by itself and gave everything back."""
+
+    job: str
+
+
+class JobPreempted(_Event, frozen=True, tag="preempted"):
+    """The scheduler's order to stop was carried out. The job waits again, with `cost` more work to do."""
+
+    job: str
+    cost: int = 0
+    moved: bool = False  # stopped only to run on other devices at this same instant
+
+
+class JobEvicted(_Event, frozen=True, tag="evicted"):
+    """The job lost its place for a reason outside the scheduler (a failed node) and waits again."""
+
+    job: str
+    reason: str
+    cost: int = 0
+
+
+class JobRefused(_Event, frozen=True, tag="refused"):
+    """The driver could not carry out the start: the job was never running and waits as before."""
+
+    job: str
+    reason: str
+
+
+class JobRejected(_Event, frozen=True, tag="rejected"):
+    """The job leaves without having run: it can never fit, or its discipline drops what is blocked."""
+
+    job: str
+    reason: str
+
+
+class JobCancelled(_Event, frozen=True, tag="cancelled"):
+    """A person withdrew the job, waiting or running."""
+
+    job: str
+
+
+class JobProgressed(_Event, frozen=True, tag="progressed"):
+    """A running job reports how much work is left (microseconds at full speed)."""
+
+    job: str
+    remaining: int
+
+
+class JobDemoted(_Event, frozen=True, tag="demoted"):
+    """The job moved to a lower level of a multi-level queue."""
+
+    job: str
+    level: int
+
+
+class QueueOrdered(_Event, frozen=True, tag="ordered"):
+    """The live jobs in the order of the last cycle, for orders that remember it."""
+
+    jobs: tuple[str, ...]
+
+
+class NodeChanged(_Event, frozen=True, tag="node"):
+    """A node entered or left service (a `NodeStatus` value). Jobs on a failed node are evicted by events of their own."""
+
+    node: str
+    status: int
+
+
+class MixObserved(_Event, frozen=True, tag="mix"):
+    """The typical pods: rows (cpu, gpus, milli, pool mask, weight); what fragmentation is measured against."""
+
+    rows: np.ndarray
+
+
+Event = (
+    JobSubmitted
+    | JobStarted
+    | JobFinished
+    | JobPreempted
+    | JobEvicted
+    | JobRefused
+    | JobRejected
+    | JobCancelled
+    | JobProgressed
+    | JobDemoted
+    | QueueOrdered
+    | NodeChanged
+    | MixObserved
+)

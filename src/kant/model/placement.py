@@ -1,0 +1,27 @@
+"""Placement proposed, Allocation in force: which devices of which nodes a gang holds.
+
+Both are one array: a row for each piece of a gang on a node, with the columns below. The rows alone say what to
+take from a node and what to give back, so that nothing needs to be looked up when the gang ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+NODE = 0  # index of the node in the cluster
+PODS = 1  # pods of this piece
+MASK = 2  # bit i set: device i of the node is used
+MILLI = 3  # thousandths taken of each of those devices
+CPU = 4  # thousandths of a core, all pods of the piece together
+MEMORY = 5  # MiB, all pods together
+TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs
+WIDTH = 7
+
+Allocation = NDArray[np.int64]
+"""Shape (pieces, WIDTH)."""
+
+
+def gpu_milli(allocation: Allocation) -> int:
+    """Milli-GPUs that an allocation holds."""
+    return sum(int(piece[MASK]).bit_count() * int(piece[MILLI]) for piece in allocation)

@@ -1,0 +1,23 @@
+"""Where a job or a node stands, as the integers that stand in columns."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class JobStatus(IntEnum):
+    """The life of a job. Every job is in exactly one of these."""
+
+    PENDING = 0
+    RUNNING = 1
+    FINISHED = 2
+    REJECTED = 3  # it can never run here, or its discipline drops what does not fit
+    CANCELLED = 4
+
+
+class NodeStatus(IntEnum):
+    """Whether a node takes new pods. Only IN_SERVICE nodes count as capacity."""
+
+    IN_SERVICE = 0
+    CORDONED = 1  # what runs there runs on; nothing new comes
+    FAILED = 2  # nothing runs there

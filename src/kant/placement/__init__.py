@@ -1,0 +1,1 @@
+"""RSCH, the resource half: where a job goes."""

@@ -1,0 +1,117 @@
+"""The Placer: one shape in, one placement out, on the trial of the current cycle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Snapshot, Trial, move
+from kant.cluster.state import node_table
+from kant.model.decision import NeverFits, NoFit
+from kant.model.placement import WIDTH, Allocation
+from kant.placement.engine import SLOT_WIDTH, kernel_of
+from kant.placement.fits import mixed
+from kant.placement.policy import NodePolicy
+
+SLOT_CELLS = 1 << 22
+"""Most leaves that one index keeps over all its slots: 256 demands at 12,500 nodes, about 100 MB."""
+
+
+class Candidates:
+    """For one policy: what each node is worth to each demand, kept from cycle to cycle. Losing it costs time only."""
+
+    def __init__(self, policy: NodePolicy, nodes: int, seed: int) -> None:
+        self.kernel = kernel_of(type(policy))
+        self.params = np.array(policy.params or (0,), dtype=np.int64)
+        self.order = tie_order(policy, nodes, seed)
+        self.rank = np.argsort(self.order)
+        self.size = 1 << max(nodes - 1, 1).bit_length()
+        self.slot_of: dict[int, int] = {}
+        self._allot(4)
+
+    def _allot(self, slots: int) -> None:
+        self.scores = np.full((slots, self.size), -1, dtype=np.int64)
+        self.caps = np.zeros((slots, self.size), dtype=np.int64)
+        self.winners = np.zeros((slots, self.size), dtype=np.int64)
+        self.slots = np.tile(np.array([-1, 0], dtype=np.int64), (slots, 1))
+        assert self.slots.shape[1] == SLOT_WIDTH
+
+    def slot(self, demand: int) -> int:
+        """The slot of a demand. When there are too many, all are given up and made again as they are asked for."""
+        slot = self.slot_of.get(demand)
+        if slot is None:
+            slot = len(self.slot_of)
+            if slot == len(self.slots):
+                if 2 * slot * self.size <= SLOT_CELLS:
+                    old = (self.scores, self.caps, self.winners, self.slots)
+                    self._allot(2 * slot)
+                    for new, kept in zip((self.scores, self.caps, self.winners, self.slots), old, strict=True):
+                        new[:slot] = kept
+                else:
+                    self.slot_of.clear()
+                    self._allot(slot)
+                    slot = 0
+            self.slot_of[demand] = slot
+        return slot
+
+
+def tie_order(policy: NodePolicy, nodes: int, seed: int) -> Table:
+    """Nodes in the order in which equals are taken: by index, or one random order for the whole run."""
+    if policy.ties == "index":
+        return np.arange(nodes, dtype=np.int64)
+    drawn = [mixed(mixed(seed, -1), node) for node in range(nodes)]
+    return np.argsort(np.array(drawn, dtype=np.int64), kind="stable").astype(np.int64)
+
+
+class Placer:
+    """Places gangs on a snapshot under one policy. What it places stays taken until the trial is rolled back."""
+
+    def __init__(self, snapshot: Snapshot, policy: NodePolicy, seed: int) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.seed = seed
+        self.trial = Trial(snapshot)
+        self._candidates: dict[NodePolicy, Candidates] = {}
+        self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
+        self._never: dict[int, NeverFits | None] = {}
+
+    def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
+        """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
+        table, log = self.trial.table, self.trial.log
+        if shape.pods + 1 > len(self._pieces):
+            self._pieces = np.zeros((2 * shape.pods, WIDTH), dtype=np.int64)
+        state, pieces, used = self.snapshot.state, self._pieces, 0
+        parts = len(shape.parts)
+        for group, (pods, demand) in enumerate(shape.parts):
+            policy, by_node = self.policy.chooser(group, parts, pods)
+            own = self._candidates.get(policy)
+            if own is None:
+                own = self._candidates[policy] = Candidates(policy, len(table), self.seed)
+            slot = own.slot(demand)
+            result = own.kernel(
+                table, log, state.shapes.demands, demand, state.mix, own.params, own.order, own.rank, own.scores,
+                own.caps, own.winners, own.slots, slot, pods, by_node, self.seed, salt, pieces, used,
+            )  # fmt: skip
+            if result < 0:
+                if used:
+                    move(table, log, pieces[:used], False)
+                return NoFit(group, pods, -1 - result)
+            used = result
+        allocation = pieces[:used].copy()
+        self.trial.placed(allocation)
+        return allocation
+
+    def never_fits(self, shape: Shape) -> NeverFits | None:
+        """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""
+        if shape.index not in self._never:
+            empty = Snapshot.__new__(Snapshot)
+            empty.state, empty.now = self.snapshot.state, 0
+            empty.table = node_table(self.snapshot.state.spec, self.snapshot.state.shapes)
+            empty.log = c.make_log(len(empty.table))
+            verdict = Placer(empty, self.policy, self.seed).place(shape)
+            self._never[shape.index] = (
+                NeverFits(verdict.group, verdict.pods, verdict.fits) if isinstance(verdict, NoFit) else None
+            )
+        return self._never[shape.index]

@@ -1,0 +1,30 @@
+"""Best fit over CPU and GPU."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, FREE, Table
+from kant.compiled import inlined
+from kant.placement.policy import NodePolicy
+
+
+@inlined
+def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    cpu_left = min(table[node, CPU_FREE] - demands[d, D_CPU], params[0])
+    gpu_left = table[node, FREE] - demands[d, D_GPUS] * demands[d, D_MILLI]
+    return max(int(100 * (1 - 0.5 * cpu_left / params[0] - 0.5 * gpu_left / params[1])), 0)
+
+
+class BestFitCpuGpu(NodePolicy, frozen=True, tag="best-fit-cpu-gpu"):
+    """The node with the least left over, as a mean of its CPU and GPU in units of a large node, in 0 … 100."""
+
+    cpu_unit: int = 128_000  # thousandths of a core
+    gpu_unit: int = 8_000  # milli-GPUs
+
+    source: ClassVar[str] = "BestFit of FGD, Weng et al., USENIX ATC 2023, section 6"
+    score = staticmethod(score)
+
+    @property
+    def params(self) -> tuple[int, ...]:
+        return (self.cpu_unit, self.gpu_unit)

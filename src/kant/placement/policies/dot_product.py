@@ -1,0 +1,30 @@
+"""DotProd: the node whose free vector is least aligned with the demand."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, FREE, Table
+from kant.compiled import inlined
+from kant.placement.policy import NodePolicy
+
+
+@inlined
+def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    cpu = min(table[node, CPU_FREE], params[0]) / params[0] * (demands[d, D_CPU] / params[0])
+    gpu = table[node, FREE] / params[1] * (demands[d, D_GPUS] * demands[d, D_MILLI] / params[1])
+    return max(int(100 * (1 - (cpu + gpu) / 2)), 0)
+
+
+class DotProd(NodePolicy, frozen=True, tag="dotprod"):
+    """The smallest dot product of demand and free resources, CPU and GPU in units of a large node, in 0 … 100."""
+
+    cpu_unit: int = 128_000  # thousandths of a core
+    gpu_unit: int = 8_000  # milli-GPUs
+
+    source: ClassVar[str] = "Tetris, Grandl et al., SIGCOMM 2014, as DotProd in FGD, USENIX ATC 2023, section 6"
+    score = staticmethod(score)
+
+    @property
+    def params(self) -> tuple[int, ...]:
+        return (self.cpu_unit, self.gpu_unit)

@@ -1,0 +1,22 @@
+"""Most pods: the node that takes the most pods of this kind."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kant.cluster.columns import Table
+from kant.compiled import inlined
+from kant.placement.fits import capacity
+from kant.placement.policy import NodePolicy
+
+
+@inlined
+def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    return capacity(table, node, demands, d)
+
+
+class MostPods(NodePolicy, frozen=True, tag="most-pods"):
+    """The node on which the most pods of this demand fit, so that a gang touches few nodes."""
+
+    source: ClassVar[str] = "ours"
+    score = staticmethod(score)

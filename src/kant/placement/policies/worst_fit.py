@@ -1,0 +1,21 @@
+"""Worst fit (spread): the emptiest node that fits."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kant.cluster.columns import FREE, Table
+from kant.compiled import inlined
+from kant.placement.policy import NodePolicy
+
+
+@inlined
+def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    return int(table[node, FREE])
+
+
+class WorstFit(NodePolicy, frozen=True, tag="worst-fit"):
+    """The node with the most free GPU on which the pod fits: kube-scheduler's LeastAllocated for GPUs."""
+
+    source: ClassVar[str] = "LeastAllocated of kube-scheduler (NodeResourcesFit)"
+    score = staticmethod(score)

@@ -1,0 +1,53 @@
+"""What a node policy is: a score, and a choice of devices. The engine does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+
+from kant.cluster.columns import Table
+from kant.compiled import inlined
+from kant.placement.fits import tightest
+
+Score = Callable[[Table, int, Table, int, Table, Any, int], int]
+"""score(table, node, demands, d, mix, params, salt): how good the node is for a pod of demand d, never negative.
+
+Asked only for nodes on which the pod fits. The highest score wins, and ties go to the first node in tie order.
+`mix` is the typical pods (rows: cpu, gpus, milli, pool mask, weight), `params` the policy's numbers. A score
+depends on its own node's row alone, so that it is computed again only when that node changes; a policy whose
+score uses `salt` says so by `fresh = True` and is scored anew for every pod.
+"""
+
+Pick = Callable[[Table, int, Table, int, Table, Any, int], int]
+"""pick(table, node, demands, d, mix, params, salt): the devices that the pod gets, as bits."""
+
+
+@inlined
+def pick_tightest(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    return tightest(table, node, demands, d)
+
+
+class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
+    """Base of the policies that choose a node for one pod at a time.
+
+    `ties` says who is first among equals: the node with the lowest index, or the first in one random order that
+    is drawn from the seed and kept for the run.
+    """
+
+    ties: Literal["index", "random"] = "index"
+
+    source: ClassVar[str] = ""
+    score: ClassVar[Score]
+    pick: ClassVar[Pick] = staticmethod(pick_tightest)
+    fresh: ClassVar[bool] = False
+
+    @property
+    def params(self) -> tuple[int, ...]:
+        """The numbers that `score` and `pick` read."""
+        return ()
+
+    def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
+        """Who places group number `group` of a gang of `groups`, and whether node by node instead of pod by pod."""
+        return self, False

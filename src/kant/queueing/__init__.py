@@ -1,0 +1,1 @@
+"""QSCH, the queue half: which job may go next."""

@@ -1,0 +1,58 @@
+"""Repack: every job is placed anew in every cycle, as if moving cost nothing."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from kant.model.decision import NoFit
+from kant.model.placement import Allocation
+from kant.queueing.discipline import Discipline
+from kant.queueing.turn import Turn
+
+
+class Repack(Discipline, frozen=True, tag="repack"):
+    """Empty the cluster, then place waiting and running jobs in order; who does not fit is passed over.
+
+    With `keep`, a running job first tries to stay where it is. Moving is free here: this is for reproducing
+    published simulators, and `preemptive` is the discipline to use.
+    """
+
+    keep: bool = False
+
+    source: ClassVar[str] = "Muri artifact, Zhao et al., SIGCOMM 2022; Tiresias simulator, NSDI 2019"
+
+    def run(self, turn: Turn) -> None:
+        state, trial = turn.state, turn.placer.trial
+        turn.demote()
+        ranked = turn.ranked(np.concatenate([turn.running(), turn.pending()]))
+        for allocation in state.running.values():
+            trial.evict(allocation)
+        failed: set[int] = set()
+        starts: list[tuple[int, Allocation]] = []
+        runs: set[int] = set()
+        for row in ranked.tolist():
+            held = state.running.get(row)
+            if held is not None and self.keep and trial.is_free(held):
+                trial.restore(held)
+                runs.add(row)
+                continue
+            shape = state.shape_of(row)
+            result = None if shape.index in failed else turn.place(row, shape)
+            if result is None or isinstance(result, NoFit):
+                failed.add(shape.index)
+                if held is not None:
+                    turn.preempt(row)
+                continue
+            runs.add(row)
+            if held is None:
+                starts.append((row, result))
+            elif not np.array_equal(held, result):
+                turn.preempt(row, moved=True)
+                starts.append((row, result))
+        for row, allocation in starts:
+            turn.start(row, allocation)
+        turn.remember(ranked, runs)
+        if len(runs) < len(ranked) or turn.order.remembers:
+            turn.plan.review_at = turn.order.review_at(state.jobs, np.array(sorted(runs), dtype=np.int64), turn.now)

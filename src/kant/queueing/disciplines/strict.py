@@ -1,0 +1,13 @@
+"""Strict: the blocked head blocks its queue."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kant.queueing.discipline import Discipline
+
+
+class Strict(Discipline, frozen=True, tag="strict"):
+    """Nobody passes a job of the same queue that is before it in the order."""
+
+    source: ClassVar[str] = "StrictFIFO of Kueue; Strict FIFO of Kant, arXiv 2510.01256"

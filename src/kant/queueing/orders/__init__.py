@@ -1,0 +1,1 @@
+"""One file an order: a small frozen class whose fields are its configuration. `kant policies` lists them."""

@@ -1,0 +1,20 @@
+"""SRTF: shortest remaining time first."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.queueing.order import Order
+from kant.queueing.remaining import remaining
+
+
+class Srtf(Order, frozen=True, tag="srtf"):
+    """By what is left of the estimated run time; jobs without an estimate come last."""
+
+    source: ClassVar[str] = "L. Schrage, A proof of the optimality of the SRPT discipline, Operations Research 16, 1968"
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return remaining(jobs, rows, now)

@@ -1,0 +1,91 @@
+"""A Turn: what a discipline may look at and do in one cycle."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from kant.cluster.columns import J_LEVEL, J_PRIORITY, J_RANK, Table
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Trial
+from kant.cluster.state import ClusterState
+from kant.model.decision import Demote, Hold, NeverFits, NoFit, Plan, Preempt, Reason, Reject, Reorder, Start
+from kant.model.placement import Allocation
+from kant.queueing.order import Order
+from kant.queueing.waiting import Waiting
+
+
+class Placer(Protocol):
+    """Where something fits. Placements stay taken on `trial` until it is rolled back."""
+
+    trial: Trial
+
+    def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit: ...
+
+    def never_fits(self, shape: Shape) -> NeverFits | None: ...
+
+
+class Turn:
+    """One cycle's state, order, queue and placer, and the plan under way. Only the plan is written."""
+
+    def __init__(self, state: ClusterState, order: Order, waiting: Waiting, placer: Placer, now: int) -> None:
+        self.state = state
+        self.order = order
+        self.waiting = waiting
+        self.placer = placer
+        self.now = now
+        self.plan = Plan(now, [])
+
+    def place(self, row: int, shape: Shape) -> Allocation | NoFit:
+        """Place a job's whole gang on the trial."""
+        return self.placer.place(shape, row)
+
+    def start(self, row: int, allocation: Allocation) -> None:
+        self.plan.decisions.append(Start(self.state.ids[row], allocation))
+
+    def hold(self, row: int, reason: Reason) -> None:
+        self.plan.decisions.append(Hold(self.state.ids[row], reason))
+
+    def reject(self, row: int, reason: Reason) -> None:
+        self.plan.decisions.append(Reject(self.state.ids[row], reason))
+
+    def preempt(self, row: int, moved: bool = False) -> None:
+        self.plan.decisions.append(Preempt(self.state.ids[row], moved))
+
+    def demote(self) -> None:
+        """Say which running jobs the order moves to a lower level."""
+        for row, level in self.order.demotions(self.state.jobs, self.running(), self.now):
+            self.plan.decisions.append(Demote(self.state.ids[row], level))
+
+    def running(self) -> Table:
+        """Rows of the running jobs, in the order in which they started."""
+        return np.fromiter(self.state.running, dtype=np.int64, count=len(self.state.running))
+
+    def pending(self) -> Table:
+        """Rows of the waiting jobs, in the order in which they came to wait."""
+        rows = np.fromiter(self.state.pending, dtype=np.int64, count=len(self.state.pending))
+        leaving = self.waiting.leaving
+        return rows[[row not in leaving for row in rows.tolist()]] if leaving else rows
+
+    def ranked(self, rows: Table, then: Table | None = None) -> Table:
+        """`rows` best first: priority, the order's key, `then` (smaller first), arrival."""
+        jobs = self.state.jobs
+        keys: list[Any] = [rows] if then is None else [rows, then]
+        return rows[np.lexsort([*keys, self.order.keys(jobs, rows, self.now), -jobs[rows, J_PRIORITY]])]
+
+    def remember(self, ranked: Table, running: set[int]) -> None:
+        """Keep the order of this cycle for the next one, if the order asks for it.
+
+        Within a level, which the keys put first, those that run come before those that wait.
+        """
+        if not self.order.remembers:
+            return
+        jobs = self.state.jobs
+        level = jobs[ranked, J_LEVEL].copy()
+        for row, new in self.order.demotions(jobs, self.running(), self.now):
+            level[ranked == row] = new
+        waits = np.array([row not in running for row in ranked.tolist()], dtype=np.int64)
+        kept = ranked[np.lexsort([np.arange(len(ranked)), waits, level])]
+        if np.any(np.diff(jobs[kept, J_RANK]) < 0) or self.plan.decisions:
+            self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in kept)))

@@ -1,0 +1,1 @@
+"""One cycle: the page that everybody reads first is `cycle`."""

@@ -1,0 +1,81 @@
+"""A Profile: the chosen policies and their parameters. It is one TOML file, and the file is the definition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from kant.model.errors import InputError
+from kant.placement.policy import NodePolicy
+from kant.queueing.discipline import Discipline
+from kant.queueing.order import Order
+from kant.scheduler.registry import KINDS, make_policy
+
+PARTS = ("name", "about", *KINDS, "simulation")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Who goes first (`order`), what a blocked job means (`discipline`), and where jobs go (`placement`).
+
+    `simulation` is for the simulator alone: how jobs run, and what an experiment does that a cluster does not.
+    `text` is the TOML that the profile was read from.
+    """
+
+    name: str
+    about: str
+    order: Order
+    discipline: Discipline
+    placement: NodePolicy
+    simulation: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+
+def parse_profile(text: str, where: str) -> Profile:
+    """The profile in a TOML text. Raises InputError naming `where` and the field."""
+    try:
+        data = msgspec.toml.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(where, f"a TOML file: {error}") from None
+    unknown = sorted(set(data) - set(PARTS))
+    if unknown:
+        raise InputError(f"{where}: {unknown[0]}", f"one of {', '.join(PARTS)}")
+    for part in KINDS:
+        if not isinstance(data.get(part), dict):
+            raise InputError(f"{where}: {part}", "a table with a `policy`", data.get(part))
+    for part in ("name", "about"):
+        if not isinstance(data.get(part, ""), str):
+            raise InputError(f"{where}: {part}", "a text", data[part])
+    if not isinstance(data.get("simulation", {}), dict):
+        raise InputError(f"{where}: simulation", "a table", data["simulation"])
+    made = {part: make_policy(part, data[part], f"{where}: {part}") for part in KINDS}
+    return Profile(
+        name=data.get("name", where),
+        about=data.get("about", ""),
+        simulation=data.get("simulation", {}),
+        text=text,
+        **made,
+    )
+
+
+@cache
+def builtin_texts() -> dict[str, str]:
+    """The TOML of every built-in profile, by name."""
+    folder = resources.files("kant.scheduler") / "profiles"
+    return {
+        entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".toml")
+    }
+
+
+def builtin_profile(name: str) -> Profile:
+    """A built-in profile. Raises InputError, with the names there are, for an unknown one."""
+    texts = builtin_texts()
+    if name not in texts:
+        raise InputError("profile", f"a TOML file or one of {', '.join(texts)}", name)
+    return parse_profile(texts[name], f"profile {name}")

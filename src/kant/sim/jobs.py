@@ -1,0 +1,98 @@
+"""From rows of a workload to jobs that can be submitted: gangs get their shape, policies their estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kant.model.event import JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec
+from kant.model.units import GPU, SECOND
+from kant.sim.options import SimOptions
+from kant.workload.workload import Workload
+
+CHUNK = 8192
+
+Groups = tuple[PodGroup, ...]
+
+
+class Gangs:
+    """Makes the pod groups of jobs; jobs that ask for the same share one object."""
+
+    def __init__(self, cluster: ClusterSpec, by_gpu: bool) -> None:
+        self.node_gpus = max((node.gpus for node in cluster.nodes), default=1) or 1
+        self.by_gpu = by_gpu
+        self._made: dict[tuple[int, int, int, int, int], Groups] = {}
+
+    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
+        """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder."""
+        key = (pods, gpus, milli, cpu, memory)
+        groups = self._made.get(key)
+        if groups is None:
+            groups = self._made[key] = self._make(pods, gpus, milli, cpu, memory)
+        return groups
+
+    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
+        def demand(devices: int) -> Demand:
+            return Demand(devices, milli if devices else GPU, cpu, memory)
+
+        if pods > 0:
+            return (PodGroup(pods, demand(gpus)),)
+        if self.by_gpu and gpus > 0:
+            return (PodGroup(gpus, demand(1)),)
+        whole, rest = divmod(gpus, self.node_gpus)
+        if whole == 0 or gpus == self.node_gpus:
+            return (PodGroup(1, demand(gpus)),)
+        groups = (PodGroup(whole, demand(self.node_gpus)),)
+        return (*groups, PodGroup(1, demand(rest))) if rest else groups
+
+
+def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
+    """How long each job really runs, microseconds at full speed."""
+    return workload.runtime * options.slowdown_permille // 1000 + options.extra_runtime_s * SECOND
+
+
+def arrivals(workload: Workload, gangs: Gangs, options: SimOptions) -> Iterator[JobSubmitted]:
+    """The submissions in order, made as they are asked for. A job that ends at once runs for a microsecond."""
+    truth = np.maximum(run_times(workload, options), 1)
+    estimate = {"perfect": truth, "limit": workload.limit, "none": np.full(len(workload), -1)}[options.estimates]
+    columns = (
+        workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
+        workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
+    )  # fmt: skip
+    queues, users, models = workload.queues, workload.users, workload.model_sets
+    for first in range(0, len(workload), CHUNK):
+        span = slice(first, first + CHUNK)
+        rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
+        for (
+            name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
+        ) in rows:  # fmt: skip
+            groups = gangs.of(pods, gpus, milli, cpu, memory)
+            job = Job(name, submit, groups, queues[queue], users[user], priority, models[model], guess)
+            yield JobSubmitted(submit, job, runtime, overhead)
+
+
+def typical_pods(workload: Workload, gangs: Gangs, share: float, pools_of: dict[tuple[str, ...], int]) -> np.ndarray:
+    """The most frequent pods, as rows (cpu, gpus, milli, pool mask, count), until they make up `share` of all pods.
+
+    Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` gives
+    the pools that admit each set of GPU models.
+    """
+    columns = (workload.pods, workload.gpus, workload.milli, workload.cpu, workload.models)
+    kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
+    tally: dict[tuple[int, int, int, tuple[str, ...]], int] = {}
+    for (pods, gpus, milli, cpu, model), count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        for group in gangs.of(pods, gpus, milli, cpu, 0):
+            demand = group.demand
+            key = (demand.cpu, demand.milli if demand.gpus else 0, demand.gpus, workload.model_sets[model])
+            tally[key] = tally.get(key, 0) + group.count * count
+    ranked = sorted(tally.items(), key=lambda entry: (entry[1], entry[0]), reverse=True)
+    rows, seen, total = [], 0, sum(tally.values())
+    for (cpu, milli, gpus, models), count in ranked:
+        if seen >= share * total:
+            break
+        rows.append((cpu, gpus, milli, pools_of[models], count))
+        seen += count
+    return np.array(rows, dtype=np.int64).reshape(-1, 5)

@@ -1,0 +1,64 @@
+"""What a simulation does that is not the scheduler's business: the `[simulation]` table of a profile."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from kant.model.errors import InputError
+
+
+class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """How jobs run in simulated time, and what an experiment does that a real cluster would not.
+
+    - `speed`: `steady` (a job runs its run time) or `interval-overhead` (it loses its overhead in every interval
+      between two events; Muri's simulator).
+    - `slowdown_permille`: run times are multiplied by this over 1000. `extra_runtime_s` is added to each.
+    - `resume_cost`: pairs (GPUs up to, seconds) of extra work that a preemption costs.
+    - `merge_ends`: jobs whose ends lie within this relative distance end together (`interval-overhead` only).
+    - `recheck_s`: after a change, cycle again this long after it while jobs wait (0: only when something happens).
+    - `shape`: how a job with only a total of GPUs becomes a gang: `node` (whole nodes and a remainder) or `gpu`
+      (pods of one GPU, which may lie anywhere).
+    - `estimates`: what policies know of run times: `perfect`, `limit` (the user's), or `none`.
+    - `static`: arrivals one by one in random order, nothing departs. `inflate`: pods are drawn again, or left out,
+      until they ask for this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
+      fragmentation is measured against.
+    - `quantile`: `linear` interpolation, or `lower` (the element at index ⌊n p⌋).
+    """
+
+    speed: Literal["steady", "interval-overhead"] = "steady"
+    slowdown_permille: int = 1000
+    extra_runtime_s: int = 0
+    resume_cost: tuple[tuple[int, float], ...] = ()
+    merge_ends: float = 0.0
+    recheck_s: int = 0
+    shape: Literal["node", "gpu"] = "node"
+    estimates: Literal["perfect", "limit", "none"] = "perfect"
+    static: bool = False
+    inflate: float = 0.0
+    typical_share: float = 0.95
+    quantile: Literal["linear", "lower"] = "linear"
+
+
+def read_options(settings: dict[str, Any], where: str) -> SimOptions:
+    """The options in the `[simulation]` table of a profile. Raises InputError naming the field."""
+    try:
+        options = msgspec.convert(settings, SimOptions)
+    except msgspec.ValidationError as error:
+        names = ", ".join(SimOptions.__struct_fields__)
+        raise InputError(f"{where}: simulation", f"valid options ({names}): {error}") from None
+    checks = (
+        ("slowdown_permille", 1 <= options.slowdown_permille <= 1_000_000, "1 to 1000000"),
+        ("extra_runtime_s", 0 <= options.extra_runtime_s <= 10**9, "0 to 10^9 seconds"),
+        ("merge_ends", 0 <= options.merge_ends < 1, "a share from 0 up to 1"),
+        ("recheck_s", 0 <= options.recheck_s <= 10**9, "0 to 10^9 seconds"),
+        ("inflate", 0 <= options.inflate <= 100, "a share from 0 to 100"),
+        ("typical_share", 0 < options.typical_share <= 1, "a share above 0 and up to 1"),
+        ("resume_cost", all(g > 0 and 0 <= s <= 1e9 for g, s in options.resume_cost), "pairs (GPUs > 0, seconds >= 0)"),
+    )
+    for field, holds, expected in checks:
+        if not holds:
+            raise InputError(f"{where}: simulation.{field}", expected, getattr(options, field))
+    return options

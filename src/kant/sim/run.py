@@ -1,0 +1,253 @@
+"""One run: the core against a workload in simulated time.
+
+At each instant, in this order: jobs end, jobs arrive, running jobs report progress; then one cycle; then its plan is
+carried out. What happens at the same instant is seen by the same cycle.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kant import __version__
+from kant.cluster import columns as c
+from kant.cluster.journal import Header, Journal
+from kant.cluster.state import ClusterState
+from kant.metrics.recorder import Recorder
+from kant.metrics.result import RunResult
+from kant.metrics.summary import job_table, summarise
+from kant.model.decision import Demote, Hold, Plan, Preempt, Reject, Reorder, Start, sentence
+from kant.model.event import (
+    Event,
+    JobDemoted,
+    JobFinished,
+    JobPreempted,
+    JobProgressed,
+    JobRejected,
+    JobStarted,
+    JobSubmitted,
+    MixObserved,
+    QueueOrdered,
+)
+from kant.model.node import ClusterSpec
+from kant.model.units import FOREVER, GPU, SECOND
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.profile import Profile
+from kant.sim.jobs import Gangs, arrivals, typical_pods
+from kant.sim.options import SimOptions, read_options
+from kant.sim.speed import IntervalOverhead, ResumeCost, Speed, Steady
+from kant.sim.static import PackingCurve, static_arrivals
+from kant.workload.workload import Workload
+
+REPORT_EVERY = 1024
+"""Instants between two calls of `progress` and two looks at `stop`."""
+
+
+@dataclass(slots=True)
+class RunHooks:
+    """What a caller may want of a run: a place for the journal, its progress, and a way to stop it."""
+
+    journal: Callable[[bytes], object] | None = None
+    progress: Callable[[int, int], object] = lambda done, total: None
+    stop: Callable[[], bool] = lambda: False
+    keep_intervals: bool = False
+
+
+def simulate(
+    workload: Workload,
+    cluster: ClusterSpec,
+    profile: Profile,
+    *,
+    seed: int = 0,
+    until: int = FOREVER,
+    hooks: RunHooks | None = None,
+) -> RunResult:
+    """Run `workload` on `cluster` under `profile`, up to `until` microseconds after time zero.
+
+    Raises InputError for options of the profile that cannot be used.
+    """
+    options = read_options(profile.simulation, f"profile {profile.name}")
+    if options.static:
+        workload = static_arrivals(workload, cluster, options.inflate, seed)
+    return Run(workload, cluster, profile, options, seed, until, hooks or RunHooks()).result()
+
+
+class Run:
+    """The driver of one simulated run."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: ClusterSpec,
+        profile: Profile,
+        options: SimOptions,
+        seed: int,
+        until: int,
+        hooks: RunHooks,
+    ) -> None:
+        self.workload = workload
+        self.cluster = cluster
+        self.profile = profile
+        self.options = options
+        self.seed = seed
+        self.until = until
+        self.hooks = hooks
+        self.state = ClusterState(cluster)
+        self.scheduler = Scheduler(self.state, profile, seed)
+        self.journal = Journal(hooks.journal)
+        self.recorder = Recorder(self.state, hooks.keep_intervals)
+        self.curve = PackingCurve(self.state) if options.static else None
+        self.speed: Speed = (
+            IntervalOverhead(options.merge_ends)
+            if options.speed == "interval-overhead"
+            else Steady(ResumeCost(options.resume_cost))
+        )
+        self.gangs = Gangs(cluster, options.shape == "gpu")
+        self.interrupted = False
+        self._wake = FOREVER  # when to cycle although nothing happens
+
+    def result(self) -> RunResult:
+        """Run to the end and sum up."""
+        began = time.process_time()
+        self.journal.write(
+            Header(__version__, self.workload.name, self.profile.text or self.profile.name, self.seed, self.cluster)
+        )
+        self._observe_mix()
+        self._loop(arrivals(self.workload, self.gangs, self.options))
+        end = self.state.now
+        for row, allocation in self.state.running.items():
+            self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_SINCE]), end)
+        table = job_table(self.state, end)
+        summary = summarise(self.state, self.recorder, table, end, self.options.quantile)
+        summary |= self._account(time.process_time() - began)
+        if self.curve is not None:
+            summary |= self.curve.curves()
+        return RunResult(
+            profile=self.profile.name,
+            workload=self.workload.name,
+            cluster=self.cluster,
+            summary=summary,
+            series=self.recorder.series(),
+            jobs=table,
+            queues=tuple(self.state.queues),
+            end=end,
+            interrupted=self.interrupted,
+            intervals=self.recorder.intervals(),
+        )
+
+    def _account(self, cpu_s: float) -> dict[str, Any]:
+        jobs = len(self.state.ids)
+        return {
+            "profile": self.profile.name,
+            "workload": self.workload.name,
+            "cluster": self.cluster.name,
+            "seed": self.seed,
+            "interrupted": self.interrupted,
+            "decisions": self.journal.decisions,
+            "digest": self.journal.digest,
+            "cpu_s": cpu_s,
+            "jobs_per_cpu_s": jobs / cpu_s if cpu_s > 0 else None,
+            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+
+    def _observe_mix(self) -> None:
+        shapes = self.state.shapes
+        pools_of = {
+            models: sum(1 << p for p, (model, _) in enumerate(shapes.pool_keys) if not models or model in models)
+            for models in self.workload.model_sets
+        }
+        rows = typical_pods(self.workload, self.gangs, self.options.typical_share, pools_of)
+        self._happen(MixObserved(0, rows))
+        self.recorder.observe(0)
+        if self.curve is not None:
+            self.curve.observe(0)
+
+    def _loop(self, coming: Iterator[JobSubmitted]) -> None:
+        hooks, state, speed = self.hooks, self.state, self.speed
+        total, instants = len(self.workload), 0
+        arrival = next(coming, None)
+        while True:
+            arrives = arrival.time if arrival is not None else FOREVER
+            now = min(arrives, speed.next_end(), self._wake)
+            if now == FOREVER or now > self.until:
+                break
+            self._wake = FOREVER
+
+            changed = False
+            for row in speed.take_ended(now):
+                self._end(row, now)
+                changed = True
+            while arrival is not None and arrival.time == now:
+                self._happen(arrival)
+                speed.submitted(len(state.ids) - 1, arrival.runtime, arrival.overhead)
+                arrival = next(coming, None)
+                changed = True
+            for row, left in speed.progress(now):
+                self._happen(JobProgressed(now, state.ids[row], left))
+
+            plan = self.scheduler.cycle(now)
+            self.journal.plan(plan)
+            if plan.decisions:
+                self._carry_out(plan)
+            self._set_wake(plan, now, changed)
+            self.recorder.observe(now)
+            if self.curve is not None:
+                self.curve.observe(int(state.jobs[len(state.ids) - 1, c.J_MILLI]))
+
+            instants += 1
+            if instants % REPORT_EVERY == 0:
+                hooks.progress(len(state.ids) - len(state.live), total)
+                if hooks.stop():
+                    self.interrupted = True
+                    break
+        if self.until < FOREVER and not self.interrupted and state.now < self.until and (state.live or arrival):
+            state.now = self.until
+            self.recorder.observe(self.until)
+        hooks.progress(len(state.ids) - len(state.live), total)
+
+    def _set_wake(self, plan: Plan, now: int, changed: bool) -> None:
+        if plan.review_at > now:
+            self._wake = plan.review_at
+        if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
+            self._wake = min(self._wake, now + self.options.recheck_s * SECOND)
+
+    def _happen(self, event: Event) -> None:
+        if self.journal.sink is not None:
+            self.journal.write(event)
+        self.state.apply(event)
+
+    def _end(self, row: int, now: int) -> None:
+        self._leave(row, now)
+        self._happen(JobFinished(now, self.state.ids[row]))
+
+    def _leave(self, row: int, now: int) -> None:
+        if self.hooks.keep_intervals:
+            self.recorder.ended(row, self.state.running[row], int(self.state.jobs[row, c.J_SINCE]), now)
+
+    def _carry_out(self, plan: Plan) -> None:
+        """Do what the plan says; in simulated time everything succeeds at once."""
+        state, now = self.state, plan.time
+        for decision in plan.decisions:
+            match decision:
+                case Start(job=job, allocation=allocation):
+                    row = state.rows[job]
+                    self._happen(JobStarted(now, job, allocation))
+                    self.recorder.started(row, allocation)
+                    if self.curve is None:
+                        self.speed.started(row, now)
+                case Hold():
+                    pass
+                case Reject(job=job, reason=reason):
+                    self._happen(JobRejected(now, job, sentence(reason)))
+                case Preempt(job=job, moved=moved):
+                    row = state.rows[job]
+                    self._leave(row, now)
+                    cost = self.speed.stopped(row, -(-int(state.jobs[row, c.J_MILLI]) // GPU), now)
+                    self._happen(JobPreempted(now, job, cost, moved))
+                case Demote(job=job, level=level):
+                    self._happen(JobDemoted(now, job, level))
+                case Reorder(jobs=jobs):
+                    self._happen(QueueOrdered(now, jobs))

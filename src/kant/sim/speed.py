@@ -1,0 +1,129 @@
+"""How jobs run in simulated time: when each one ends, and what an interruption costs it."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Protocol
+
+from kant.model.units import FOREVER, SECOND
+
+
+class Speed(Protocol):
+    """The truth about run times. Rows are those of the job table; times are microseconds."""
+
+    def submitted(self, row: int, runtime: int, overhead: int) -> None: ...
+
+    def started(self, row: int, now: int) -> None: ...
+
+    def stopped(self, row: int, gpus: int, now: int) -> int:
+        """The job is preempted; returns the extra work that this costs it."""
+        ...
+
+    def next_end(self) -> int:
+        """When the next running job ends; FOREVER when none runs."""
+        ...
+
+    def take_ended(self, now: int) -> list[int]:
+        """The jobs that end at `now`, which then no longer run."""
+        ...
+
+    def progress(self, now: int) -> list[tuple[int, int]]:
+        """(row, work left) of the running jobs whose progress the scheduler cannot know by itself."""
+        ...
+
+
+class ResumeCost:
+    """Extra work for each preemption, by size: the first step whose limit is not below the job's GPUs."""
+
+    def __init__(self, steps: tuple[tuple[int, float], ...]) -> None:
+        self.steps = sorted((gpus, round(seconds * SECOND)) for gpus, seconds in steps)
+
+    def of(self, gpus: int) -> int:
+        for limit, cost in self.steps:
+            if gpus <= limit:
+                return cost
+        return self.steps[-1][1] if self.steps else 0
+
+
+class Steady:
+    """A job runs at full speed from start to end; a preemption costs what `cost` says."""
+
+    def __init__(self, cost: ResumeCost) -> None:
+        self.cost = cost
+        self._left: dict[int, int] = {}
+        self._ends: dict[int, int] = {}  # of running jobs
+        self._heap: list[tuple[int, int]] = []
+
+    def submitted(self, row: int, runtime: int, overhead: int) -> None:
+        self._left[row] = runtime
+
+    def started(self, row: int, now: int) -> None:
+        end = now + self._left[row]
+        self._ends[row] = end
+        heappush(self._heap, (end, row))
+
+    def stopped(self, row: int, gpus: int, now: int) -> int:
+        extra = self.cost.of(gpus)
+        self._left[row] = self._ends.pop(row) - now + extra
+        return extra
+
+    def next_end(self) -> int:
+        heap, ends = self._heap, self._ends
+        while heap and ends.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else FOREVER
+
+    def take_ended(self, now: int) -> list[int]:
+        ended: list[int] = []
+        while self.next_end() == now:
+            row = heappop(self._heap)[1]
+            del self._ends[row], self._left[row]
+            ended.append(row)
+        return ended
+
+    def progress(self, now: int) -> list[tuple[int, int]]:
+        return []
+
+
+class IntervalOverhead:
+    """Every running job loses its overhead in every interval between two events, except in its last one.
+
+    The rule of Muri's simulator (Zhao et al., SIGCOMM 2022): an interval shorter than the overhead gives no
+    progress; the end of a job is projected at full speed. Preempting and moving cost nothing by themselves. Jobs
+    that end within a relative distance of `merge` of the earliest end with it.
+    """
+
+    def __init__(self, merge: float) -> None:
+        self.merge = merge
+        self._left: dict[int, int] = {}
+        self._overhead: dict[int, int] = {}
+        self._running: dict[int, None] = {}
+        self._updated = 0
+
+    def submitted(self, row: int, runtime: int, overhead: int) -> None:
+        self._left[row] = runtime
+        self._overhead[row] = overhead
+
+    def started(self, row: int, now: int) -> None:
+        self._running[row] = None
+
+    def stopped(self, row: int, gpus: int, now: int) -> int:
+        del self._running[row]
+        return 0
+
+    def next_end(self) -> int:
+        return self._updated + min((self._left[row] for row in self._running), default=FOREVER)
+
+    def take_ended(self, now: int) -> list[int]:
+        latest = now + int(now * self.merge) - self._updated
+        ended = [row for row in self._running if self._left[row] <= latest] if self.next_end() == now else []
+        for row in ended:
+            del self._running[row], self._left[row], self._overhead[row]
+        return ended
+
+    def progress(self, now: int) -> list[tuple[int, int]]:
+        elapsed = now - self._updated
+        self._updated = now
+        for row in self._running:
+            self._left[row] -= max(elapsed - self._overhead[row], 0)
+        return [(row, self._left[row]) for row in self._running]
