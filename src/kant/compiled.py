@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numba
 from numba.extending import register_jitable
@@ -34,14 +34,14 @@ def _use_own_cache() -> None:
             if b"kant.compiled" in text:
                 digest.update(text)
     base = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    numba.config.CACHE_DIR = str(Path(base) / "kant" / "kernels" / digest.hexdigest())
+    folder = Path(base) / "kant" / "kernels" / digest.hexdigest()
+    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
 
 
 def compiled(function: F) -> F:
     """Compile `function` on first call for the types it is called with, and keep the result on disk."""
     _use_own_cache()
-    kernel: F = numba.njit(cache=True)(function)
-    return kernel
+    return cast(F, numba.njit(cache=True)(function))
 
 
 def inlined(function: F) -> F:

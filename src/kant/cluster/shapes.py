@@ -52,13 +52,14 @@ class Shapes:
         key = (job.models, job.queue)
         bits = self._pools_by_job.get(key)
         if bits is None:
-            bits = sum(
-                1 << pool
-                for pool, (model, queues) in enumerate(self.pool_keys)
-                if (not job.models or model in job.models) and (not queues or job.queue in queues)
-            )
+            open_to = [not queues or job.queue in queues for _, queues in self.pool_keys]
+            bits = self.pools_admitting(job.models) & sum(1 << pool for pool, is_open in enumerate(open_to) if is_open)
             self._pools_by_job[key] = bits
         return bits
+
+    def pools_admitting(self, models: tuple[str, ...]) -> int:
+        """The pools of these GPU models (empty: of any), as bits."""
+        return sum(1 << pool for pool, (model, _) in enumerate(self.pool_keys) if not models or model in models)
 
     def _make(self, job: Job, pools: int) -> Shape:
         shape = Shape(

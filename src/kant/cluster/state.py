@@ -78,7 +78,7 @@ class ClusterState:
         self.now = event.time
 
     def shape_of(self, row: int) -> Shape:
-        return self.shapes.shapes[self.jobs[row, c.J_SHAPE]]
+        return self.shapes.shapes[int(self.jobs[row, c.J_SHAPE])]
 
     def row_of(self, job: str) -> int:
         """The job's row. Raises Violation for a job that never came."""

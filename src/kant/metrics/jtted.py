@@ -51,7 +51,8 @@ def pods_per_node(table: Table, demand: Table) -> Table:
     if memory:
         fits = np.minimum(fits, table[:, c.MEMORY] // memory)
     admitted = (pools >> table[:, c.POOL]) & 1
-    return np.minimum(fits, 1 << 32) * admitted
+    admitted_fits: Table = np.minimum(fits, 1 << 32) * admitted
+    return admitted_fits
 
 
 def _fewest(domain_of_node: Table, nodes: int) -> int:

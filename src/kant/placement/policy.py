@@ -39,8 +39,8 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     ties: Literal["index", "random"] = "index"
 
     source: ClassVar[str] = ""
-    score: ClassVar[Score]
-    pick: ClassVar[Pick] = staticmethod(pick_tightest)
+    score: ClassVar[Any]  # staticmethod of a Score
+    pick: ClassVar[Any] = staticmethod(pick_tightest)  # of a Pick
     fresh: ClassVar[bool] = False
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -74,11 +74,13 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions) -> Iterator[
             yield JobSubmitted(submit, job, runtime, overhead)
 
 
-def typical_pods(workload: Workload, gangs: Gangs, share: float, pools_of: dict[tuple[str, ...], int]) -> np.ndarray:
+def typical_pods(
+    workload: Workload, gangs: Gangs, share: float, pools_of: Callable[[tuple[str, ...]], int]
+) -> np.ndarray:
     """The most frequent pods, as rows (cpu, gpus, milli, pool mask, count), until they make up `share` of all pods.
 
     Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` gives
-    the pools that admit each set of GPU models.
+    the pools that admit a set of GPU models, as bits.
     """
     columns = (workload.pods, workload.gpus, workload.milli, workload.cpu, workload.models)
     kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
@@ -93,6 +95,6 @@ def typical_pods(workload: Workload, gangs: Gangs, share: float, pools_of: dict[
     for (cpu, milli, gpus, models), count in ranked:
         if seen >= share * total:
             break
-        rows.append((cpu, gpus, milli, pools_of[models], count))
+        rows.append((cpu, gpus, milli, pools_of(models), count))
         seen += count
     return np.array(rows, dtype=np.int64).reshape(-1, 5)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kant import __version__
 from kant.cluster import columns as c
 from kant.cluster.journal import Header, Journal
@@ -72,7 +74,10 @@ def simulate(
     options = read_options(profile.simulation, f"profile {profile.name}")
     if options.static:
         workload = static_arrivals(workload, cluster, options.inflate, seed)
-    return Run(workload, cluster, profile, options, seed, until, hooks or RunHooks()).result()
+    gangs = Gangs(cluster, options.shape == "gpu")
+    run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks())
+    run.observe_mix(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
+    return run.result(arrivals(workload, gangs, options), len(workload))
 
 
 class Run:
@@ -80,7 +85,7 @@ class Run:
 
     def __init__(
         self,
-        workload: Workload,
+        workload: str,
         cluster: ClusterSpec,
         profile: Profile,
         options: SimOptions,
@@ -105,29 +110,32 @@ class Run:
             if options.speed == "interval-overhead"
             else Steady(ResumeCost(options.resume_cost))
         )
-        self.gangs = Gangs(cluster, options.shape == "gpu")
         self.interrupted = False
         self._wake = FOREVER  # when to cycle although nothing happens
+        self._began = time.process_time()
+        self.journal.write(Header(__version__, workload, profile.text or profile.name, seed, cluster))
 
-    def result(self) -> RunResult:
-        """Run to the end and sum up."""
-        began = time.process_time()
-        self.journal.write(
-            Header(__version__, self.workload.name, self.profile.text or self.profile.name, self.seed, self.cluster)
-        )
-        self._observe_mix()
-        self._loop(arrivals(self.workload, self.gangs, self.options))
+    def observe_mix(self, rows: np.ndarray) -> None:
+        """Say what the typical pods are, before anything arrives."""
+        self._happen(MixObserved(0, rows))
+
+    def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
+        """Run the `total` submissions, which come in order of time, to the end and sum up."""
+        self.recorder.observe(0)
+        if self.curve is not None:
+            self.curve.observe(0)
+        self._loop(coming, total)
         end = self.state.now
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_SINCE]), end)
         table = job_table(self.state, end)
         summary = summarise(self.state, self.recorder, table, end, self.options.quantile)
-        summary |= self._account(time.process_time() - began)
+        summary |= self._account(time.process_time() - self._began)
         if self.curve is not None:
             summary |= self.curve.curves()
         return RunResult(
             profile=self.profile.name,
-            workload=self.workload.name,
+            workload=self.workload,
             cluster=self.cluster,
             summary=summary,
             series=self.recorder.series(),
@@ -142,7 +150,7 @@ class Run:
         jobs = len(self.state.ids)
         return {
             "profile": self.profile.name,
-            "workload": self.workload.name,
+            "workload": self.workload,
             "cluster": self.cluster.name,
             "seed": self.seed,
             "interrupted": self.interrupted,
@@ -153,21 +161,9 @@ class Run:
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
 
-    def _observe_mix(self) -> None:
-        shapes = self.state.shapes
-        pools_of = {
-            models: sum(1 << p for p, (model, _) in enumerate(shapes.pool_keys) if not models or model in models)
-            for models in self.workload.model_sets
-        }
-        rows = typical_pods(self.workload, self.gangs, self.options.typical_share, pools_of)
-        self._happen(MixObserved(0, rows))
-        self.recorder.observe(0)
-        if self.curve is not None:
-            self.curve.observe(0)
-
-    def _loop(self, coming: Iterator[JobSubmitted]) -> None:
+    def _loop(self, coming: Iterator[JobSubmitted], total: int) -> None:
         hooks, state, speed = self.hooks, self.state, self.speed
-        total, instants = len(self.workload), 0
+        instants = 0
         arrival = next(coming, None)
         while True:
             arrives = arrival.time if arrival is not None else FOREVER

@@ -12,13 +12,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """`n` jobs in order of submission (ties in file order). All columns have length `n`; times are microseconds.
+    """`n` jobs in order of submission (ties in file order). All columns have length `n`; times are in µs.
 
-    `pods` is 0 where the trace gives only a total: then `gpus` is that total and the simulator shapes the gang
-    to the cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod (`milli`: per
-    GPU). `limit` is the user's run-time limit (-1: none). `overhead` is what the interval-overhead speed model
-    charges. `queue`, `user` and `models` are codes into `queues`, `users` and `model_sets`.
-    `origin` is time zero on the trace's own clock: the first submission that the window keeps, before slicing.
+    `pods` is 0 where the trace gives only a total: then `gpus` is that total and the simulator shapes the
+    gang to the cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod
+    (`milli`: per GPU). `limit` is the user's run-time limit (-1: none). `overhead` is what the
+    interval-overhead speed model charges. `queue`, `user` and `models` are codes into `queues`, `users` and
+    `model_sets`. `origin` is time zero on the trace's own clock: the first submission that the window keeps,
+    before slicing.
     """
 
     name: str

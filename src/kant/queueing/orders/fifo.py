@@ -16,4 +16,5 @@ class Fifo(Order, frozen=True, tag="fifo"):
     source: ClassVar[str] = "first come, first served"
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
-        return jobs[rows, J_SUBMIT]
+        keys: NDArray[Any] = jobs[rows, J_SUBMIT]
+        return keys

@@ -31,7 +31,8 @@ class Las(Order, frozen=True, tag="las"):
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         due = self._due(jobs, rows, now)
         rank = np.where(due, END_OF_LEVEL + rows, jobs[rows, J_RANK])
-        return (jobs[rows, J_LEVEL] + due) * LEVEL + rank
+        keys: NDArray[Any] = (jobs[rows, J_LEVEL] + due) * LEVEL + rank
+        return keys
 
     def demotions(self, jobs: Table, running: Table, now: int) -> Sequence[tuple[int, int]]:
         due = np.sort(running[self._due(jobs, running, now)])
@@ -49,7 +50,8 @@ class Las(Order, frozen=True, tag="las"):
 
     def _attained(self, jobs: Table, rows: Table, now: int) -> Table:
         running = jobs[rows, J_STATUS] == 1
-        return jobs[rows, J_ATTAINED] + np.where(running, now - jobs[rows, J_SINCE], 0)
+        attained: Table = jobs[rows, J_ATTAINED] + np.where(running, now - jobs[rows, J_SINCE], 0)
+        return attained
 
     def _need(self, jobs: Table, rows: Table, level: Table) -> Table:
         """Run time at which each job has used up `level`; FOREVER in the last one."""
@@ -60,4 +62,7 @@ class Las(Order, frozen=True, tag="las"):
 
     def _due(self, jobs: Table, rows: Table, now: int) -> NDArray[np.bool_]:
         running = jobs[rows, J_STATUS] == 1
-        return running & (self._attained(jobs, rows, now) >= self._need(jobs, rows, jobs[rows, J_LEVEL]))
+        due: NDArray[np.bool_] = running & (
+            self._attained(jobs, rows, now) >= self._need(jobs, rows, jobs[rows, J_LEVEL])
+        )
+        return due

@@ -19,4 +19,5 @@ class Srsf(Order, frozen=True, tag="srsf"):
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         # A key is a score, so it may be a float: the integer product would overflow at scale.
-        return remaining(jobs, rows, now).astype(np.float64) * (jobs[rows, J_MILLI] / 1000)
+        keys: NDArray[Any] = remaining(jobs, rows, now).astype(np.float64) * (jobs[rows, J_MILLI] / 1000)
+        return keys

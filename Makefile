@@ -1,0 +1,69 @@
+# Kant. `make setup` needs Python 3.11 or newer and make; everything else lives in .venv.
+
+PY := .venv/bin/python
+KANT := .venv/bin/kant
+VERSION_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: help setup run test lint types contracts bench check clean
+
+help:
+	@echo "make setup      create .venv with Kant and its tools, as uv.lock pins them"
+	@echo "make run        simulate the demo and write its report to kant-run/"
+	@echo "make test       run the tests"
+	@echo "make check      lint, types and contracts"
+	@echo "make bench      run the benchmarks"
+	@echo "make clean      remove what make and the tools have written"
+
+setup: .venv/ready
+
+# The stamp is newer than what decides the installation, so a second `make setup` does nothing.
+# uv installs exactly what uv.lock says; without uv, pip installs the versions that the lock names.
+.venv/ready: pyproject.toml uv.lock .ci/pip-arguments.py
+	@if ! $(PY) -c '$(VERSION_OK)' 2>/dev/null; then \
+	  found=; \
+	  for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	    if "$$python" -c '$(VERSION_OK)' >/dev/null 2>&1; then found="$$python"; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "make setup: expected Python 3.11 or newer with its venv module on the path (or PYTHON=/path/to/python3)" >&2; \
+	    exit 1; \
+	  fi; \
+	  "$$found" -m venv --clear .venv; \
+	fi
+	@if $(PY) -m pip install --quiet --disable-pip-version-check uv \
+	  && env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy \
+	     .venv/bin/uv sync --frozen --inexact --quiet --python $(PY); then :; \
+	else \
+	  echo "make setup: uv could not install; using pip with the versions of uv.lock" >&2; \
+	  $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
+	  && $(PY) -m pip install --quiet --disable-pip-version-check \
+	     --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable .; \
+	fi
+	@test -x $(KANT)
+	@touch $@
+
+run: setup
+	$(KANT) demo --out kant-run
+
+test: setup
+	$(PY) -m pytest -n 2
+
+lint: setup
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/deptry src
+
+types: setup
+	.venv/bin/mypy
+
+contracts: setup
+	.venv/bin/lint-imports
+	$(PY) -m pytest -s tests/test_architecture.py
+
+check: lint types contracts
+
+bench: setup
+	$(PY) -m benchmarks
+
+clean:
+	rm -rf .venv kant-run dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,75 @@
+"""What the page's scripts draw, as one object: `report_data` builds it, `as_json` makes it safe in a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kant.metrics.result import RunResult
+from kant.model.units import SECOND
+from kant.report.fleet import pack_cluster, pack_fleet
+from kant.report.series import bucket_edges, pack_series, span
+from kant.report.waits import CLASSES, EDGES, class_waits
+
+
+def report_data(runs: Sequence[RunResult]) -> dict[str, Any]:
+    """The columns of every run. Times are seconds, but for the map's, which have a unit of their own."""
+    begin, end = span(runs)
+    edges = bucket_edges(begin, end)
+    clusters = list(dict.fromkeys(run.cluster for run in runs))
+    queues = busiest_queues(runs)
+    return {
+        "begin": begin / SECOND,
+        "end": end / SECOND,
+        "buckets": max(0, len(edges) - 1),
+        "classes": list(CLASSES),
+        "edges": [float(f"{edge / SECOND:.6g}") for edge in EDGES],
+        "queues": queues,
+        "clusters": [pack_cluster(cluster) for cluster in clusters],
+        "fleet": pack_fleet(runs, queues, begin, end),
+        "runs": [
+            {
+                "label": label,
+                "cluster": clusters.index(run.cluster),
+                "series": pack_series(run, edges),
+                "waits": [
+                    {key: row[key] for key in ("started", "never", "counts")} for row in class_waits(run)
+                ],
+            }
+            for label, run in zip(labels(runs), runs, strict=True)
+        ],
+    }
+
+
+def labels(runs: Sequence[RunResult]) -> list[str]:
+    """The profile of each run, numbered where two runs share one."""
+    names = [run.profile for run in runs]
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})"
+        for i, name in enumerate(names)
+    ]
+
+
+def busiest_queues(runs: Sequence[RunResult]) -> list[str]:
+    """Every queue of every run, the one with most GPU-time in the map first, ties by name."""
+    time: dict[str, int] = {}
+    for run in runs:
+        rows, jobs = run.intervals, run.jobs
+        held = np.zeros(len(run.queues), dtype=np.float64)
+        if len(rows):
+            masks, which = np.unique(rows[:, 2], return_inverse=True)
+            devices = np.array([mask.bit_count() for mask in masks.tolist()], dtype=np.float64)[which]
+            spent = (rows[:, 5] - rows[:, 4]) * devices * rows[:, 3]
+            np.add.at(held, jobs.queue[rows[:, 0]], spent)
+        for name, amount in zip(run.queues, held, strict=True):
+            time[name] = time.get(name, 0) + int(amount)
+    return sorted(time, key=lambda name: (-time[name], name))
+
+
+def as_json(data: object) -> str:
+    """`data` as JSON that may stand inside a script element, whatever the names in it."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,0 +1,153 @@
+"""Replay: the events of a journal through the core again, comparing every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kant.cluster import columns as c
+from kant.cluster.journal import Header, Journal, read_lines
+from kant.cluster.state import ClusterState, Violation
+from kant.metrics.recorder import Recorder
+from kant.metrics.result import RunResult
+from kant.metrics.summary import job_table, summarise
+from kant.model.decision import Plan
+from kant.model.errors import InputError
+from kant.model.event import (
+    Event,
+    JobEvicted,
+    JobFinished,
+    JobPreempted,
+    JobRefused,
+    JobStarted,
+    JobSubmitted,
+    MixObserved,
+)
+from kant.model.units import FOREVER
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, parse_profile
+from kant.sim.options import read_options
+from kant.sim.run import Run, RunHooks
+
+
+@dataclass(slots=True)
+class Replay:
+    """A journal that was run again.
+
+    `recorded` and `replayed` are the digests; `difference` is the first plan that came out otherwise, if any.
+    """
+
+    header: Header
+    profile: Profile
+    recorded: str
+    replayed: str
+    result: RunResult
+    submissions: list[JobSubmitted] = field(default_factory=list)
+    mix: MixObserved | None = None
+    difference: tuple[Plan, Plan] | None = None
+
+    @property
+    def equal(self) -> bool:
+        return self.recorded == self.replayed
+
+
+def read_journal(path: Path) -> tuple[Header, Iterator[Event | Plan]]:
+    """The header of a journal and, lazily, its lines. Raises InputError for anything that is not one."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(str(path), f"a journal that can be read ({error.strerror})") from None
+    lines = read_lines(iter(file), str(path))
+    header = next(lines, None)
+    if not isinstance(header, Header):
+        raise InputError(f"{path}:1", "the header of a Kant journal")
+    return header, (line for line in lines if not isinstance(line, Header))
+
+
+def replay(path: Path) -> Replay:
+    """Take the events of the journal in again and cycle where it cycled. Raises InputError for a broken journal."""
+    header, lines = read_journal(path)
+    known = builtin_texts()
+    profile = (
+        builtin_profile(header.profile)
+        if header.profile in known
+        else parse_profile(header.profile, f"{path}:1: profile")
+    )
+    options = read_options(profile.simulation, f"{path}:1: profile")
+    state = ClusterState(header.cluster)
+    scheduler, recorder = Scheduler(state, profile, header.seed), Recorder(state, keep_intervals=True)
+    recorded, replayed = Journal(), Journal()
+    submissions: list[JobSubmitted] = []
+    mix: MixObserved | None = None
+    difference: tuple[Plan, Plan] | None = None
+    recorder.observe(0)
+    for number, line in enumerate(lines, start=2):
+        try:
+            if isinstance(line, Plan):
+                plan = scheduler.cycle(line.time)
+                recorded.plan(line)
+                replayed.plan(plan)
+                if difference is None and recorded.digest != replayed.digest:
+                    difference = (line, plan)
+                continue
+            if line.time > state.now:
+                recorder.observe(state.now)
+            _follow(state, recorder, line)
+            state.apply(line)
+        except Violation as violation:
+            raise InputError(f"{path}:{number}", f"an event that fits the state: {violation}") from None
+        if isinstance(line, JobSubmitted):
+            submissions.append(line)
+        elif isinstance(line, MixObserved):
+            mix = line
+        elif isinstance(line, JobStarted):
+            recorder.started(state.rows[line.job], line.allocation)
+    recorder.observe(state.now)
+    for row, allocation in state.running.items():
+        recorder.ended(row, allocation, int(state.jobs[row, c.J_SINCE]), state.now)
+    table = job_table(state, state.now)
+    summary = summarise(state, recorder, table, state.now, options.quantile)
+    summary |= {
+        "profile": profile.name, "workload": header.workload, "cluster": header.cluster.name, "seed": header.seed,
+        "decisions": replayed.decisions, "digest": replayed.digest, "recorded_digest": recorded.digest,
+    }  # fmt: skip
+    result = RunResult(
+        profile=profile.name, workload=header.workload, cluster=header.cluster, summary=summary,
+        series=recorder.series(), jobs=table, queues=tuple(state.queues), end=state.now,
+        intervals=recorder.intervals(),
+    )  # fmt: skip
+    observed = [_with_truth(state, event) for event in submissions]
+    return Replay(
+        header, profile, recorded.digest, replayed.digest, result,
+        [event for event in observed if event is not None], mix, difference,
+    )  # fmt: skip
+
+
+def _follow(state: ClusterState, recorder: Recorder, event: Event) -> None:
+    if isinstance(event, JobFinished | JobPreempted | JobEvicted | JobRefused):
+        row = state.rows.get(event.job, -1)
+        if row in state.running:
+            recorder.ended(row, state.running[row], int(state.jobs[row, c.J_SINCE]), event.time)
+
+
+def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None:
+    """The submission with its run time: what the journal knows, else what was seen; None where neither says."""
+    if event.runtime >= 0:
+        return event
+    row = state.rows[event.job.id]
+    if state.jobs[row, c.J_END] < 0 or state.jobs[row, c.J_ATTAINED] == 0:
+        return None
+    return JobSubmitted(event.time, event.job, int(state.jobs[row, c.J_ATTAINED]), event.overhead)
+
+
+def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> RunResult:
+    """What `profile` would have done with the jobs of a journal, on the same cluster and from the same seed."""
+    options = read_options(profile.simulation, f"profile {profile.name}")
+    header = again.header
+    run = Run(header.workload, header.cluster, profile, options, header.seed, FOREVER, hooks or RunHooks())
+    if again.mix is not None:
+        run.observe_mix(again.mix.rows)
+    return run.result(iter(again.submissions), len(again.submissions))
+
+

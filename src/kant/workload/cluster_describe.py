@@ -1,0 +1,54 @@
+"""A cluster in numbers, for people and for scripts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from kant.model.node import ClusterSpec
+from kant.model.units import FOREVER
+
+NOT_LIMITED = "not limited"
+
+
+def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
+    """What the cluster holds, in values that JSON can say; histograms map a size to how often it occurs."""
+    gpus_by_model: Counter[str] = Counter()
+    dedicated: dict[str, dict[str, int]] = {}
+    for node in spec.nodes:
+        if node.gpus:
+            gpus_by_model[node.model] += node.gpus
+        for queue in node.queues:
+            held = dedicated.setdefault(queue, {"nodes": 0, "gpus": 0})
+            held["nodes"] += 1
+            held["gpus"] += node.gpus
+    return {
+        "name": spec.name,
+        "nodes": len(spec.nodes),
+        "gpus": spec.gpus,
+        "gpus_by_model": dict(sorted(gpus_by_model.items(), key=lambda pair: (-pair[1], pair[0]))),
+        "nodes_by_gpus": _histogram(node.gpus for node in spec.nodes),
+        "cpu_milli": _total([node.cpu for node in spec.nodes]),
+        "memory_mib": _total([node.memory for node in spec.nodes]),
+        "leaves": _domains(node.leaf for node in spec.nodes),
+        "spines": _domains(node.spine for node in spec.nodes),
+        "superspines": _domains(node.superspine for node in spec.nodes),
+        "dedicated": dict(sorted(dedicated.items())),
+    }
+
+
+def _total(amounts: list[int]) -> int | str:
+    """The sum, or `not limited` as soon as one node is not."""
+    return NOT_LIMITED if FOREVER in amounts else sum(amounts)
+
+
+def _domains(names: Iterable[str]) -> dict[str, Any]:
+    """How many domains a level has, and how many of each size in nodes."""
+    sizes = Counter(name for name in names if name)
+    return {"count": len(sizes), "nodes_each": _histogram(sizes.values())}
+
+
+def _histogram(sizes: Iterable[int]) -> dict[str, int]:
+    """How often each size occurs, largest first; keys are text, as in JSON."""
+    return {str(size): times for size, times in sorted(Counter(sizes).items(), reverse=True)}

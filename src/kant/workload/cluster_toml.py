@@ -1,0 +1,228 @@
+"""The TOML cluster file: groups of identical nodes, and the fabric that joins them (docs/clusters.md)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from kant.model.errors import InputError
+from kant.model.node import MAX_GPUS, Node
+from kant.model.units import FOREVER
+
+MAX_NODES = 1_000_000
+"""The most nodes that one cluster may have."""
+MAX_MEMORY = 1 << 30
+"""MiB of one node (1 PiB): the sum over MAX_NODES nodes stays far inside 64 bits."""
+MAX_CPU = 1_000_000_000
+"""Thousandths of a core of one node (a million cores)."""
+
+_MEMORY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
+_MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
+_INDEX = re.compile(r"\{index(?::0([0-9]{1,2})d)?\}")
+
+Count = Annotated[int, Meta(ge=1, le=MAX_NODES)]
+
+
+class Shape(Struct, frozen=True, forbid_unknown_fields=True):
+    """A regular fabric: how much one domain of each level holds (None: level not described)."""
+
+    nodes_per_leaf: Count | None = None
+    leaves_per_spine: Count | None = None
+    spines_per_superspine: Count | None = None
+
+
+class Group(Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[nodes]]` table: `count` identical nodes."""
+
+    gpus: Annotated[int, Meta(ge=0, le=MAX_GPUS)]
+    count: Count = 1
+    model: str = ""
+    cpu: int | float | None = None
+    memory: int | str | None = None
+    queues: list[str] | None = None
+    name: str = "node-{index:05d}"
+    topology: Shape | None = None
+
+
+class File(Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole TOML cluster file."""
+
+    nodes: list[Group]
+    name: str | None = None
+    topology: Shape = Shape()
+
+
+_A_COUNT = f"a whole number from 1 to {MAX_NODES:,}"
+A_NAME = "a name of 1 to 253 printable characters without spaces"
+_SOME_TEXT = "text of 1 to 253 printable characters"
+_EXPECTED = {
+    "name": _SOME_TEXT,
+    "nodes": "one or more [[nodes]] tables",
+    "topology": "a table of nodes_per_leaf, leaves_per_spine and spines_per_superspine",
+    "nodes_per_leaf": _A_COUNT,
+    "leaves_per_spine": _A_COUNT,
+    "spines_per_superspine": _A_COUNT,
+    "count": _A_COUNT,
+    "gpus": f"a whole number of GPUs from 0 to {MAX_GPUS}",
+    "model": _SOME_TEXT,
+    "cpu": "cores as a number above 0 with at most three decimals",
+    "memory": "memory as whole MiB above 0, or text such as 512GiB or 2TiB",
+    "queues": "a list of queue names (leave it out to serve every queue)",
+}
+
+
+def read_toml(where: str, text: str) -> File:
+    """The file in its parts; what its nodes say one by one is checked by `nodes_of`. Raises InputError."""
+    try:
+        tree = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(where, f"TOML ({error or 'nested too deeply'})") from None
+    try:
+        file = msgspec.convert(tree, File)
+    except msgspec.ValidationError as error:
+        raise _refusal(where, tree, str(error)) from None
+    if file.name is not None and not is_text(file.name):
+        raise InputError(f"{where}, name", _SOME_TEXT, file.name)
+    if sum(group.count for group in file.nodes) > MAX_NODES:
+        raise InputError(f"{where}, nodes", f"at most {MAX_NODES:,} nodes in all")
+    return file
+
+
+_TABLES: dict[str, type[Struct]] = {"nodes": Group, "topology": Shape}
+
+
+def _refusal(where: str, tree: Any, complaint: str) -> InputError:
+    """Our own sentence for what msgspec found: it says where, the tables above say what was expected."""
+    message, _, steps = complaint.partition(" - at `$")
+    names: list[str] = []
+    value: Any = tree
+    within: type[Struct] = File
+    for key, number in re.findall(r"\.(\w+)|\[([0-9]+)\]", steps):
+        value = value[key] if key else value[int(number)]
+        if key:
+            names.append(key)
+            within = _TABLES.get(key, within)
+        else:
+            shown = "[[nodes]]" if names[-1] == "nodes" else names[-1]
+            names[-1] = f"{shown} {int(number) + 1}"
+    place = ", ".join([where, *names])
+    if message.startswith("Object contains unknown field"):
+        known = within.__struct_fields__
+        unknown = next(key for key in value if key not in known)
+        return InputError(place, f"only the keys {', '.join(known)}", unknown)
+    if message.startswith("Object missing required field"):
+        missing = message.split("`")[1]
+        return InputError(place, f"the key {missing}, {_EXPECTED[missing]}")
+    last = names[-1] if names else "nodes"
+    return InputError(place, _EXPECTED.get(last.split(" ")[0], "a table"), value)
+
+
+def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
+    """Every node of the file, each with the place that its group has in it."""
+    issued: Counter[str] = Counter()  # domains of each level named so far, in the whole file
+    numbered: Counter[str] = Counter()  # nodes named so far, by pattern
+    common = _Fabric(f"{where}, topology", file.topology, issued)
+    for number, group in enumerate(file.nodes, start=1):
+        place = f"{where}, [[nodes]] {number}"
+        fabric = common if group.topology is None else _Fabric(f"{place}, topology", group.topology, issued)
+        cpu, memory = _cpu(place, group.cpu), _memory(place, group.memory)
+        queues = _queues(place, group.queues)
+        if group.model and not is_text(group.model):
+            raise InputError(f"{place}, model", _SOME_TEXT, group.model)
+        pattern = _Pattern(f"{place}, name", group.name)
+        for _ in range(group.count):
+            leaf, spine, superspine = fabric.seat()
+            name = pattern.name(numbered[group.name])
+            numbered[group.name] += 1
+            node = Node(name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine)
+            yield f"{place}, name", node
+
+
+class _Fabric:
+    """Fills the domains of one regular shape, node by node; `issued` numbers them through the whole file."""
+
+    def __init__(self, where: str, shape: Shape, issued: Counter[str]) -> None:
+        sizes = (shape.nodes_per_leaf, shape.leaves_per_spine, shape.spines_per_superspine)
+        fields = shape.__struct_fields__
+        span = 1
+        self.levels: list[tuple[int, str, int]] = []  # index, word, nodes in one domain
+        for level, (word, size) in enumerate(zip(("leaf", "spine", "superspine"), sizes, strict=True)):
+            if size is None:
+                continue
+            if len(self.levels) < level:
+                raise InputError(where, f"{fields[level - 1]} where {fields[level]} is given")
+            span *= size
+            self.levels.append((level, word, span))
+        self.issued = issued
+        self.seated = 0
+        self.now = ["", "", ""]
+
+    def seat(self) -> tuple[str, str, str]:
+        """Leaf, spine and superspine of the next node."""
+        for level, word, span in self.levels:
+            if self.seated % span == 0:
+                self.now[level] = f"{word}-{self.issued[word]}"
+                self.issued[word] += 1
+        self.seated += 1
+        return self.now[0], self.now[1], self.now[2]
+
+
+class _Pattern:
+    """Makes node names from a pattern with `{index}` or `{index:05d}`; nothing else may stand in braces."""
+
+    def __init__(self, where: str, pattern: str) -> None:
+        field = _INDEX.search(pattern)
+        self.head = pattern if field is None else pattern[: field.start()]
+        self.tail = "" if field is None else pattern[field.end() :]
+        self.width = -1 if field is None else int(field[1] or 0)
+        if not is_name(pattern) or set("{}") & set(self.head + self.tail):
+            expected = f"{A_NAME}, with at most one {{index}}, as in gpu-{{index:05d}}"
+            raise InputError(where, expected, pattern)
+
+    def name(self, index: int) -> str:
+        return self.head if self.width < 0 else f"{self.head}{index:0{self.width}d}{self.tail}"
+
+
+def _cpu(place: str, cores: float | None) -> int:
+    """Thousandths of a core."""
+    if cores is None:
+        return FOREVER
+    milli = Fraction(str(cores)) * 1000 if abs(cores) < FOREVER else Fraction(-1)
+    if milli.denominator != 1 or not 0 < milli <= MAX_CPU:
+        raise InputError(f"{place}, cpu", _EXPECTED["cpu"], cores)
+    return int(milli)
+
+
+def _memory(place: str, amount: int | str | None) -> int:
+    """MiB."""
+    if amount is None:
+        return FOREVER
+    mib = Fraction(amount if isinstance(amount, int) else -1)
+    if isinstance(amount, str) and (part := _MEMORY.fullmatch(amount)):
+        mib = Fraction(part[1]) * _MIB[part[2]]
+    if mib.denominator != 1 or not 0 < mib <= MAX_MEMORY:
+        raise InputError(f"{place}, memory", _EXPECTED["memory"], amount)
+    return int(mib)
+
+
+def _queues(place: str, queues: list[str] | None) -> tuple[str, ...]:
+    if queues is None:
+        return ()
+    if not queues or len(set(queues)) < len(queues) or not all(is_name(queue) for queue in queues):
+        raise InputError(f"{place}, queues", _EXPECTED["queues"] + ", each once", queues)
+    return tuple(queues)
+
+
+def is_text(text: str) -> bool:
+    return 1 <= len(text) <= 253 and text.isprintable()
+
+
+def is_name(text: str) -> bool:
+    return is_text(text) and " " not in text

@@ -1,0 +1,103 @@
+"""Writing a Workload as Kant's own table: CSV, gzip CSV or Parquet, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from kant.model.errors import InputError
+from kant.workload.kant_table import FIELDS, seconds_text, to_table
+from kant.workload.table import Table
+from kant.workload.workload import Workload
+
+
+def write_workload(workload: Workload, path: Path) -> None:
+    """Writes `workload` to `path`, in the kind that the name tells: `.csv`, `.csv.gz` or `.parquet`.
+
+    An existing file is replaced in one step, and only when the new one is complete. The bytes depend on
+    nothing but the workload. Raises InputError for another extension, a place that cannot be written, or
+    a workload that the table cannot hold.
+    """
+    write = _writer(path)
+    table = to_table(workload)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), "a place that can be written", str(error)) from error
+    try:
+        with os.fdopen(handle, "wb") as out:
+            write(table, out)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            Path(name).unlink()
+        if isinstance(error, OSError):
+            raise InputError(str(path), "a place that can be written", error.strerror) from error
+        if isinstance(error, UnicodeEncodeError):
+            raise InputError(str(path), "names that UTF-8 can write", error.object) from error
+        raise
+
+
+def _writer(path: Path) -> Callable[[Table, BinaryIO], None]:
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        return _write_parquet
+    if name.endswith(".csv"):
+        return _write_csv
+    if name.endswith(".csv.gz"):
+        return _write_gzip
+    raise InputError(str(path), "a name that ends with .csv, .csv.gz or .parquet")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write_parquet(table: Table, out: BinaryIO) -> None:
+    from kant.workload.kant_parquet import to_frame
+
+    to_frame(table).write_parquet(out)
+
+
+def _write_gzip(table: Table, out: BinaryIO) -> None:
+    with gzip.GzipFile(filename="", fileobj=out, mode="wb", compresslevel=6, mtime=0) as packed:
+        _write_csv(table, packed)  # type: ignore[arg-type]
+
+
+def _write_csv(table: Table, out: BinaryIO) -> None:
+    """Every column that holds anything but its default (the required ones and `id` always)."""
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=False)
+    writer = csv.writer(text, lineterminator="\n")
+    columns = dict(_columns(table))
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    text.flush()
+    text.detach()
+
+
+def _columns(table: Table) -> Iterator[tuple[str, list[str] | list[int]]]:
+    yield "id", table.texts["id"]
+    for field in FIELDS:
+        if field.kind == "text":
+            if field.name != "id" and any(text != field.default for text in table.texts[field.name]):
+                yield field.name, table.texts[field.name]
+            continue
+        column = table.numbers[field.name]
+        if field.default is not None and (column == field.default).all():
+            continue
+        if field.kind == "whole":
+            yield field.name, column.tolist()
+        else:
+            yield field.name, ["" if value < 0 else seconds_text(value) for value in column.tolist()]

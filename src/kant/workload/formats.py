@@ -1,0 +1,112 @@
+"""The trace formats that Kant reads: names, columns, sources, and how each is told by its content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kant.model.errors import InputError
+from kant.workload import kant_table, muri, openb, philly, swf
+from kant.workload.source import head
+from kant.workload.table import Field
+from kant.workload.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format: what it is, who defined it, its columns, what a slice of it is, and its reader."""
+
+    name: str
+    summary: str
+    source: str
+    fields: tuple[Field, ...]
+    sliced_by: str
+    parse: Callable[[Path], Trace]
+
+
+FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        Format(
+            "kant",
+            "Kant's own table, CSV or Parquet: gangs, shares, CPU, memory, limits, queues and users",
+            "this project",
+            kant_table.FIELDS,
+            "queue",
+            kant_table.parse,
+        ),
+        Format(
+            "philly",
+            "Microsoft Philly as CSV: submission, run time, GPUs and virtual cluster",
+            "Jeon et al., ATC'19; msr-fiddle/philly-traces (CC-BY-4.0)",
+            philly.FIELDS,
+            "virtual cluster (all without a slice)",
+            philly.parse,
+        ),
+        Format(
+            "muri",
+            "traces of the Muri artifact: iterations and time per iteration, several traces a file",
+            "Zhao et al., SIGCOMM'22; Muri artifact (Apache-2.0)",
+            muri.FIELDS,
+            "trace (required where there are several)",
+            muri.parse,
+        ),
+        Format(
+            "openb",
+            "Alibaba openb pods: GPU shares, whole GPUs and CPU-only pods, several workloads a file",
+            "Weng et al., ATC'23; FGD artifact (Apache-2.0)",
+            openb.FIELDS,
+            "workload (required where there are several)",
+            openb.parse,
+        ),
+        Format(
+            "swf",
+            "Standard Workload Format 2.2: 18 columns, a processor read as one GPU",
+            "Feitelson, Parallel Workloads Archive",
+            swf.FIELDS,
+            "queue number (all without a slice)",
+            swf.parse,
+        ),
+    )
+}
+
+
+def format_named(name: str) -> Format:
+    """The format called `name`. Raises InputError listing those that exist."""
+    if name not in FORMATS:
+        raise InputError("format", f"one of {', '.join(FORMATS)}", name)
+    return FORMATS[name]
+
+
+def detect(path: Path) -> Format:
+    """The format of the file at `path`, by its first bytes, its header row, or at last its extension.
+
+    Raises InputError when nothing fits or the file cannot be read.
+    """
+    content = head(path)
+    if not content.strip():
+        raise InputError(str(path), "a trace with at least one job", "an empty file")
+    if content.startswith(kant_table.PARQUET_MAGIC):
+        return FORMATS["kant"]
+    first = content.decode("utf-8-sig", "replace").lstrip().split("\n", 1)[0].strip()
+    if first.startswith(";") or _is_swf_row(first):
+        return FORMATS["swf"]
+    header = {name.strip(' "') for name in first.split(",")}
+    for name in ("philly", "muri", "openb", "kant"):
+        if header.issuperset(_required(FORMATS[name])):
+            return FORMATS[name]
+    if path.name.lower().removesuffix(".gz").endswith(".swf"):
+        return FORMATS["swf"]
+    if "submit_s" in header:
+        return FORMATS["kant"]
+    raise InputError(str(path), f"a trace of one of the formats {', '.join(FORMATS)}", first)
+
+
+def _required(form: Format) -> set[str]:
+    return {field.name for field in form.fields if field.default is None and field.name != "id"}
+
+
+def _is_swf_row(line: str) -> bool:
+    cells = line.split()
+    return len(cells) == swf.WIDTH and all(cell[-1:].isdigit() for cell in cells)

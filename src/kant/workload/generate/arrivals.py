@@ -1,0 +1,58 @@
+"""When sessions arrive: a Gamma renewal process whose rate follows the hour, the weekday and slow noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.random import Generator
+
+from kant.workload.generate.law import Floats
+from kant.workload.generate.row import Row
+
+HOUR_S = 3600.0
+
+
+def hourly_rate(rng: Generator, row: Row, hours: int) -> Floats:
+    """The relative rate of each hour: hour of day x weekday x noise of mean one.
+
+    The noise is exp(x), where x is an AR(1) process with the row's deviation and hourly correlation.
+    """
+    hour = np.arange(hours)
+    steps = rng.normal(size=hours) * (row.noise * math.sqrt(1 - row.memory**2))
+    noise = np.empty(hours)
+    level = rng.normal() * row.noise
+    for i, step in enumerate(steps.tolist()):
+        noise[i] = level
+        level = row.memory * level + step
+    factor = np.exp(noise - row.noise**2 / 2)
+    rate: Floats = np.array(row.hours)[hour % 24] * np.array(row.weekdays)[hour // 24 % 7] * factor
+    return rate
+
+
+def session_starts(rng: Generator, row: Row, sessions: int, span_s: float) -> Floats:
+    """`sessions` sorted times in seconds, 0 <= t < `span_s`.
+
+    Gaps are Gamma in operational time (the integral of the rate), scaled to fill the span: burstier than a
+    Poisson process within the hour, and with the rate's own bursts over hours.
+    """
+    hours = math.ceil(span_s / HOUR_S)
+    rate = hourly_rate(rng, row, hours)
+    ends = np.minimum(np.arange(hours + 1) * HOUR_S, span_s)
+    done = np.concatenate(([0.0], np.cumsum(rate * np.diff(ends))))
+    gaps = rng.gamma(row.gap, size=sessions + 1)
+    gaps[0] *= rng.random()
+    passed = np.cumsum(gaps)
+    starts: Floats = np.interp(passed[:-1] / passed[-1] * done[-1], done, ends)
+    return starts
+
+
+def session_sizes(rng: Generator, row: Row, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Numbers of identical jobs, drawn until they hold `jobs`; the last is cut so that the sum is exact."""
+    weights = np.array(row.sessions) / sum(row.sessions)
+    drawn = rng.choice(len(weights), size=jobs, p=weights) + 1
+    passed = np.cumsum(drawn)
+    count = int(np.searchsorted(passed, jobs)) + 1
+    drawn = drawn[:count]
+    drawn[-1] -= passed[count - 1] - jobs
+    return drawn.astype(np.int64)

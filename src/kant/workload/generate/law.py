@@ -1,0 +1,58 @@
+"""Laws of durations: mixtures of log-normals, cut at the longest run that a cluster allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_GRID = 4096
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Log-normals of seconds: parts (weight, mu, sigma) of log-seconds, the weights summing to one.
+
+    Durations above `longest` seconds are left out of the law (so that no heap of jobs ends there); those
+    below a second take one.
+    """
+
+    parts: tuple[tuple[float, float, float], ...]
+    longest: float
+
+    @cached_property
+    def _table(self) -> tuple[Floats, Floats]:
+        """Log-seconds on a grid, and the cumulative law there."""
+        grid = np.linspace(0.0, math.log(self.longest), _GRID)
+        law = np.zeros(_GRID)
+        for weight, mu, sigma in self.parts:
+            scaled = (grid - mu) / (sigma * math.sqrt(2))
+            law += weight * np.array([0.5 * math.erfc(-x) for x in scaled.tolist()])
+        return grid, law / law[-1]
+
+    def cdf(self, seconds: Floats) -> Floats:
+        """The part of durations that are at most `seconds`."""
+        grid, law = self._table
+        return np.interp(np.log(np.maximum(seconds, 1.0)), grid, law)
+
+    def log_quantile(self, part: Floats) -> Floats:
+        """Log-seconds below which `part` of the durations lie."""
+        grid, law = self._table
+        return np.interp(part, law, grid)
+
+    @property
+    def mean(self) -> float:
+        """Mean seconds."""
+        grid, law = self._table
+        return float(law[0] + np.sum(np.diff(law) * np.exp((grid[1:] + grid[:-1]) / 2)))
+
+
+def mixture(longest: float, *parts: tuple[float, float, float]) -> Mixture:
+    """A mixture whose weights are scaled to sum to one."""
+    total = sum(part[0] for part in parts)
+    return Mixture(tuple((weight / total, mu, sigma) for weight, mu, sigma in parts), longest)

@@ -1,0 +1,137 @@
+"""Kant's own trace table: its columns, the same in CSV and Parquet, and what they mean as a Workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.model.units import GPU, SECOND
+from kant.workload.openb import model_set
+from kant.workload.source import head
+from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Table, coded, read_table
+from kant.workload.trace import Trace
+from kant.workload.workload import Workload, make_workload
+
+PARQUET_MAGIC = b"PAR1"
+
+FIELDS = (
+    Field("submit_s", "seconds", "submission in decimal seconds, exact to the microsecond", high=MAX_TIME),
+    Field("runtime_s", "seconds", "run time in decimal seconds", high=MAX_TIME),
+    Field("gpus", "whole", "GPUs per pod, or of the whole job where `pods` is 0", high=MAX_GPUS),
+    Field("pods", "whole", "pods of the gang; 0: only the total is known", high=MAX_GPUS, default=0),
+    Field("gpu_milli", "whole", "thousandths of each GPU; below 1000: a share", low=1, high=GPU, default=GPU),
+    Field("cpu_milli", "whole", "thousandths of a core per pod", high=MAX_WHOLE, default=0),
+    Field("memory_mib", "whole", "memory per pod in MiB", high=MAX_WHOLE, default=0),
+    Field("limit_s", "seconds", "the user's run-time limit; empty: none", high=MAX_TIME, default=-1),
+    Field("priority", "whole", "a higher one goes first", low=-(10**9), high=10**9, default=0),
+    Field("overhead_s", "seconds", "seconds that the interval-overhead speed model charges", high=MAX_TIME,
+          default=0),
+    Field("queue", "text", "queue", default="default"),
+    Field("user", "text", "who submitted it", default=""),
+    Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
+    Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
+)  # fmt: skip
+"""The columns in the order in which they are written (after `id`)."""
+
+_OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
+_COLUMN = {
+    "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
+    "priority": "priority", "overhead_s": "overhead",
+}  # fmt: skip
+
+
+def parse(path: Path) -> Trace:
+    """All jobs of a CSV or Parquet file; the slice is the queue.
+
+    Raises InputError when a column is missing or unknown, a cell is not what its column holds, an identifier
+    occurs twice, or a job's GPUs are too many.
+    """
+    content = head(path)
+    if content.startswith(PARQUET_MAGIC):
+        from kant.workload.kant_parquet_process import read_parquet
+
+        table = read_parquet(path)
+    else:
+        first = content.decode("utf-8", "replace").split("\n", 1)[0]
+        has_id = "id" in [name.strip(' "\r\ufeff') for name in first.split(",")]
+        table = read_table(path, FIELDS if has_id else _OPTIONAL_ID, strict=True)
+    return Trace(**_trace(path, table))  # type: ignore[arg-type]
+
+
+def _trace(path: Path, table: Table) -> dict[str, object]:
+    numbers, n = table.numbers, table.rows
+    ids = table.texts.get("id")
+    if ids is None:
+        ids = [str(i) for i in range(n)]
+    elif len(set(ids)) < n:
+        seen: set[str] = set()
+        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        raise InputError(f"{path}, field id", "each identifier once", twice)
+    many = np.flatnonzero(numbers["gpus"] * np.maximum(numbers["pods"], 1) > MAX_GPUS)
+    if len(many):
+        where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
+        raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
+    queue, queues = coded(table.texts.get("queue", ["default"] * n))
+    user, users = coded(table.texts.get("user", [""] * n))
+    models, sets = coded(table.texts.get("gpu_models", [""] * n))
+    jobs = make_workload(
+        path.name,
+        numbers["submit_s"],
+        numbers["runtime_s"],
+        numbers["gpus"],
+        ids=ids,
+        queue=queue,
+        queues=queues,
+        user=user,
+        users=users,
+        models=models,
+        model_sets=tuple(model_set(text) for text in sets),
+        origin=0,
+        **{column: numbers[name] for name, column in _COLUMN.items()},
+    )
+    return {"jobs": jobs, "slices": queue, "names": queues}
+
+
+def to_table(workload: Workload) -> Table:
+    """The columns of `workload`, with submissions on the trace's own clock (`submit` + `origin`).
+
+    Raises InputError when a GPU model's name holds a '|', or when a value is out of its column's range.
+    """
+    texts: dict[str, list[str]] = {"id": workload.ids}
+    for name, codes, names in (
+        ("queue", workload.queue, workload.queues),
+        ("user", workload.user, workload.users),
+        ("gpu_models", workload.models, tuple(_joined(names) for names in workload.model_sets)),
+    ):
+        texts[name] = [names[code] for code in codes.tolist()]
+    numbers = {name: getattr(workload, column) for name, column in _COLUMN.items()}
+    numbers |= {
+        "submit_s": workload.submit + workload.origin,
+        "runtime_s": workload.runtime,
+        "gpus": workload.gpus,
+    }
+    for field in FIELDS:
+        if field.kind != "text" and len(workload):
+            column = numbers[field.name]
+            allowed = (column >= field.low) & (column <= field.high) | (column == field.default)
+            if not allowed.all():
+                job = workload.ids[int(np.argmin(allowed))]
+                raise InputError(
+                    f"job {job}, field {field.name}", field.expected, int(column[np.argmin(allowed)])
+                )
+    return Table(len(workload), numbers, texts)
+
+
+def _joined(models: tuple[str, ...]) -> str:
+    for model in models:
+        if "|" in model or not model:
+            raise InputError("field gpu_models", "names that are not empty and hold no '|'", model)
+    return "|".join(models)
+
+
+def seconds_text(us: int) -> str:
+    """Decimal seconds of a time that is not negative, without trailing zeros: 1500000 is `1.5`."""
+    whole, fraction = divmod(us, SECOND)
+    return f"{whole}.{fraction:06d}".rstrip("0") if fraction else str(whole)

@@ -1,0 +1,72 @@
+"""Reading a workload from a file: the format, then the window, then time zero, then the slice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.model.units import show_duration
+from kant.workload.formats import detect, format_named
+from kant.workload.trace import Trace
+from kant.workload.workload import Workload
+
+_SHOWN = 20
+
+
+def read_workload(
+    path: Path,
+    *,
+    format: str | None = None,
+    slice: str | None = None,
+    window: tuple[int, int] | None = None,
+) -> Workload:
+    """The jobs of the trace at `path`, in order of submission, ties in file order.
+
+    `format` is a name of `kant.workload.formats.FORMATS` (None: told from the content). `slice` picks one
+    trace, workload or queue of a file that holds several. `window` (A, B) in microseconds keeps submissions
+    A <= t < B on the trace's own clock. Time zero (`origin`) is the first submission in the window over all
+    queues of the file, so that slices of one cluster share a clock; traces that merely share a file each have
+    their own. Raises InputError, and nothing else, for input that cannot be used.
+    """
+    form = format_named(format) if format is not None else detect(path)
+    trace = form.parse(path)
+    if not len(trace.jobs):
+        raise InputError(str(path), "a trace with at least one job", "none")
+    keep = np.ones(len(trace.jobs), dtype=np.bool_)
+    chosen = _slice_mask(path, trace, slice)
+    if trace.apart:
+        keep &= chosen
+    if window is not None:
+        keep &= (trace.jobs.submit >= window[0]) & (trace.jobs.submit < window[1])
+    if not keep.any():
+        raise InputError(str(path), "a window that holds jobs", _shown_span(trace.jobs))
+    origin = int(trace.jobs.submit[keep].min())
+    keep &= chosen
+    if not keep.any():
+        raise InputError(
+            str(path), f"a window in which {slice} has jobs", _shown_span(trace.jobs.take(chosen))
+        )
+    rows = np.flatnonzero(keep)
+    jobs = trace.jobs.take(rows[np.argsort(trace.jobs.submit[rows], kind="stable")])
+    name = path.name if slice is None else f"{path.name}:{slice}"
+    return replace(jobs, name=name, submit=jobs.submit - origin, origin=origin)
+
+
+def _slice_mask(path: Path, trace: Trace, slice: str | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    names = trace.names
+    listed = ", ".join(sorted(names)[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    if slice is None:
+        if trace.apart and len(names) > 1:
+            raise InputError(str(path), f"a choice of one {trace.slice_kind}: {listed}")
+        return np.ones(len(trace.jobs), dtype=np.bool_)
+    if slice not in names:
+        raise InputError(str(path), f"a {trace.slice_kind} that the file holds ({listed})", slice)
+    return np.asarray(trace.slices == names.index(slice))
+
+
+def _shown_span(jobs: Workload) -> str:
+    first, last = int(jobs.submit.min()), int(jobs.submit.max())
+    return f"submissions from {show_duration(first)} to {show_duration(last)}"

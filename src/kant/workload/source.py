@@ -1,0 +1,64 @@
+"""Opening a trace: a plain or gzip file, with every way it can be unreadable said in one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from kant.model.errors import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+HEAD = 64 * 1024
+"""Bytes that are looked at to tell what a file is."""
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The content of `path`, unpacked if its first bytes are those of gzip (whatever its name says).
+
+    Raises InputError, also from inside the block, when the file is missing, is no regular file, cannot be
+    read, or is a broken gzip stream.
+    """
+    try:
+        if not path.exists():
+            raise InputError(str(path), "a file that exists")
+        if not path.is_file():
+            raise InputError(str(path), "a regular file")
+        with path.open("rb") as raw:
+            packed = raw.read(2) == GZIP_MAGIC
+            raw.seek(0)
+            if packed:
+                with gzip.GzipFile(fileobj=raw) as plain, io.BufferedReader(plain) as stream:
+                    yield stream
+            else:
+                yield raw
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(str(path), "a whole gzip file", str(error)) from error
+    except OSError as error:
+        raise InputError(str(path), "a file that can be read", error.strerror or str(error)) from error
+    except ValueError as error:
+        if "null" not in str(error):
+            raise
+        raise InputError(str(path), "a path without NUL characters") from error
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
+    """As `open_bytes`, decoded as UTF-8 (a byte-order mark is skipped); other encodings are an InputError."""
+    with open_bytes(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        try:
+            yield text
+        except UnicodeDecodeError as error:
+            raise InputError(str(path), "text in UTF-8", error.reason) from error
+
+
+def head(path: Path) -> bytes:
+    """The first 64 KiB of the content, for telling the format. Raises InputError as `open_bytes` does."""
+    with open_bytes(path) as stream:
+        return stream.read(HEAD)

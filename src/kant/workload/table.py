@@ -1,0 +1,220 @@
+"""Reading a CSV table into columns of exact integers, with the line and the field of whatever is wrong."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.model.errors import InputError
+from kant.model.units import SECOND
+from kant.workload.source import open_text
+
+Ints = NDArray[np.int64]
+
+MAX_TIME = 100_000_000_000 * SECOND
+"""The longest time and span that a trace may hold (3,170 years): sums of two still fit 64 bits."""
+MAX_GPUS = 10_000_000
+MAX_WHOLE = 10**15
+
+_BATCH = 50_000
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of a table. `whole` numbers are kept as they are, `seconds` become microseconds.
+
+    `low` and `high` bound the kept integer. `default` stands for an empty cell and for the column when it is
+    absent; None makes both an error.
+    """
+
+    name: str
+    kind: Literal["text", "whole", "seconds"]
+    meaning: str
+    low: int = 0
+    high: int = MAX_WHOLE
+    default: int | str | None = None
+
+    @property
+    def expected(self) -> str:
+        """What a cell must hold, for people."""
+        if self.kind == "text":
+            return "a text that is not empty"
+        if self.kind == "whole":
+            return f"a whole number from {self.low} to {self.high}"
+        return f"seconds from {self.low // SECOND} to {self.high // SECOND}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of a file. A column that it lacks holds the default (numbers) or is absent (texts)."""
+
+    rows: int
+    numbers: dict[str, Ints]
+    texts: dict[str, list[str]]
+
+
+def parse_number(field: Field, text: str) -> int:
+    """The integer that `text` stands for. Decimal fractions are exact, seconds rounded half to even.
+
+    Raises ValueError when the text is no number of the field's kind and range.
+    """
+    if text.isdecimal() and text.isascii() and len(text) < 19:
+        value = int(text) * SECOND if field.kind == "seconds" else int(text)
+    else:
+        text = text.strip()
+        if not text and isinstance(field.default, int):
+            return field.default
+        if len(text) > 400 or not _NUMBER.fullmatch(text):
+            raise ValueError
+        exact = Decimal(text)
+        if abs(exact) > 10**18:
+            raise ValueError
+        if field.kind == "seconds":
+            value = int((exact * SECOND).to_integral_value(ROUND_HALF_EVEN))
+        else:
+            value = int(exact)
+            if value != exact:
+                raise ValueError
+    if not field.low <= value <= field.high:
+        raise ValueError
+    return value
+
+
+def read_table(path: Path, fields: Sequence[Field], *, strict: bool = False) -> Table:
+    """The columns `fields` of the CSV at `path`; the first row names the columns, in any order.
+
+    Other columns are skipped, or refused when `strict`. Raises InputError for everything that is not such a
+    table: no header, missing or repeated columns, rows of another width, cells that a Field does not allow.
+    """
+    with open_text(path) as stream:
+        reader = csv.reader(stream, strict=True)
+        try:
+            return _read(path, reader, fields, strict)
+        except csv.Error as error:
+            raise InputError(f"{path}, line {reader.line_num}", "a row of CSV", str(error)) from error
+
+
+def header_names(row: Sequence[str]) -> list[str]:
+    """Column names as they are compared: without surrounding blanks."""
+    return [name.strip() for name in row]
+
+
+def check_header(where: str, header: Sequence[str], fields: Sequence[Field], strict: bool) -> None:
+    """Raises InputError unless `header` names each required field, and none twice."""
+    known = {field.name for field in fields}
+    missing = [field.name for field in fields if field.default is None and field.name not in header]
+    if missing:
+        raise InputError(where, f"the columns {', '.join(missing)}", ",".join(header))
+    if len(set(header)) != len(header):
+        raise InputError(where, "each column once", ",".join(header))
+    unknown = [name for name in header if name not in known]
+    if strict and unknown:
+        allowed = ", ".join(field.name for field in fields)
+        raise InputError(where, f"only the columns {allowed}", ", ".join(unknown))
+
+
+def _read(path: Path, reader: Iterator[list[str]], fields: Sequence[Field], strict: bool) -> Table:
+    header = header_names(next(reader, []))
+    check_header(f"{path}, line 1", header, fields, strict)
+    present = [field for field in fields if field.name in header]
+    at = [header.index(field.name) for field in present]
+    parts: dict[str, list[Ints]] = {field.name: [] for field in present if field.kind != "text"}
+    texts: dict[str, list[str]] = {field.name: [] for field in present if field.kind == "text"}
+    total = 0
+    for lines, rows in _batches(path, reader, len(header)):
+        cells = list(zip(*rows, strict=True))
+        total += len(rows)
+        for field, index in zip(present, at, strict=True):
+            if field.kind == "text":
+                texts[field.name] += _texts(path, field, lines, cells[index])
+            else:
+                parts[field.name].append(_numbers(path, field, lines, cells[index]))
+    numbers = {name: np.concatenate(part) if part else _empty() for name, part in parts.items()}
+    for field in fields:
+        if field.name not in header and isinstance(field.default, int):
+            numbers[field.name] = np.full(total, field.default, dtype=np.int64)
+    return Table(total, numbers, texts)
+
+
+def _batches(
+    path: Path, reader: Iterator[list[str]], width: int
+) -> Iterator[tuple[list[int], list[list[str]]]]:
+    """Rows of `width` cells with their line numbers, some at a time; blank lines are skipped."""
+    while True:
+        lines: list[int] = []
+        rows: list[list[str]] = []
+        for row in islice(reader, _BATCH):
+            line: int = reader.line_num  # type: ignore[attr-defined]
+            if len(row) != width:
+                if not row:
+                    continue
+                raise InputError(f"{path}, line {line}", f"{width} cells", len(row))
+            lines.append(line)
+            rows.append(row)
+        if not rows:
+            return
+        yield lines, rows
+
+
+class _Memo(dict[str, int]):
+    """Parsed cells by their text: most columns of a trace hold few distinct ones."""
+
+    def __init__(self, parse: Callable[[str], int]) -> None:
+        self.parse = parse
+
+    def __missing__(self, text: str) -> int:
+        value = self[text] = self.parse(text)
+        return value
+
+
+def _numbers(path: Path, field: Field, lines: list[int], cells: Sequence[str]) -> Ints:
+    memo = _Memo(lambda text: parse_number(field, text))
+    try:
+        return np.fromiter(map(memo.__getitem__, cells), dtype=np.int64, count=len(cells))
+    except ValueError:
+        bad = next(i for i, text in enumerate(cells) if not _allowed(field, text))
+        raise cell_error(path, lines[bad], field, cells[bad]) from None
+
+
+def _allowed(field: Field, text: str) -> bool:
+    try:
+        parse_number(field, text)
+    except ValueError:
+        return False
+    return True
+
+
+def cell_error(path: Path, line: int, field: Field, got: object) -> InputError:
+    """The error for a cell that `field` does not allow."""
+    return InputError(f"{path}, line {line}, field {field.name}", field.expected, got)
+
+
+def _texts(path: Path, field: Field, lines: list[int], cells: Sequence[str]) -> list[str]:
+    one: dict[str, str] = {}
+    texts = [one.setdefault(text, text) for text in cells]
+    if "" in one:
+        if not isinstance(field.default, str):
+            raise cell_error(path, lines[texts.index("")], field, "")
+        texts = [text or field.default for text in texts]
+    return texts
+
+
+def _empty() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+def coded(texts: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
+    """Codes of `texts` and the distinct texts in order of first appearance."""
+    codes: dict[str, int] = {}
+    column = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int64, count=len(texts))
+    return column, tuple(codes)

@@ -1,0 +1,26 @@
+"""A Trace: what a reader found in one file, before a window or a slice of it becomes a Workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """`jobs` in file order, with submissions on the trace's own clock (so not necessarily sorted).
+
+    `slices` is each job's code into `names`. Where `apart`, the slices are separate traces that only share a
+    file, each with a clock of its own, and exactly one must be chosen; otherwise they are the queues of one
+    cluster. `slice_kind` is what one slice is called.
+    """
+
+    jobs: Workload
+    slices: NDArray[np.int64]
+    names: tuple[str, ...]
+    slice_kind: str = "queue"
+    apart: bool = False

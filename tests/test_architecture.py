@@ -1,0 +1,127 @@
+"""The house rules that a program can check (CONTRIBUTING.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "kant"
+MODULES = sorted(SOURCE.rglob("*.py"))
+PURE_ROOMS = ("scheduler", "queueing", "placement", "cluster", "model")
+
+SMELL, LONGEST, LONGEST_CYCLE = 300, 500, 110
+REASON = re.compile(r"^Long: \S+", re.MULTILINE)
+BANNED = {"manager", "helper", "helpers", "util", "utils", "info"}
+SEEDED = {"Generator", "PCG64", "Philox", "SeedSequence"}
+BASE_IMPL = re.compile(r"Base\w*Impl")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_the_contracts_between_the_floors_hold() -> None:
+    lint = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_module_is_long_without_its_reason() -> None:
+    for path in MODULES:
+        if _lines(path) > SMELL:
+            print(f"{_name(path)}: {_lines(path)} lines")
+    unexplained = [
+        _name(path)
+        for path in MODULES
+        if _lines(path) > LONGEST and not REASON.search(ast.get_docstring(ast.parse(path.read_text())) or "")
+    ]
+    assert not unexplained, f"over {LONGEST} lines, and no 'Long: <reason>' in the docstring: {unexplained}"
+
+
+def test_the_cycle_stays_on_one_screen_and_a_half() -> None:
+    cycle = SOURCE / "scheduler" / "cycle.py"
+    if not cycle.exists():
+        pytest.skip("no scheduler/cycle.py")
+    assert _lines(cycle) <= LONGEST_CYCLE
+
+
+def _words(name: str) -> set[str]:
+    """The words of a snake_case or CamelCase name, in small letters."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+@pytest.mark.parametrize(
+    ("name", "banned"),
+    [
+        ("QueueManager", True),
+        ("GPUInfo", True),
+        ("test_utils", True),
+        ("Informer", False),
+        ("utilisation", False),
+    ],
+)
+def test_the_rule_of_names_knows_words(name: str, banned: bool) -> None:
+    assert bool(_words(name) & BANNED) == banned
+
+
+def test_classes_and_modules_have_the_nouns_of_the_field() -> None:
+    names = [(_name(path), path.stem) for path in MODULES]
+    names += [(_name(path.parent), path.parent.name) for path in MODULES]
+    for path in MODULES:
+        classes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef))
+        names += [(f"{_name(path)}: {node.name}", node.name) for node in classes]
+    broken = sorted({where for where, name in names if _words(name) & BANNED or BASE_IMPL.search(name)})
+    assert not broken
+
+
+def _impure(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """What the import contract cannot see: files, the terminal, NumPy generators without a seed of ours."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="open" | "print" | "input" | "breakpoint" as name)):
+                yield node.lineno, name
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="random")), args=[], keywords=[]):
+                yield node.lineno, "numpy.random without a seed"
+            case ast.Attribute(
+                value=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"), attr=name
+            ):
+                if name not in SEEDED:
+                    yield node.lineno, f"numpy.random.{name}"
+            case ast.ImportFrom(module=str(module), names=names):
+                if module.startswith("numpy.random") or (
+                    module == "numpy" and "random" in {n.name for n in names}
+                ):
+                    yield node.lineno, "numpy.random (write np.random.Generator(np.random.PCG64(seed)))"
+
+
+def test_the_rule_of_purity_sees_what_it_must() -> None:
+    text = """
+np.random.rand(3)
+np.random.Generator(np.random.PCG64(seed))
+np.random.PCG64()
+from numpy import random
+open("x")
+state.open("x")
+"""
+    assert sorted(line for line, _ in _impure(ast.parse(text))) == [2, 4, 5, 6]
+
+
+def test_from_the_scheduler_down_nothing_reads_writes_or_draws() -> None:
+    broken = [
+        f"{_name(path)}:{line}: {what}"
+        for room in PURE_ROOMS
+        for path in sorted((SOURCE / room).rglob("*.py"))
+        for line, what in _impure(ast.parse(path.read_text()))
+    ]
+    assert not broken
