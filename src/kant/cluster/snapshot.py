@@ -10,9 +10,7 @@ from kant.model.placement import Allocation
 
 
 @compiled
-def copy_changed(
-    source: Table, source_log: Table, seen: int, target: Table, target_log: Table, tried: int
-) -> None:
+def copy_changed(source: Table, source_log: Table, seen: int, target: Table, target_log: Table, tried: int) -> None:
     """Make `target` equal to `source`, looking only at rows logged in either log since `seen` and `tried`.
 
     A row that differs is copied and logged in `target_log`, so that what is kept by demand is computed anew for it.

@@ -219,7 +219,10 @@ class ClusterState:
                  f"the gang of job {self.ids[row]!r} is placed in part")  # fmt: skip
             _say(pl.gpu_milli(allocation) == self.jobs[row, c.J_MILLI],
                  f"job {self.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
-        _say(np.array_equal(fresh, self.table), "what is free plus what is used is what there is, on every node")
+        _say(
+            np.array_equal(fresh, self.table),
+            "what is free plus what is used is what there is, on every node",
+        )
         _say(np.array_equal(pool_totals(fresh, len(ignored)), self.pools),
              "the totals of each pool are the sums over its nodes")  # fmt: skip
         status = self.jobs[: len(self.ids), c.J_STATUS]
@@ -247,7 +250,11 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
     table = np.zeros((len(spec.nodes), c.DEVICES + 2 * slots + 1), dtype=np.int64)
     domains: list[dict[str, int]] = [{}, {}, {}]
     for row, node in zip(table, spec.nodes, strict=True):
-        path = (node.superspine, f"{node.superspine}/{node.spine}", f"{node.superspine}/{node.spine}/{node.leaf}")
+        path = (
+            node.superspine,
+            f"{node.superspine}/{node.spine}",
+            f"{node.superspine}/{node.spine}/{node.leaf}",
+        )
         superspine, spine, leaf = (names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True))
         row[: c.DEVICES] = (
             NodeStatus.IN_SERVICE.value, shapes.pool_of[(node.model, node.queues)], node.gpus, node.gpus,
@@ -256,8 +263,6 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
         row[c.DEVICES : c.DEVICES + slots] = -1
         row[c.DEVICES : c.DEVICES + node.gpus] = 1000
     return table
-
-
 
 
 def pool_totals(table: Table, pools: int) -> Table:

@@ -34,9 +34,7 @@ def breakdowns(runs: Sequence[RunResult], labels: Sequence[str]) -> str:
     return _table(runs, labels, "by_pool", "pool", POOL) + _table(runs, labels, "by_queue", "queue", QUEUE)
 
 
-def _table(
-    runs: Sequence[RunResult], labels: Sequence[str], key: str, word: str, columns: Sequence[Column]
-) -> str:
+def _table(runs: Sequence[RunResult], labels: Sequence[str], key: str, word: str, columns: Sequence[Column]) -> str:
     weight: dict[str, float] = {}
     for run in runs:
         parts = dig(run.summary, key)
@@ -47,9 +45,7 @@ def _table(
         return ""
     names = sorted(weight, key=lambda name: (-weight[name], name))
     body = "".join(_rows(runs, labels, key, name, columns) for name in names[:MOST])
-    heads = "".join(
-        f'<th scope="col">{head}</th>' for head in (word, "run", *(name for name, _, _ in columns))
-    )
+    heads = "".join(f'<th scope="col">{head}</th>' for head in (word, "run", *(name for name, _, _ in columns)))
     more = f", the {MOST} with most GPU-hours" if len(names) > MOST else ""
     return (
         f"<details><summary>By {word} ({len(names):,}{more})</summary>"
@@ -58,9 +54,7 @@ def _table(
     )
 
 
-def _rows(
-    runs: Sequence[RunResult], labels: Sequence[str], key: str, name: str, columns: Sequence[Column]
-) -> str:
+def _rows(runs: Sequence[RunResult], labels: Sequence[str], key: str, name: str, columns: Sequence[Column]) -> str:
     rows = ""
     for i, (run, label) in enumerate(zip(runs, labels, strict=True)):
         shown = escape(name) or "(no name)"

@@ -35,9 +35,7 @@ def report_data(runs: Sequence[RunResult]) -> dict[str, Any]:
                 "label": label,
                 "cluster": clusters.index(run.cluster),
                 "series": pack_series(run, edges),
-                "waits": [
-                    {key: row[key] for key in ("started", "never", "counts")} for row in class_waits(run)
-                ],
+                "waits": [{key: row[key] for key in ("started", "never", "counts")} for row in class_waits(run)],
             }
             for label, run in zip(labels(runs), runs, strict=True)
         ],
@@ -48,8 +46,7 @@ def labels(runs: Sequence[RunResult]) -> list[str]:
     """The profile of each run, numbered where two runs share one."""
     names = [run.profile for run in runs]
     return [
-        name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})"
-        for i, name in enumerate(names)
+        name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)
     ]
 
 

@@ -131,9 +131,7 @@ def in_force(rows: Ints, length: int, frames: int) -> NDArray[np.bool_]:
     return np.searchsorted(moments, rows[:, 4]) < np.searchsorted(moments, rows[:, 5])
 
 
-def _pack_runs(
-    runs: Sequence[RunResult], rows: Sequence[Ints], queues: Sequence[str]
-) -> list[dict[str, Any]]:
+def _pack_runs(runs: Sequence[RunResult], rows: Sequence[Ints], queues: Sequence[str]) -> list[dict[str, Any]]:
     return [_pack_run(run, part, queues) for run, part in zip(runs, rows, strict=True)]
 
 

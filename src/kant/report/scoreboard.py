@@ -140,8 +140,7 @@ def metrics_table(runs: Sequence[RunResult], labels: Sequence[str]) -> str:
         for at, row in enumerate(section.rows):
             base = dig(runs[0].summary, *row.keys)
             head = (
-                f'<th scope="rowgroup" rowspan="{len(section.rows)}">{section.name}'
-                f"<small>{section.words}</small></th>"
+                f'<th scope="rowgroup" rowspan="{len(section.rows)}">{section.name}<small>{section.words}</small></th>'
                 if at == 0
                 else ""
             )

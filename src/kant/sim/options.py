@@ -56,7 +56,11 @@ def read_options(settings: dict[str, Any], where: str) -> SimOptions:
         ("recheck_s", 0 <= options.recheck_s <= 10**9, "0 to 10^9 seconds"),
         ("inflate", 0 <= options.inflate <= 100, "a share from 0 to 100"),
         ("typical_share", 0 < options.typical_share <= 1, "a share above 0 and up to 1"),
-        ("resume_cost", all(g > 0 and 0 <= s <= 1e9 for g, s in options.resume_cost), "pairs (GPUs > 0, seconds >= 0)"),
+        (
+            "resume_cost",
+            all(g > 0 and 0 <= s <= 1e9 for g, s in options.resume_cost),
+            "pairs (GPUs > 0, seconds >= 0)",
+        ),
     )
     for field, holds, expected in checks:
         if not holds:

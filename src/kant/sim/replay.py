@@ -149,5 +149,3 @@ def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> Run
     if again.mix is not None:
         run.observe_mix(again.mix.rows)
     return run.result(iter(again.submissions), len(again.submissions))
-
-

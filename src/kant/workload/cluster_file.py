@@ -84,9 +84,7 @@ def _read(spec: str) -> bytes:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(
-            "cluster", f"NxG such as 32x8, or a file that can be read ({reason})", spec
-        ) from None
+        raise InputError("cluster", f"NxG such as 32x8, or a file that can be read ({reason})", spec) from None
 
 
 def _text(where: str, raw: bytes) -> str:

@@ -24,12 +24,8 @@ def nodes_of(rows: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[str, 
         for column in ("DSW", "PSW", "ASW"):
             switch = row[column]
             if not (1 <= len(switch) <= 100 and switch.isprintable()) or {" ", "/"} & set(switch):
-                raise InputError(
-                    f"{line}, {column}", "the name of a switch, without spaces or slashes", switch
-                )
+                raise InputError(f"{line}, {column}", "the name of a switch, without spaces or slashes", switch)
         if above.setdefault(spine, superspine) != superspine:
-            raise InputError(
-                f"{line}, DSW", f"{above[spine]}, as on the earlier lines of PSW {spine}", superspine
-            )
+            raise InputError(f"{line}, DSW", f"{above[spine]}, as on the earlier lines of PSW {spine}", superspine)
         leaf = f"{spine}/{access}"
         yield line, Node(name=row["ip"], gpus=GPUS, leaf=leaf, spine=spine, superspine=superspine)

@@ -79,8 +79,10 @@ def _write_gzip(table: Table, out: BinaryIO) -> None:
 def _write_csv(table: Table, out: BinaryIO) -> None:
     """Every column that holds anything but its default (the required ones and `id` always)."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=False)
-    writer = csv.writer(text, lineterminator="\n")
     columns = dict(_columns(table))
+    returns = any("\r" in cell for cells in table.texts.values() for cell in cells)
+    quoting = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL  # the minimum leaves a lone CR bare
+    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     text.flush()

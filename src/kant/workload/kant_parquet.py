@@ -17,7 +17,9 @@ _FAILURES = (Exception, pl.exceptions.PanicException)
 
 
 def decode(path: Path) -> Table:
-    """The table at `path`, decoded in this process (see kant_parquet_process). Integers, floats, decimals and texts are accepted wherever they are exact.
+    """The table at `path`, decoded in this process (callers use kant_parquet_process).
+
+    Integers, floats, decimals and texts are accepted wherever they are exact.
 
     Raises InputError when the file is no Parquet, or a column or cell is not what it should be; `line` in the
     error counts rows from 1.
@@ -97,9 +99,6 @@ def to_frame(table: Table) -> pl.DataFrame:
         elif field.kind == "whole":
             columns.append(pl.Series(field.name, table.numbers[field.name], dtype=pl.Int64))
         else:
-            cells = [
-                None if value < 0 else Decimal(value).scaleb(-6)
-                for value in table.numbers[field.name].tolist()
-            ]
+            cells = [None if value < 0 else Decimal(value).scaleb(-6) for value in table.numbers[field.name].tolist()]
             columns.append(pl.Series(field.name, cells, dtype=pl.Decimal(20, 6)))
     return pl.DataFrame(columns)

@@ -8,6 +8,7 @@ import numpy as np
 
 from kant.model.errors import InputError
 from kant.model.units import GPU, SECOND
+from kant.workload.kant_parquet_process import read_parquet
 from kant.workload.openb import model_set
 from kant.workload.source import head
 from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Table, coded, read_table
@@ -50,8 +51,6 @@ def parse(path: Path) -> Trace:
     """
     content = head(path)
     if content.startswith(PARQUET_MAGIC):
-        from kant.workload.kant_parquet_process import read_parquet
-
         table = read_parquet(path)
     else:
         first = content.decode("utf-8", "replace").split("\n", 1)[0]
@@ -118,9 +117,7 @@ def to_table(workload: Workload) -> Table:
             allowed = (column >= field.low) & (column <= field.high) | (column == field.default)
             if not allowed.all():
                 job = workload.ids[int(np.argmin(allowed))]
-                raise InputError(
-                    f"job {job}, field {field.name}", field.expected, int(column[np.argmin(allowed)])
-                )
+                raise InputError(f"job {job}, field {field.name}", field.expected, int(column[np.argmin(allowed)]))
     return Table(len(workload), numbers, texts)
 
 

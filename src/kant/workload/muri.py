@@ -52,9 +52,7 @@ def parse(path: Path) -> Trace:
     table = read_table(path, FIELDS)
     trace, names = coded(table.texts["trace"])
     ids = table.texts["job_id"]
-    repeated = [
-        key for key, count in Counter(zip(table.texts["trace"], ids, strict=True)).items() if count > 1
-    ]
+    repeated = [key for key, count in Counter(zip(table.texts["trace"], ids, strict=True)).items() if count > 1]
     if repeated:
         raise InputError(f"{path}, field job_id", "each identifier once in a trace", "/".join(repeated[0]))
     jobs = make_workload(

@@ -46,9 +46,7 @@ def read_workload(
     origin = int(trace.jobs.submit[keep].min())
     keep &= chosen
     if not keep.any():
-        raise InputError(
-            str(path), f"a window in which {slice} has jobs", _shown_span(trace.jobs.take(chosen))
-        )
+        raise InputError(str(path), f"a window in which {slice} has jobs", _shown_span(trace.jobs.take(chosen)))
     rows = np.flatnonzero(keep)
     jobs = trace.jobs.take(rows[np.argsort(trace.jobs.submit[rows], kind="stable")])
     name = path.name if slice is None else f"{path.name}:{slice}"

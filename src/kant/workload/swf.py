@@ -79,8 +79,7 @@ def read_log(path: Path, names: tuple[str, ...] = NAMES) -> SwfLog:
         parts.append(np.ascontiguousarray(rows[:, at].T))
         line += chunk.count(b"\n")
     columns = {
-        name: np.concatenate([part[i] for part in parts]) if parts else np.zeros(0)
-        for i, name in enumerate(names)
+        name: np.concatenate([part[i] for part in parts]) if parts else np.zeros(0) for i, name in enumerate(names)
     }
     return SwfLog(tuple(header), columns)
 

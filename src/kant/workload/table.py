@@ -146,9 +146,7 @@ def _read(path: Path, reader: Iterator[list[str]], fields: Sequence[Field], stri
     return Table(total, numbers, texts)
 
 
-def _batches(
-    path: Path, reader: Iterator[list[str]], width: int
-) -> Iterator[tuple[list[int], list[list[str]]]]:
+def _batches(path: Path, reader: Iterator[list[str]], width: int) -> Iterator[tuple[list[int], list[list[str]]]]:
     """Rows of `width` cells with their line numbers, some at a time; blank lines are skipped."""
     while True:
         lines: list[int] = []

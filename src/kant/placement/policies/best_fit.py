@@ -19,5 +19,7 @@ def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: T
 class BestFit(NodePolicy, frozen=True, tag="best-fit"):
     """The node with the least free GPU on which the pod fits."""
 
-    source: ClassVar[str] = "D. S. Johnson, Near-optimal bin packing algorithms, MIT 1973; Binpack of Kant, arXiv 2510.01256"
+    source: ClassVar[str] = (
+        "D. S. Johnson, Near-optimal bin packing algorithms, MIT 1973; Binpack of Kant, arXiv 2510.01256"
+    )
     score = staticmethod(score)

@@ -1,0 +1,88 @@
+"""`kant check`: whether a file is what it should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from kant.model.errors import InputError
+
+Kind = Literal["workload", "cluster", "profile", "journal"]
+
+
+def check(
+    file: Annotated[Path, Parameter(help="A workload, cluster file, profile or journal.")],
+    /,
+    *,
+    kind: Annotated[Kind | None, Parameter(help="What it should be; told by its content where not given.")] = None,
+) -> None:
+    """Read a file and say what it is, or the first thing that is wrong with it."""
+    from kant.cli.show import console
+
+    if not file.is_file():
+        raise InputError(str(file), "a file that exists")
+    kind = kind or guess(file)
+    console.print(f"{file}: {SAYS[kind](file)}", soft_wrap=True, markup=False)
+
+
+def guess(file: Path) -> Kind:
+    """What the file seems to be, by its name and its first line."""
+    import gzip
+
+    with file.open("rb") as plain:
+        start = plain.read(4096)
+    if start[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(file) as packed:
+                start = packed.read(4096)
+        except (OSError, EOFError):
+            return "workload"
+    first = start.split(b"\n", 1)[0].strip()
+    if b'"event":"journal"' in first:
+        return "journal"
+    if first.startswith((b"sn,", b"ip,")):
+        return "cluster"
+    if file.suffix == ".toml":
+        return "cluster" if b"[[nodes]]" in file.read_bytes() else "profile"
+    return "workload"
+
+
+def _workload(file: Path) -> str:
+    from kant.workload.formats import FORMATS
+    from kant.workload.read import read_workload
+
+    try:
+        jobs = read_workload(file)
+    except InputError as error:
+        if "slice" not in str(error):
+            raise
+        return f"a workload of several; {error} (formats: {', '.join(FORMATS)})"
+    return f"a workload of {len(jobs):,} jobs" + "".join(f"; {note}" for note in jobs.notes)
+
+
+def _cluster(file: Path) -> str:
+    from kant.workload.cluster_file import read_cluster
+
+    cluster = read_cluster(str(file))
+    return f"a cluster of {len(cluster.nodes):,} nodes with {cluster.gpus:,} GPUs"
+
+
+def _profile(file: Path) -> str:
+    from kant.cli.inputs import load_profile
+    from kant.sim.options import read_options
+
+    profile = load_profile(str(file))
+    read_options(profile.simulation, str(file))
+    return f"the profile {profile.name}"
+
+
+def _journal(file: Path) -> str:
+    from kant.sim.replay import read_journal
+
+    header, lines = read_journal(file)
+    return f"a journal of {sum(1 for _ in lines):,} lines on {len(header.cluster.nodes):,} nodes"
+
+
+SAYS = {"workload": _workload, "cluster": _cluster, "profile": _profile, "journal": _journal}

@@ -1,0 +1,62 @@
+"""`kant compare`: one workload under several profiles, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import (
+    ClusterOption,
+    Format,
+    Json,
+    Seed,
+    Slice,
+    Until,
+    Window,
+    WorkloadFile,
+    check_out,
+    load_cluster,
+    load_profile,
+    load_workload,
+    parse_until,
+)
+from kant.cli.simulate import print_json
+from kant.model.errors import InputError
+
+
+def compare(
+    workload: WorkloadFile,
+    /,
+    *,
+    profile: Annotated[list[str] | None, Parameter(help="Once for each; the first is what gains are against.")] = None,
+    format: Format = None,
+    slice: Slice = None,
+    cluster: ClusterOption = None,
+    window: Window = None,
+    seed: Seed = 0,
+    until: Until = None,
+    out: Annotated[Path, Parameter(help="Folder for the results and the report.")] = Path("kant-run"),
+    json: Json = False,
+) -> int:
+    """Schedule a trace under several profiles; print the gains and write the report."""
+    from kant.cli.runs import labels, run_all, write_results
+    from kant.cli.show import console, show_rejected, show_runs
+
+    if profile is None or len(profile) < 2:
+        raise InputError("--profile", "at least two profiles, such as --profile fifo --profile kant", profile)
+    end = parse_until(until)
+    chosen = [load_profile(name) for name in profile]
+    check_out(out)
+    jobs = load_workload(workload, format, slice, window)
+    machines = load_cluster(cluster, jobs)
+    results = run_all(jobs, machines, chosen, seed, end, out)
+    report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
+    if json:
+        print_json({"runs": [result.summary for result in results]})
+    else:
+        show_runs(results)
+        show_rejected(results[0])
+        console.print(f"report: {report}", soft_wrap=True)
+    return 130 if results[-1].interrupted else 0

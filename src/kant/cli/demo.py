@@ -1,0 +1,52 @@
+"""`kant demo`: a month of jobs on a virtual cluster, under a plain baseline and under Kant's profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json, Seed, check_out, load_profile
+from kant.cli.simulate import print_json
+from kant.model.errors import InputError
+
+
+def demo(
+    *,
+    out: Annotated[Path, Parameter(help="Folder for the results and the report.")] = Path("kant-run"),
+    row: Annotated[
+        str, Parameter(help="The published distribution to draw from (see `kant trace generate`).")
+    ] = "seren",
+    days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
+    nodes: Annotated[int, Parameter(help="Nodes of 8 GPUs.")] = 1024,
+    load: Annotated[float, Parameter(help="GPU time asked for over GPU time there is.")] = 0.9,
+    seed: Seed = 1,
+    json: Json = False,
+) -> int:
+    """Generate a month of jobs, schedule it twice, print the gain and write the report."""
+    from kant.cli.runs import labels, run_all, write_results
+    from kant.cli.show import console, show_runs
+    from kant.model.units import FOREVER
+    from kant.workload.cluster_file import read_cluster
+    from kant.workload.generate import generate
+
+    if not 1 <= nodes <= 100_000:
+        raise InputError("--nodes", "a number of nodes from 1 to 100000", nodes)
+    check_out(out)
+    cluster = read_cluster(f"{nodes}x8")
+    profiles = [load_profile("baseline"), load_profile("kant")]
+    workload = generate(row, days=days, gpus=cluster.gpus, load=load, seed=seed)
+    if not json:
+        console.print(
+            f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
+            markup=False,
+        )
+    results = run_all(workload, cluster, profiles, seed, FOREVER, out)
+    report = write_results(out, results, labels(profiles), f"{days:g} days of {row} on {cluster.gpus:,} GPUs")
+    if json:
+        print_json({"runs": [result.summary for result in results]})
+    else:
+        show_runs(results)
+        console.print(f"report: {report}", soft_wrap=True)
+    return 130 if results[-1].interrupted else 0

@@ -1,0 +1,86 @@
+"""What several verbs take: a workload, a cluster, a profile, a span of time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from kant.model.errors import InputError
+from kant.model.node import ClusterSpec
+from kant.model.units import FOREVER, parse_duration, parse_window
+
+if TYPE_CHECKING:
+    from kant.scheduler.profile import Profile
+    from kant.workload.workload import Workload
+
+WorkloadFile = Annotated[Path, Parameter(help="A trace: plain or gzip.")]
+Format = Annotated[str | None, Parameter(help="philly, muri, openb, swf or kant; detected where not given.")]
+Slice = Annotated[str | None, Parameter(help="One trace, virtual cluster or workload of a file that holds several.")]
+Window = Annotated[str | None, Parameter(help="Keep jobs submitted in the span A:B, such as 27d:88d.")]
+ClusterOption = Annotated[
+    str | None, Parameter(help="A cluster file, or NxG: N nodes of G GPUs. Default: sized to the workload.")
+]
+Seed = Annotated[int, Parameter(help="Of everything that is drawn.")]
+Until = Annotated[str | None, Parameter(help="Stop at this time, such as 30d; what still runs is censored.")]
+Out = Annotated[
+    Path | None, Parameter(help="Folder for the summary, the jobs, the series, the journal and the report.")
+]
+Json = Annotated[bool, Parameter(help="Print one JSON object instead of tables.", negative="")]
+
+DEFAULT_LOAD = 0.85
+DEFAULT_NODE = 8
+
+
+def load_workload(path: Path, format: str | None, slice: str | None, window: str | None) -> Workload:
+    """The trace, or one clear sentence why not (InputError)."""
+    from kant.workload.read import read_workload
+
+    span = parse_window(window, "--window") if window is not None else None
+    return read_workload(path, format=format, slice=slice, window=span)
+
+
+def load_cluster(spec: str | None, workload: Workload) -> ClusterSpec:
+    """The cluster that was named, or one of 8-GPU nodes that the workload fills to about 85 %."""
+    from kant.workload.cluster_file import read_cluster
+
+    if spec is not None:
+        return read_cluster(spec)
+    span = max(int(workload.submit.max() - workload.submit.min()), 1)
+    work = float((workload.total_gpus.astype(float) * workload.runtime * (workload.milli / 1000)).sum())
+    gpus = max(work / span / DEFAULT_LOAD, float(workload.total_gpus.max()), 1.0)
+    return read_cluster(f"{min(-(-int(gpus) // DEFAULT_NODE), 100_000)}x{DEFAULT_NODE}")
+
+
+def load_profile(name: str) -> Profile:
+    """A built-in profile by name, or one from a TOML file."""
+    from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
+
+    if name in builtin_texts():
+        return builtin_profile(name)
+    path = Path(name)
+    if not path.is_file():
+        known = ", ".join(builtin_texts())
+        raise InputError("--profile", f"a TOML file or one of {known}", name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+    return parse_profile(text, str(path))
+
+
+def parse_until(text: str | None) -> int:
+    """The last moment of the run in microseconds."""
+    return FOREVER if text is None else parse_duration(text, "--until")
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse a place where nothing can be written before anything has been computed."""
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise InputError("--out", "a folder", str(out))
+    parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not parent.is_dir():
+        raise InputError("--out", "a folder that can be made", str(out))

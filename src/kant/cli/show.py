@@ -1,0 +1,154 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kant.model.units import SECOND, SIZE_CLASSES, show_duration
+
+if TYPE_CHECKING:
+    from kant.metrics.result import RunResult
+
+console = Console(highlight=False)
+
+Show = Callable[[float], str]
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.2f} %"
+
+
+def seconds(value: float) -> str:
+    return show_duration(value * SECOND)
+
+
+def plain(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def points(new: float, old: float) -> str:
+    return f"{100 * (new - old):+.2f} points"
+
+
+def relative(new: float, old: float) -> str:
+    if old == 0:
+        return "" if new == 0 else "from 0"
+    return f"{100 * (new / old - 1):+.1f} %"
+
+
+ROWS: tuple[tuple[str, tuple[str, ...], Show, Callable[[float, float], str] | None, int], ...] = (
+    ("GAR mean", ("gar", "mean"), percent, points, 1),
+    ("GAR median", ("gar", "median"), percent, points, 1),
+    ("SOR", ("sor",), percent, points, 1),
+    ("GFR mean", ("gfr", "mean"), percent, points, -1),
+    ("GFR median", ("gfr", "median"), percent, points, -1),
+    ("JWTD wait mean", ("wait_s", "mean"), seconds, relative, -1),
+    ("JWTD wait P50", ("wait_s", "p50"), seconds, relative, -1),
+    ("JWTD wait P90", ("wait_s", "p90"), seconds, relative, -1),
+    ("JWTD wait P99", ("wait_s", "p99"), seconds, relative, -1),
+    ("JTTED mean", ("jtted", "mean"), ratio, relative, -1),
+    ("completion time mean", ("jct_s", "mean"), seconds, relative, -1),
+    ("makespan", ("makespan_s",), seconds, relative, -1),
+    ("jobs", ("jobs",), plain, None, 0),
+    ("completed", ("completed",), plain, None, 0),
+    ("censored", ("censored",), plain, None, 0),
+    ("rejected", ("rejected",), plain, None, 0),
+    ("preemptions", ("preemptions",), plain, None, 0),
+)
+"""Label, path in the summary, how to show it, how to show a gain, and whether more is better (1), worse (-1)."""
+
+
+def value_at(summary: dict[str, Any], path: Sequence[str]) -> float | None:
+    """The number at `path` in a summary, None where there is none."""
+    found: Any = summary
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found  # type: ignore[no-any-return]
+
+
+def show_runs(results: Sequence[RunResult]) -> None:
+    """The metrics of one run, or of several side by side with the gain over the first."""
+    first = results[0].summary
+    table = Table(title=f"{results[0].workload} on {results[0].cluster.name}", title_justify="left")
+    table.add_column("metric")
+    for i, result in enumerate(results):
+        table.add_column(result.profile, justify="right")
+        if i:
+            table.add_column("gain", justify="right")
+    for label, path, show, gain, better in ROWS:
+        old = value_at(first, path)
+        cells = [label]
+        for i, result in enumerate(results):
+            value = value_at(result.summary, path)
+            cells.append("-" if value is None else show(value))
+            if i:
+                cells.append(_gain(value, old, gain, better))
+        table.add_row(*cells, end_section=label in ("GFR median", "JTTED mean", "makespan"))
+    console.print(table)
+    if len(results) == 1:
+        _show_sizes(first)
+    for result in results:
+        if result.interrupted:
+            console.print(
+                f"{result.profile}: interrupted at {show_duration(result.end)} of simulated time: a partial result",
+                style="bold yellow",
+            )
+
+
+def _gain(new: float | None, old: float | None, gain: Callable[[float, float], str] | None, better: int) -> str:
+    if new is None or old is None or gain is None:
+        return ""
+    change = (new - old) * better
+    colour = "green" if change > 0 else "red" if change < 0 else "dim"
+    return f"[{colour}]{gain(new, old)}[/]"
+
+
+def _show_sizes(summary: dict[str, Any]) -> None:
+    table = Table(title="Waits by size class (GPUs)", title_justify="left")
+    for name in ("GPUs", "jobs", "censored", "mean", "P50", "P90", "P99", "max"):
+        table.add_column(name, justify="right")
+    for name, _ in SIZE_CLASSES:
+        row = summary["wait_by_size"][name]
+        if row["count"]:
+            waits = (seconds(row[key]) for key in ("mean", "p50", "p90", "p99", "max"))
+            table.add_row(name, plain(row["count"]), plain(row["censored"]), *waits)
+    console.print(table)
+
+
+def show_rejected(result: RunResult) -> None:
+    """Say which shapes of job can never run here, at most a few."""
+    reasons: dict[str, int] = result.summary.get("rejected_because", {})
+    for reason, count in list(reasons.items())[:5]:
+        console.print(f"rejected {count:,}: {reason}", style="yellow")
+
+
+def show_mapping(title: str, mapping: dict[str, Any]) -> None:
+    """A nested mapping as indented lines."""
+    console.print(title, style="bold")
+    _lines(mapping, 1)
+
+
+def _lines(mapping: dict[str, Any], depth: int) -> None:
+    for key, value in mapping.items():
+        pad = "  " * depth
+        if isinstance(value, dict):
+            console.print(f"{pad}{key}", markup=False)
+            _lines(value, depth + 1)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            console.print(f"{pad}{key}", markup=False)
+            for entry in value:
+                console.print(pad + "  " + "  ".join(f"{k} {_short(v)}" for k, v in entry.items()), markup=False)
+        else:
+            console.print(f"{pad}{key}: {_short(value)}", markup=False)
+
+
+def _short(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,75 @@
+"""`kant simulate`: one workload, one cluster, one profile."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import (
+    ClusterOption,
+    Format,
+    Json,
+    Out,
+    Seed,
+    Slice,
+    Until,
+    Window,
+    WorkloadFile,
+    check_out,
+    load_cluster,
+    load_profile,
+    load_workload,
+    parse_until,
+)
+
+
+def simulate(
+    workload: WorkloadFile,
+    /,
+    *,
+    format: Format = None,
+    slice: Slice = None,
+    cluster: ClusterOption = None,
+    profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
+    window: Window = None,
+    seed: Seed = 0,
+    until: Until = None,
+    out: Out = None,
+    json: Json = False,
+) -> int:
+    """Schedule a trace on a virtual cluster and print the five metrics."""
+    from kant.cli.runs import run_all, write_results
+    from kant.cli.show import console, show_rejected, show_runs
+
+    end = parse_until(until)
+    chosen = load_profile(profile)
+    check_out(out)
+    jobs = load_workload(workload, format, slice, window)
+    machines = load_cluster(cluster, jobs)
+    results = run_all(jobs, machines, [chosen], seed, end, out)
+    report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
+    if json:
+        print_json(results[0].summary)
+    else:
+        for note in jobs.notes:
+            console.print(note, style="yellow", markup=False)
+        show_runs(results)
+        show_rejected(results[0])
+        summary = results[0].summary
+        console.print(
+            f"{summary['decisions']:,} decisions, digest {summary['digest']}, {summary['cpu_s']:.1f} CPU-s "
+            f"({summary['jobs_per_cpu_s']:,.0f} jobs a CPU-second), {summary['peak_rss_mib']:.0f} MiB"
+        )
+        if report is not None:
+            console.print(f"report: {report}", soft_wrap=True)
+    return 130 if results[0].interrupted else 0
+
+
+def print_json(value: object) -> None:
+    """One JSON object on standard output."""
+    import sys
+
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

@@ -1,0 +1,78 @@
+"""`kant trace`: generate, describe and convert workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Format, Json, Seed, Slice, Window, WorkloadFile, load_workload
+from kant.cli.simulate import print_json
+from kant.model.errors import InputError
+
+trace_app = App(name="trace", help="Generate, describe and convert workloads.", help_format="plaintext")
+
+
+@trace_app.command
+def generate(
+    row: Annotated[str, Parameter(help="philly, helios-venus, -earth, -saturn, -uranus, seren, kalos or pai.")],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
+    jobs: Annotated[int | None, Parameter(help="Exactly so many jobs.")] = None,
+    days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
+    gpus: Annotated[int | None, Parameter(help="With --load: GPUs of the cluster to fill.")] = None,
+    load: Annotated[float | None, Parameter(help="With --gpus: GPU time asked for over GPU time there is.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Draw a workload after the published facts of a real cluster."""
+    from kant.cli.show import console
+    from kant.workload.convert import write_workload
+    from kant.workload.generate import generate as draw
+
+    workload = draw(row, jobs=jobs, days=days, gpus=gpus, load=load, seed=seed)
+    write_workload(workload, out)
+    console.print(f"{len(workload):,} jobs written to {out}", soft_wrap=True, markup=False)
+
+
+@trace_app.command
+def describe(
+    workload: WorkloadFile,
+    /,
+    *,
+    format: Format = None,
+    slice: Slice = None,
+    window: Window = None,
+    json: Json = False,
+) -> None:
+    """Say what is in a trace: jobs, sizes, run times, arrivals, tenants."""
+    from kant.cli.show import show_mapping
+    from kant.workload.describe import describe as facts
+
+    jobs = load_workload(workload, format, slice, window)
+    if json:
+        print_json(facts(jobs))
+    else:
+        show_mapping(jobs.name, facts(jobs))
+
+
+@trace_app.command
+def convert(
+    workload: WorkloadFile,
+    target: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
+    /,
+    *,
+    format: Format = None,
+    slice: Slice = None,
+    window: Window = None,
+) -> None:
+    """Write a trace in Kant's own format."""
+    from kant.cli.show import console
+    from kant.workload.convert import write_workload
+
+    if target.exists() and target.is_dir():
+        raise InputError(str(target), "a file to write, not a folder")
+    jobs = load_workload(workload, format, slice, window)
+    write_workload(jobs, target)
+    console.print(f"{len(jobs):,} jobs written to {target}", soft_wrap=True, markup=False)
