@@ -66,7 +66,8 @@ J_RANK = 14  # place in the order of the last cycle, for orders that remember it
 J_PREEMPTIONS = 15
 J_EVICTIONS = 16
 J_PODS = 17
-JOB_WIDTH = 18
+J_PREEMPTIBLE = 18  # 1: the scheduler may stop it
+JOB_WIDTH = 19
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
 

@@ -101,6 +101,7 @@ class ClusterState:
         self.jobs[row] = (
             job.submit, JobStatus.PENDING.value, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
             job.estimate, event.time, 0, 0, -1, -1, 0, self.arrivals, 0, 0, shape.pods,
+            int(job.preemptible),
         )  # fmt: skip
         self.arrivals += 1
         self.ids.append(job.id)
@@ -162,9 +163,9 @@ class ClusterState:
         self.jobs[self.row_of(event.job), c.J_LEVEL] = event.level
 
     def _ordered(self, event: ev.QueueOrdered) -> None:
-        for job in event.jobs:
-            self.jobs[self.row_of(job), c.J_RANK] = self.arrivals
-            self.arrivals += 1
+        rows = [self.row_of(job) for job in event.jobs]
+        self.jobs[rows, c.J_RANK] = np.arange(self.arrivals, self.arrivals + len(rows))
+        self.arrivals += len(rows)
 
     def _node_changed(self, event: ev.NodeChanged) -> None:
         node = self.node_index.get(event.node)

@@ -94,7 +94,7 @@ class QueueOrdered(_Event, frozen=True, tag="ordered"):
 
 
 class NodeChanged(_Event, frozen=True, tag="node"):
-    """A node entered or left service (a `NodeStatus` value). Jobs on a failed node are evicted by events of their own."""
+    """A node entered or left service (a `NodeStatus` value). Its jobs are evicted by events of their own."""
 
     node: str
     status: int

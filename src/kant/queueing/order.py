@@ -19,7 +19,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
 
     source: ClassVar[str] = ""
     remembers: ClassVar[bool] = False
-    """Whether the order of one cycle is the start of the next one (column J_RANK)."""
+    """Whether the order of one cycle is the start of the next one (column J_RANK), and time alone may change it."""
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         """A key for each of `rows` of the job table."""
@@ -30,5 +30,5 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
         return ()
 
     def review_at(self, jobs: Table, running: Table, now: int) -> int:
-        """When the order changes by itself if `running` runs on; -1 for never."""
+        """When the order changes by itself if `running` runs on; -1 for never. Asked of orders that remember."""
         return -1

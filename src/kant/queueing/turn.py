@@ -72,20 +72,26 @@ class Turn:
         """`rows` best first: priority, the order's key, `then` (smaller first), arrival."""
         jobs = self.state.jobs
         keys: list[Any] = [rows] if then is None else [rows, then]
-        return rows[np.lexsort([*keys, self.order.keys(jobs, rows, self.now), -jobs[rows, J_PRIORITY]])]
+        keys.append(self.order.keys(jobs, rows, self.now))
+        priority = jobs[rows, J_PRIORITY]
+        if priority.any():
+            keys.append(-priority)
+        return rows[np.lexsort(keys)]
 
-    def remember(self, ranked: Table, running: set[int]) -> None:
-        """Keep the order of this cycle for the next one, if the order asks for it.
+    def remember(self, ranked: Table, runs: set[int]) -> None:
+        """Keep the order of this cycle for the next one and say when it changes by itself, if the order has a memory.
 
-        Within a level, which the keys put first, those that run come before those that wait.
+        `runs` are the rows that run after this plan; within a level they come before those that wait.
         """
         if not self.order.remembers:
             return
         jobs = self.state.jobs
-        level = jobs[ranked, J_LEVEL].copy()
+        level = jobs[ranked, J_LEVEL]
         for row, new in self.order.demotions(jobs, self.running(), self.now):
             level[ranked == row] = new
-        waits = np.array([row not in running for row in ranked.tolist()], dtype=np.int64)
-        kept = ranked[np.lexsort([np.arange(len(ranked)), waits, level])]
-        if np.any(np.diff(jobs[kept, J_RANK]) < 0) or self.plan.decisions:
-            self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in kept)))
+        waits = np.array([row not in runs for row in ranked.tolist()], dtype=np.bool_)
+        order = np.lexsort([np.arange(len(ranked)), waits, level])
+        same_level = np.diff(level[order]) == 0
+        if np.any(same_level & (np.diff(jobs[ranked[order], J_RANK]) < 0)):
+            self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in ranked[order].tolist())))
+        self.plan.review_at = self.order.review_at(jobs, np.sort(ranked[~waits]), self.now)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ class Waiting:
         entered, pending = self.state.entered, self.state.pending
         self.arrived = self._backlog
         if len(entered) > self._seen:
-            self.arrived += [row for row in islice(entered, self._seen, None) if row in pending]
+            self.arrived += [row for row in entered[self._seen :] if row in pending]
             self._seen = len(entered)
         self._backlog = []
         if self.arrived:

@@ -81,8 +81,8 @@ def _write_csv(table: Table, out: BinaryIO) -> None:
     text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=False)
     columns = dict(_columns(table))
     returns = any("\r" in cell for cells in table.texts.values() for cell in cells)
-    quoting = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL  # the minimum leaves a lone CR bare
-    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+    # The minimum of quotes would leave a lone carriage return bare, and readers refuse that.
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     text.flush()

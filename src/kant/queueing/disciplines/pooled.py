@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kant.cluster.columns import J_MILLI, P_CAPACITY, Table
+from kant.cluster.columns import J_MILLI, J_SHAPE, P_CAPACITY, Table
 from kant.compiled import compiled
 from kant.model.decision import NoFit
 from kant.queueing.discipline import Discipline
@@ -14,13 +15,22 @@ from kant.queueing.turn import Turn
 
 
 @compiled
-def select(milli: Table, budget: int) -> Table:
-    """Walk the demands in order and select each that still fits the budget; 1 for selected."""
-    chosen = np.zeros(milli.shape[0], dtype=np.int64)
+def select(milli: Table, pools: Table, budgets: Table) -> NDArray[np.bool_]:
+    """Walk the demands in order and select each that its pools can still pay; those of lower index pay first."""
+    chosen = np.zeros(milli.shape[0], dtype=np.bool_)
     for i in range(milli.shape[0]):
-        if milli[i] <= budget:
-            chosen[i] = 1
-            budget -= milli[i]
+        left = milli[i]
+        for p in range(budgets.shape[0]):
+            if (pools[i] >> p) & 1:
+                left -= budgets[p]
+        if left <= 0:
+            chosen[i] = True
+            left = milli[i]
+            for p in range(budgets.shape[0]):
+                if (pools[i] >> p) & 1:
+                    paid = min(left, budgets[p])
+                    budgets[p] -= paid
+                    left -= paid
     return chosen
 
 
@@ -39,22 +49,27 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
         if not state.pending:
             return
         pending, running = turn.pending(), turn.running()
-        rows = np.concatenate([pending, running])
-        place = np.arange(len(rows))  # waiting before running, each in the order in which they entered
-        ranked = rows[np.lexsort([place, turn.order.keys(state.jobs, rows, turn.now)])]
-        budget = int(state.pools[:, P_CAPACITY].sum())
-        chosen = set(ranked[select(state.jobs[ranked, J_MILLI], budget).astype(np.bool_)].tolist())
-        for row in running.tolist():
-            if row not in chosen:
-                turn.preempt(row)
-                turn.placer.trial.evict(state.running[row])
+        rows = np.concatenate([pending, running])  # on ties waiting before running, each as they entered
+        order = np.argsort(turn.order.keys(state.jobs, rows, turn.now), kind="stable")
+        ranked = rows[order]
+        chosen = select(state.jobs[ranked, J_MILLI], self._pools(turn, ranked), state.pools[:, P_CAPACITY].copy())
+        waits = order < len(pending)
+        for row in rows[np.sort(order[~chosen & ~waits])].tolist():
+            turn.preempt(row)
+            turn.placer.trial.evict(state.running[row])
         failed: set[int] = set()
-        for row in ranked.tolist():
-            if row in chosen and row in state.pending:
-                shape = state.shape_of(row)
-                if shape.index not in failed:
-                    result = turn.place(row, shape)
-                    if isinstance(result, NoFit):
-                        failed.add(shape.index)
-                    else:
-                        turn.start(row, result)
+        for row in ranked[chosen & waits].tolist():
+            shape = state.shape_of(row)
+            if shape.index in failed:
+                continue
+            result = turn.place(row, shape)
+            if isinstance(result, NoFit):
+                failed.add(shape.index)
+            else:
+                turn.start(row, result)
+
+    def _pools(self, turn: Turn, rows: Table) -> Table:
+        """The pools that admit each job, as bits."""
+        shapes = turn.state.shapes.shapes
+        bits = np.array([sum(1 << pool for pool in shape.pools) for shape in shapes], dtype=np.int64)
+        return bits[turn.state.jobs[rows, J_SHAPE]]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import ClassVar
 
 import numpy as np
 
-from kant.cluster.columns import J_SINCE
+from kant.cluster.columns import J_PREEMPTIBLE, J_SHAPE, J_SINCE, J_STATUS, Table
 from kant.model.decision import NoFit
 from kant.model.placement import Allocation
+from kant.model.status import JobStatus
 from kant.model.units import SECOND
 from kant.queueing.discipline import Discipline
 from kant.queueing.turn import Turn
@@ -27,55 +29,61 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
     source: ClassVar[str] = "ours; trial before eviction as in KAI-Scheduler's scenarios"
 
     def run(self, turn: Turn) -> None:
-        turn.demote()
-        state, trial = turn.state, turn.placer.trial
+        state = turn.state
         if not state.pending:
             return
+        turn.demote()
         running, pending = turn.running(), turn.pending()
         rows = np.concatenate([running, pending])
-        ranked = turn.ranked(rows, then=np.repeat([0, 1], [len(running), len(pending)])).tolist()
-        place = {row: i for i, row in enumerate(ranked)}
-        old_enough = turn.now - self.min_run_s * SECOND
-        loose = [
-            row
-            for row in reversed(ranked)
-            if row in state.running and state.jobs[row, J_SINCE] <= old_enough and state.live[row].preemptible
-        ]
+        ranked = turn.ranked(rows, then=np.repeat([0, 1], [len(running), len(pending)]))
+        loose = self._loose(turn, ranked)
+        todo = np.flatnonzero(state.jobs[ranked, J_STATUS] == JobStatus.PENDING).tolist()  # places in `ranked`
+        shapes = state.jobs[ranked, J_SHAPE].tolist()
         stopped: set[int] = set()
         starts: dict[int, Allocation] = {}
         failed: set[int] = set()
-        for row in ranked:
-            if row in state.running and row not in stopped:
+        for place in todo:  # grows by the jobs that are stopped on the way: they lie further back
+            if shapes[place] in failed:
                 continue
-            shape = state.shape_of(row)
-            if shape.index in failed:
-                continue
+            row, shape = int(ranked[place]), state.shapes.shapes[shapes[place]]
             result = turn.place(row, shape)
-            if isinstance(result, NoFit) and row in state.pending:
-                behind = [victim for victim in loose if victim not in stopped and place[victim] > place[row]]
-                made = self._make_room(turn, row, behind, stopped)
+            waits = row in state.pending
+            if isinstance(result, NoFit) and waits:
+                behind = [int(ranked[p]) for p in loose if p > place and int(ranked[p]) not in stopped]
+                victims, made = self._make_room(turn, row, behind) if behind else ([], None)
                 if made is not None:
-                    starts[row] = made
-                    continue
-            if isinstance(result, NoFit):
-                failed.add(shape.index)
-                if row in state.pending:
-                    turn.hold(row, result)
-            elif row in stopped and np.array_equal(result, state.running[row]):
-                stopped.remove(row)  # it can stay after all
-            else:
-                starts[row] = result
+                    result = made
+                    stopped.update(victims)
+                    for p in np.flatnonzero(np.isin(ranked, victims)).tolist():
+                        insort(todo, p)
+            if not isinstance(result, NoFit):
+                if not waits and np.array_equal(result, state.running[row]):
+                    stopped.remove(row)  # it can stay after all
+                else:
+                    starts[row] = result
+                continue
+            failed.add(shape.index)
+            if waits:
+                turn.hold(row, result)
         for row in sorted(stopped):
             turn.preempt(row, moved=row in starts)
         for row, allocation in starts.items():
             turn.start(row, allocation)
-        runs = (set(state.running) - stopped) | set(starts)
-        turn.remember(np.array(ranked, dtype=np.int64), runs)
-        if len(runs) < len(ranked):
-            turn.plan.review_at = turn.order.review_at(state.jobs, np.array(sorted(runs), dtype=np.int64), turn.now)
+        turn.remember(ranked, (set(state.running) - stopped) | set(starts))
 
-    def _make_room(self, turn: Turn, row: int, behind: list[int], stopped: set[int]) -> Allocation | None:
-        """Stop jobs of `behind`, in that order, until `row` fits; then let those go on that were not in the way."""
+    def _loose(self, turn: Turn, ranked: Table) -> list[int]:
+        """Places in `ranked` of the running jobs that may be stopped, the last first."""
+        jobs = turn.state.jobs
+        old_enough = jobs[ranked, J_SINCE] <= turn.now - self.min_run_s * SECOND
+        runs = jobs[ranked, J_STATUS] == JobStatus.RUNNING
+        places: list[int] = np.flatnonzero(runs & old_enough & (jobs[ranked, J_PREEMPTIBLE] == 1))[::-1].tolist()
+        return places
+
+    def _make_room(self, turn: Turn, row: int, behind: list[int]) -> tuple[list[int], Allocation | None]:
+        """Stop jobs of `behind`, in that order, until `row` fits; then let those go on that were not in the way.
+
+        Returns who has to stop and the placement that this proves, or nobody and None.
+        """
         trial, held, shape = turn.placer.trial, turn.state.running, turn.state.shape_of(row)
         mark, tried = trial.checkpoint(), []
         for victim in behind:
@@ -84,11 +92,12 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
             result = turn.place(row, shape)
             if isinstance(result, NoFit):
                 continue
+            needed = []
             for spared in reversed(tried):
                 if trial.is_free(held[spared]):
                     trial.restore(held[spared])
                 else:
-                    stopped.add(spared)
-            return result
+                    needed.append(spared)
+            return needed, result
         trial.rollback(mark)
-        return None
+        return [], None

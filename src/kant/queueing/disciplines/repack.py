@@ -54,5 +54,3 @@ class Repack(Discipline, frozen=True, tag="repack"):
         for row, allocation in starts:
             turn.start(row, allocation)
         turn.remember(ranked, runs)
-        if len(runs) < len(ranked) or turn.order.remembers:
-            turn.plan.review_at = turn.order.review_at(state.jobs, np.array(sorted(runs), dtype=np.int64), turn.now)

@@ -49,12 +49,12 @@ def generate(
     else:
         count = jobs if jobs is not None else max(1, round(chosen.per_hour * days * 24))
         bodies = _bodies(chosen, streams[0], _bounded(count))
-    starts = np.floor(session_starts(streams[1], chosen, len(bodies.sessions), span)).astype(np.int64)
+    starts = session_starts(streams[1], chosen, len(bodies.sessions), span) * SECOND
     queue, user = draw_tenants(streams[2], chosen, len(bodies.sessions))
     queues, users = tenant_names(chosen)
     return make_workload(
         f"{row}-{seed}",
-        np.repeat(starts, bodies.sessions) * SECOND,
+        np.repeat(starts.astype(np.int64), bodies.sessions),
         bodies.seconds * SECOND,
         bodies.gpus,
         pods=np.where(bodies.milli < GPU, 1, 0),

@@ -1,0 +1,92 @@
+"""Builders: a small cluster, job, workload or profile in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kant.model.event import JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.model.units import FOREVER, GPU, SECOND
+from kant.placement.policy import NodePolicy
+from kant.queueing.discipline import Discipline
+from kant.queueing.order import Order
+from kant.scheduler.profile import Profile
+from kant.scheduler.registry import policies
+from kant.workload.workload import Workload, make_workload
+
+Choice = str | dict[str, Any] | Order | Discipline | NodePolicy
+"""A policy: itself, its name, or its name and fields as a profile has them."""
+
+
+def make_cluster(*gpus: int, cpu: int = FOREVER, memory: int = FOREVER, leaf: int = 4) -> ClusterSpec:
+    """One node for each number of GPUs, `n0` and so on, `leaf` of them under each leaf."""
+    nodes = tuple(Node(f"n{i}", count, cpu=cpu, memory=memory, leaf=f"leaf{i // leaf}") for i, count in enumerate(gpus))
+    return ClusterSpec("test", nodes)
+
+
+def make_group(gpus: int = 1, pods: int = 1, *, milli: int = GPU, cpu: int = 0, memory: int = 0) -> PodGroup:
+    """`pods` pods of `gpus` devices each."""
+    return PodGroup(pods, Demand(gpus, milli, cpu, memory))
+
+
+def make_job(
+    name: str,
+    gpus: int = 1,
+    pods: int = 1,
+    *,
+    milli: int = GPU,
+    cpu: int = 0,
+    memory: int = 0,
+    groups: Sequence[PodGroup] = (),
+    submit: int = 0,
+    **fields: Any,
+) -> Job:
+    """A job of one group of `pods` pods, or of the `groups` given; `fields` are further fields of Job."""
+    own = tuple(groups) or (make_group(gpus, pods, milli=milli, cpu=cpu, memory=memory),)
+    return Job(name, submit, own, **fields)
+
+
+def submitted(job: Job, runtime: int = -1, at: int | None = None) -> JobSubmitted:
+    """The submission of `job`, at its own time unless `at` says otherwise."""
+    return JobSubmitted(job.submit if at is None else at, job, runtime)
+
+
+def make_jobs(name: str = "test", **columns: Sequence[float] | np.ndarray) -> Workload:
+    """A workload from columns: `submit` and `runtime` in seconds, `gpus`, and any others as Workload has them."""
+    seconds = {
+        key: np.round(np.asarray(columns.pop(key), dtype=np.float64) * SECOND).astype(np.int64)
+        for key in ("submit", "runtime", "limit", "overhead")
+        if key in columns
+    }
+    filled = seconds | {key: np.asarray(column, dtype=np.int64) for key, column in columns.items()}
+    filled.setdefault("gpus", np.ones(len(filled["submit"]), dtype=np.int64))
+    return make_workload(name, **filled)  # type: ignore[arg-type]
+
+
+def make_named_policy(kind: str, choice: Choice) -> Any:
+    """The policy of a kind (`order`, `discipline`, `placement`) that `choice` says."""
+    if isinstance(choice, (Order, Discipline, NodePolicy)):
+        return choice
+    fields = {"policy": choice} if isinstance(choice, str) else dict(choice)
+    return policies(kind)[fields.pop("policy")].type(**fields)
+
+
+def make_profile(
+    order: Choice = "fifo",
+    discipline: Choice = "best-effort",
+    placement: Choice = "best-fit",
+    **simulation: Any,
+) -> Profile:
+    """A profile of three policies; `simulation` is the table of that name."""
+    return Profile(
+        name="test",
+        about="",
+        order=make_named_policy("order", order),
+        discipline=make_named_policy("discipline", discipline),
+        placement=make_named_policy("placement", placement),
+        simulation=simulation,
+    )

@@ -1,0 +1,95 @@
+"""`check_policy`: what every policy must keep, whoever wrote it.
+
+For your own policy, in a test of yours:
+
+    from kant.testing import check_policy
+
+    def test_my_policy_keeps_the_rules() -> None:
+        check_policy(MyPolicy(weight=3))
+
+It raises `NonconformanceError` with one sentence that says which rule is broken and where. What is checked:
+
+- every policy: a frozen struct with a docstring and a source, whose fields survive the way through a profile's TOML;
+  an unknown field is refused;
+- a placement policy: a gang is placed whole or not at all, on nodes that are in service and admit it, on devices
+  that are free, exactly as demanded; "does not fit" tells the truth; the same seed gives the same place; undoing a
+  placement leaves nothing behind; what is kept from cycle to cycle changes no decision;
+- an order: the keys are total, those of many jobs are those of each alone, none depends on the queue around it, and
+  that of a waiting job stays while it waits;
+- a discipline: random runs, with a driver that refuses and one that does not, keep every invariant of the state,
+  lose no job, never stop or start one twice, and end; nobody passes where the lanes say that nobody may, and nobody
+  that fits is left where they say that all are tried.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from kant.model.errors import InputError
+from kant.placement.policy import NodePolicy
+from kant.queueing.discipline import Discipline
+from kant.queueing.order import Order
+
+Policy = Order | Discipline | NodePolicy
+
+
+class NonconformanceError(AssertionError):
+    """A policy breaks a rule that all policies must keep."""
+
+
+def say(holds: bool, rule: str) -> None:
+    """Raise NonconformanceError with `rule` unless it holds."""
+    if not holds:
+        raise NonconformanceError(rule)
+
+
+def check_policy(policy: Policy, *, rounds: int = 12, seed: int = 0) -> None:
+    """Raise NonconformanceError unless `policy` keeps every rule of its kind, on `rounds` random cases from `seed`."""
+    from kant.testing.conformance_discipline import check_discipline
+    from kant.testing.conformance_order import check_order
+    from kant.testing.conformance_placement import check_placement
+
+    check_definition(policy)
+    if isinstance(policy, NodePolicy):
+        check_placement(policy, rounds, seed)
+    elif isinstance(policy, Order):
+        check_order(policy, rounds, seed)
+    else:
+        check_discipline(policy, rounds, seed)
+
+
+def check_definition(policy: Policy) -> None:
+    """A frozen class whose docstring, source and fields are its page in the reference and its table in a profile."""
+    kind = type(policy)
+    name = kind.__name__
+    say(bool((kind.__doc__ or "").strip()), f"{name}: a policy has a docstring")
+    say(bool(policy.source), f"{name}: a policy says where its idea comes from (`source`)")
+    say(kind.__struct_config__.frozen, f"{name}: a policy is frozen")
+    say(isinstance(kind.__struct_config__.tag, str), f"{name}: a policy has a tag, its name in a profile")
+    table = msgspec.to_builtins(policy)
+    say(hash(policy) == hash(msgspec.convert(table, kind)), f"{name}: equal policies have equal hashes")
+    text = "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items())
+    try:
+        back = msgspec.convert(msgspec.toml.decode(text), kind)
+    except (msgspec.ValidationError, InputError) as error:
+        raise NonconformanceError(f"{name}: its fields survive the way through TOML: {error}") from error
+    say(back == policy, f"{name}: its fields survive the way through TOML: {policy} came back as {back}")
+    try:
+        msgspec.convert({**table, "no_such_field": 1}, kind)
+    except msgspec.ValidationError:
+        return
+    raise NonconformanceError(f"{name}: a field that it does not have is refused")
+
+
+def toml_value(value: Any) -> str:
+    """`value` as TOML has it, tables inline."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{key} = {toml_value(part)}" for key, part in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(toml_value(part) for part in value) + "]"
+        case _:
+            return json.dumps(value)

@@ -1,0 +1,141 @@
+"""What every discipline must keep (see `conformance`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.model.decision import Demote, Hold, Plan, Preempt, Reject, Reorder, Start
+from kant.model.job import Job
+from kant.model.status import JobStatus
+from kant.queueing.discipline import Discipline
+from kant.testing.builders import make_profile
+from kant.testing.conformance import say
+from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
+from kant.testing.harness import Harness, at_random, never
+from kant.testing.naive import pods_that_fit_anywhere, wrong_with
+
+DONE = (JobStatus.FINISHED, JobStatus.REJECTED, JobStatus.CANCELLED)
+
+
+def check_discipline(policy: Discipline, rounds: int, seed: int) -> None:
+    """Random runs to the end under the discipline, with drivers that refuse some starts and drivers that do not."""
+    for number in range(rounds):
+        for order in ("fifo", "srtf", "las"):
+            for refuse in (False, True):
+                DisciplineRound(policy, order, refuse, seed + number).play()
+
+
+class DisciplineRound:
+    """One run, whose plans are looked at before and after they are carried out."""
+
+    def __init__(self, policy: Discipline, order: str, refuse: bool, seed: int) -> None:
+        self.draw = generator(seed)
+        self.order = order
+        self.refuses = refuse
+        profile = make_profile(order, policy, "best-fit")
+        self.harness = Harness(
+            draw_cluster(self.draw, 6),
+            profile,
+            seed=seed,
+            refuse=at_random(0.2, seed) if refuse else never,
+        )
+        self.harness.before_carrying_out = self.before
+        self.harness.after_carrying_out = self.after
+        plain = type(policy).run is Discipline.run
+        self.strict = plain and policy.lane(0, 1) == policy.lane(0, 2)
+        self.all_tried = plain and policy.lane(0, 1) != policy.lane(0, 2)
+        self.where = f"{type(policy).__name__} with {order}, seed {seed}"
+
+    def play(self) -> None:
+        harness = self.harness
+        # Gangs of one group: only of them the naive count can say whether they fit.
+        coming = draw_arrivals(self.draw, 30, Mould(groups=1), gap=120, estimates="right")
+        harness.run(coming)
+        state = harness.state
+        say(len(state.ids) == len(coming), f"{self.where}: every job that came is known")
+        stuck = [job for job in state.rows if harness.status(job) not in DONE]
+        say(not stuck, f"{self.where}: a run ends when every job has left, {stuck} did not")
+
+    def before(self, plan: Plan) -> None:
+        """A plan can be carried out in its order, and says nothing twice."""
+        state, where = self.harness.state, f"{self.where}, at {plan.time}"
+        said: dict[str, str] = {}
+        table = state.table.copy()
+        for decision in plan.decisions:
+            if isinstance(decision, Reorder):
+                live = {state.ids[row] for row in state.live}
+                say(set(decision.jobs) <= live, f"{where}: only live jobs are put in order")
+                continue
+            row, earlier = state.row_of(decision.job), said.get(decision.job)
+            match decision:
+                case Demote():
+                    say(row in state.running, f"{where}: only running jobs are demoted")
+                    continue
+                case Preempt():
+                    say(row in state.running and earlier is None, f"{where}: {decision} stops what runs, once")
+                    give_back(table, state.running[row])
+                case Start(allocation=allocation):
+                    fresh = row in state.pending and earlier is None
+                    say(fresh or earlier == "moved", f"{where}: {decision.job} is started once, and only if it waits")
+                    wrong = wrong_with(state.spec, table, self._job(row), allocation)
+                    say(not wrong, f"{where}: {decision} can be carried out: {wrong}")
+                    take_away(table, allocation)
+                case Reject() | Hold():
+                    say(row in state.pending and earlier is None, f"{where}: {decision} is about a waiting job, once")
+            said[decision.job] = "moved" if isinstance(decision, Preempt) and decision.moved else "done"
+        left = [job for job, what in said.items() if what == "moved"]
+        say(not left, f"{where}: a job that is stopped to move is started in the same plan, {left} are not")
+        if self.strict:
+            self._nobody_passes(plan)
+
+    def _job(self, row: int) -> Job:
+        return self.harness.state.live[row]
+
+    def _nobody_passes(self, plan: Plan) -> None:
+        """In each queue, those who leave it by this plan stand before those who stay."""
+        state = self.harness.state
+        leaves = {d.job for d in plan.decisions if isinstance(d, (Start, Reject))}
+        rows = np.fromiter(state.pending, dtype=np.int64, count=len(state.pending))
+        keys = self.harness.profile.order.keys(state.jobs, rows, plan.time).tolist()
+        ranked = sorted(zip((-state.jobs[rows, c.J_PRIORITY]).tolist(), keys, rows.tolist(), strict=True))
+        blocked: dict[int, str] = {}
+        for _, _, row in ranked:
+            queue, name = int(state.jobs[row, c.J_QUEUE]), state.ids[row]
+            if name not in leaves:
+                blocked.setdefault(queue, name)
+            else:
+                say(queue not in blocked or self._rejected(plan, name),
+                    f"{self.where}, at {plan.time}: {name} passes {blocked.get(queue)} in its queue")  # fmt: skip
+
+    def _rejected(self, plan: Plan, name: str) -> bool:
+        return any(isinstance(d, Reject) and d.job == name for d in plan.decisions)
+
+    def after(self, plan: Plan) -> None:
+        """Where all are tried, nobody is left waiting that fits. (What was refused stays until the next cycle.)"""
+        if not self.all_tried or self.refuses:
+            return
+        state = self.harness.state
+        for row in state.pending:
+            job = self._job(row)
+            group = job.groups[0]
+            fits = pods_that_fit_anywhere(state.spec, state.table, job, group.demand)
+            say(fits < group.count, f"{self.where}, at {plan.time}: {job.id} waits although it fits")
+
+
+def take_away(table: np.ndarray, allocation: np.ndarray) -> None:
+    """Take an allocation from a copy of the node table: free amounts only."""
+    _shift(table, allocation, -1)
+
+
+def give_back(table: np.ndarray, allocation: np.ndarray) -> None:
+    """Give an allocation back to a copy of the node table: free amounts only."""
+    _shift(table, allocation, 1)
+
+
+def _shift(table: np.ndarray, allocation: np.ndarray, sign: int) -> None:
+    for node, _, mask, milli, cpu, memory, _ in allocation.tolist():
+        for device in range(mask.bit_length()):
+            table[node, c.DEVICES + device] += sign * milli * (mask >> device & 1)
+        table[node, c.CPU_FREE] += sign * cpu
+        table[node, c.MEMORY_FREE] += sign * memory

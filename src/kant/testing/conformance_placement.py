@@ -1,0 +1,133 @@
+"""What every placement policy must keep (see `conformance`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.snapshot import Snapshot
+from kant.cluster.state import ClusterState
+from kant.model.decision import NoFit
+from kant.model.event import JobFinished, JobStarted, MixObserved, NodeChanged
+from kant.model.job import Job
+from kant.model.node import ClusterSpec
+from kant.model.placement import NODE, Allocation
+from kant.model.status import NodeStatus
+from kant.placement.placer import Placer
+from kant.placement.policy import NodePolicy
+from kant.testing.builders import submitted
+from kant.testing.conformance import say
+from kant.testing.drawn import Mould, draw_cluster, draw_job, generator
+from kant.testing.naive import pods_that_fit_anywhere, wrong_with
+
+STEPS = 40
+"""Jobs offered in one round."""
+
+
+def check_placement(policy: NodePolicy, rounds: int, seed: int, mould: Mould | None = None) -> None:
+    """Random clusters that fill and empty; one placer lives through each, and fresh ones are asked beside it."""
+    for number in range(rounds):
+        PlacementRound(policy, seed + number, mould or Mould()).play()
+
+
+class PlacementRound:
+    """One random cluster, and one placer that follows it."""
+
+    def __init__(self, policy: NodePolicy, seed: int, mould: Mould) -> None:
+        self.policy = policy
+        self.seed = seed
+        self.mould = mould
+        self.draw = generator(seed)
+        self.spec: ClusterSpec = draw_cluster(self.draw)
+        self.state = ClusterState(self.spec)
+        self.state.apply(MixObserved(0, draw_mix(self.draw, self.state)))
+        self.snapshot = Snapshot(self.state)
+        self.placer = Placer(self.snapshot, policy, seed)
+        self.where = f"{type(policy).__name__}, seed {seed}"
+
+    def play(self) -> None:
+        for step in range(STEPS):
+            job = draw_job(self.draw, f"j{step}", self.mould, step)
+            self.state.apply(submitted(job))
+            self._offer(job, step)
+            self._something_happens(step)
+            self.state.check()
+
+    def _offer(self, job: Job, now: int) -> None:
+        """Place one job on every placer there is, compare, and start it half of the time."""
+        state, snapshot, where = self.state, self.snapshot, f"{self.where}, job {job}"
+        row = state.rows[job.id]
+        snapshot.refresh(now)
+        say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a refreshed snapshot is what is true")
+        trial = self.placer.trial
+        trial.begin()
+        for other in self.draw.integers(0, row + 1, 3):  # what is tried and undone must leave nothing behind
+            mark, before = trial.checkpoint(), snapshot.table.copy()
+            self.placer.place(state.shape_of(int(other)), int(other))
+            trial.rollback(mark)
+            say(bool(np.array_equal(before, snapshot.table)), f"{where}: undoing a placement gives back what it took")
+        shape = state.shape_of(row)
+        result = self.placer.place(shape, row)
+        fresh = Placer(Snapshot(state), self.policy, self.seed).place(shape, row)
+        say(same(result, fresh), f"{where}: a placer that lived long decides as a fresh one: {result} and {fresh}")
+        if isinstance(result, NoFit):
+            say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a gang that does not fit takes nothing")
+            self._verdict_is_true(job, result)
+            return
+        wrong = wrong_with(self.spec, state.table, job, result)
+        say(not wrong, f"{where}: a gang gets exactly what it asks for, and only what is free: {wrong}")
+        again = taken(state, result)
+        say(bool(np.array_equal(again, snapshot.table)), f"{where}: what is placed is taken from the trial")
+        if len(job.groups) == 1:
+            group = job.groups[0]
+            fits = pods_that_fit_anywhere(self.spec, state.table, job, group.demand)
+            say(fits >= group.count, f"{where}: placed although only {fits} pods fit")
+        if self.draw.integers(4):
+            state.apply(JobStarted(now, job.id, result))
+
+    def _verdict_is_true(self, job: Job, verdict: NoFit) -> None:
+        say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
+        say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
+        if len(job.groups) == 1:
+            fits = pods_that_fit_anywhere(self.spec, self.state.table, job, job.groups[0].demand)
+            say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
+
+    def _something_happens(self, now: int) -> None:
+        state, draw = self.state, self.draw
+        if state.running and draw.integers(3) == 0:
+            row = list(state.running)[int(draw.integers(len(state.running)))]
+            state.apply(JobFinished(now, state.ids[row]))
+        if draw.integers(6) == 0:
+            node = int(draw.integers(len(self.spec.nodes)))
+            status = NodeStatus(int(draw.integers(3)))
+            if status == NodeStatus.FAILED:
+                for row in [row for row, held in state.running.items() if (held[:, NODE] == node).any()]:
+                    state.apply(JobFinished(now, state.ids[row]))
+            state.apply(NodeChanged(now, self.spec.nodes[node].name, status))
+
+
+def draw_mix(draw: np.random.Generator, state: ClusterState) -> np.ndarray:
+    """Typical pods: rows (cpu, gpus, milli, pool mask, weight)."""
+    pools = (1 << len(state.pools)) - 1
+    rows = [(500, 0, 0, pools, 3), (0, 8, 1000, pools, 1)]
+    for _ in range(int(draw.integers(0, 6))):
+        share = int(draw.choice([100, 500, 1000]))
+        gpus = int(draw.choice([1, 2, 4])) if share == 1000 else 1
+        rows.append((int(draw.choice([0, 2000])), gpus, share, pools, int(draw.integers(1, 20))))
+    return np.array(rows, dtype=np.int64)
+
+
+def same(a: Allocation | NoFit, b: Allocation | NoFit) -> bool:
+    """Whether two answers of placers are the same."""
+    if isinstance(a, NoFit) or isinstance(b, NoFit):
+        return type(a) is type(b) and bool(a == b)
+    return bool(np.array_equal(a, b))
+
+
+def taken(state: ClusterState, allocation: Allocation) -> np.ndarray:
+    """The node table once `allocation` is taken."""
+    other = Snapshot(state)
+    Placer(other, _ANY, 0).trial.restore(allocation)
+    return other.table
+
+
+_ANY = NodePolicy()

@@ -1,0 +1,101 @@
+"""Clusters and jobs drawn from a seed, for checks that must run without Hypothesis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.model.event import JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.model.units import FOREVER, SECOND
+
+MODELS = ("A100", "H800", "L40")
+QUEUES = ("batch", "research", "online")
+
+
+@dataclass(frozen=True, slots=True)
+class Mould:
+    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, and shares of several devices."""
+
+    shares: bool = True
+    groups: int = 3
+    shares_of_several: bool = False
+
+
+def generator(seed: int) -> np.random.Generator:
+    """A generator of this seed."""
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def draw_cluster(draw: np.random.Generator, largest: int = 10) -> ClusterSpec:
+    """Nodes of several sizes and models, with and without limits and dedicated queues; some have no GPUs."""
+    models = MODELS[: int(draw.integers(1, 4))]
+    limited, dedicated = bool(draw.integers(2)), bool(draw.integers(2))
+    nodes = []
+    for i in range(int(draw.integers(1, largest + 1))):
+        gpus = int(draw.choice([0, 1, 2, 4, 8, 8, 8]))
+        queues = (str(draw.choice(QUEUES)),) if dedicated and draw.integers(4) == 0 else ()
+        nodes.append(
+            Node(
+                f"n{i}",
+                gpus,
+                str(draw.choice(models)) if gpus else "",
+                cpu=int(draw.integers(1, 65)) * 1000 if limited else FOREVER,
+                memory=int(draw.integers(1, 257)) * 256 if limited else FOREVER,
+                queues=queues,
+                leaf=f"leaf{i // 3}",
+                spine=f"spine{i // 6}",
+            )
+        )
+    return ClusterSpec("drawn", tuple(nodes))
+
+
+def draw_demand(draw: np.random.Generator, mould: Mould) -> Demand:
+    """Whole GPUs, a share of one, or none."""
+    cpu, memory = int(draw.choice([0, 0, 500, 4000])), int(draw.choice([0, 0, 256, 4096]))
+    kind = int(draw.integers(8))
+    if kind == 0:
+        return Demand(0, 1000, max(cpu, 250), memory)
+    if kind <= 3 and mould.shares:
+        devices = int(draw.integers(2, 4)) if mould.shares_of_several and draw.integers(2) else 1
+        return Demand(devices, int(draw.choice([50, 200, 333, 500, 700, 999])), cpu, memory)
+    return Demand(int(draw.choice([1, 1, 2, 3, 4, 8])), 1000, cpu, memory)
+
+
+def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, submit: int = 0) -> Job:
+    """A job of one or more groups, in any queue, with or without models, priority and estimate."""
+    mould = mould or Mould()
+    count = int(draw.integers(1, mould.groups + 1)) if draw.integers(3) == 0 else 1
+    groups = tuple(PodGroup(int(draw.choice([1, 1, 1, 2, 3, 6])), draw_demand(draw, mould)) for _ in range(count))
+    models = tuple(str(m) for m in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
+    return Job(
+        name,
+        submit,
+        groups,
+        queue=str(draw.choice(QUEUES)),
+        priority=int(draw.choice([0, 0, 0, 1, -1])),
+        models=models if draw.integers(4) == 0 else (),
+        estimate=int(draw.integers(1, 5000)) * SECOND if draw.integers(4) else -1,
+        preemptible=bool(draw.integers(5)),
+    )
+
+
+def draw_arrivals(
+    draw: np.random.Generator, jobs: int, mould: Mould | None = None, gap: int = 300, estimates: str = "any"
+) -> list[JobSubmitted]:
+    """`jobs` submissions, each `gap` seconds after the one before in the mean, some at the same instant.
+
+    `estimates` says what policies know: `any` (a mixture), `right` (the truth) or `none`.
+    """
+    coming, now = [], 0
+    for i in range(jobs):
+        now += int(draw.exponential(gap)) * SECOND * int(draw.integers(3) > 0)
+        runtime = int(draw.lognormal(6, 1.2)) * SECOND + 1
+        job = draw_job(draw, f"j{i}", mould, now)
+        if estimates != "any":
+            fields = {name: getattr(job, name) for name in job.__struct_fields__}
+            job = Job(**{**fields, "estimate": runtime if estimates == "right" else -1})
+        coming.append(JobSubmitted(now, job, runtime))
+    return coming

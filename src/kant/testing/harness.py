@@ -1,0 +1,232 @@
+"""Harness: a small driver in virtual time over a state and a scheduler, for tests. It may refuse what it is told.
+
+After every event the invariants of the state are checked. A start that is refused is taken on and given up at once
+(what was bound is assumed until the driver says otherwise), so the job is back in the queue as if never started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+import numpy as np
+
+from kant.cluster.columns import J_FIRST_START as FIRST_START
+from kant.cluster.columns import J_STATUS as STATUS
+from kant.cluster.journal import Journal
+from kant.cluster.state import ClusterState
+from kant.model.decision import Demote, Plan, Preempt, Reject, Reorder, Start, sentence
+from kant.model.event import (
+    Event,
+    JobCancelled,
+    JobDemoted,
+    JobEvicted,
+    JobFinished,
+    JobPreempted,
+    JobRefused,
+    JobRejected,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+    QueueOrdered,
+)
+from kant.model.job import Job
+from kant.model.node import ClusterSpec
+from kant.model.placement import NODE
+from kant.model.status import JobStatus, NodeStatus
+from kant.model.units import FOREVER, SECOND
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.profile import Profile
+from kant.testing.builders import make_profile, submitted
+
+Refuse = Callable[[Start], bool]
+"""Whether the driver refuses this start."""
+
+
+def never(start: Start) -> bool:
+    """A driver that does as it is told."""
+    return False
+
+
+def always(start: Start) -> bool:
+    """A driver that starts nothing."""
+    return True
+
+
+def at_random(share: float, seed: int = 0) -> Refuse:
+    """A driver that refuses this share of the starts."""
+    draw = np.random.Generator(np.random.PCG64(seed))
+    return lambda start: bool(draw.random() < share)
+
+
+class Harness:
+    """A cluster under a profile. Call what happens, then `cycle`; or give jobs with run times and `run`."""
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        profile: Profile | None = None,
+        *,
+        seed: int = 0,
+        refuse: Refuse = never,
+        retry: int = SECOND,
+        check: bool = True,
+    ) -> None:
+        self.profile = profile or make_profile()
+        self.state = ClusterState(cluster)
+        self.scheduler = Scheduler(self.state, self.profile, seed)
+        self.journal = Journal()
+        self.seed = seed
+        self.refuse = refuse
+        self.retry = retry
+        self.check = check
+        self.now = 0
+        self.events: list[Event] = []
+        self.plans: list[Plan] = []
+        self.before_carrying_out: Callable[[Plan], object] = lambda plan: None
+        self.after_carrying_out: Callable[[Plan], object] = lambda plan: None
+        self._left: dict[str, int] = {}
+        self._ends: list[tuple[int, int, str]] = []
+        self._runs: dict[str, tuple[int, int]] = {}  # of each running job: number of the run, and when it began
+
+    # --- what happens ---------------------------------------------------------------------------------------
+
+    def happen(self, event: Event) -> None:
+        """Apply one event and check every invariant."""
+        self.state.apply(event)
+        self.events.append(event)
+        self.now = event.time
+        if self.check:
+            self.state.check()
+
+    def submit(self, *jobs: Job, runtime: int = FOREVER) -> None:
+        """Jobs arrive now; in `run` each ends when it has run for `runtime` microseconds."""
+        for job in jobs:
+            self._left[job.id] = runtime
+            self.happen(submitted(job, runtime, at=self.now))
+
+    def finish(self, *jobs: str) -> None:
+        for job in jobs:
+            self.happen(JobFinished(self.now, job))
+            self._runs.pop(job, None)
+
+    def cancel(self, *jobs: str) -> None:
+        for job in jobs:
+            self.happen(JobCancelled(self.now, job))
+            self._runs.pop(job, None)
+
+    def evict(self, *jobs: str, reason: str = "test") -> None:
+        for job in jobs:
+            self._stop(job)
+            self.happen(JobEvicted(self.now, job, reason))
+
+    def fail(self, node: str) -> None:
+        """The node fails: what runs there is evicted first."""
+        index = self.state.node_index[node]
+        for row, allocation in list(self.state.running.items()):
+            if (allocation[:, NODE] == index).any():
+                self.evict(self.state.ids[row], reason=f"{node} failed")
+        self.happen(NodeChanged(self.now, node, NodeStatus.FAILED))
+
+    def cordon(self, node: str) -> None:
+        self.happen(NodeChanged(self.now, node, NodeStatus.CORDONED))
+
+    def bring_back(self, node: str) -> None:
+        self.happen(NodeChanged(self.now, node, NodeStatus.IN_SERVICE))
+
+    # --- cycles ---------------------------------------------------------------------------------------------
+
+    def cycle(self, now: int | None = None) -> Plan:
+        """One cycle at `now` (or the present), and its plan carried out as far as the driver does not refuse."""
+        self.now = self.now if now is None else now
+        plan = self.scheduler.cycle(self.now)
+        self.plans.append(plan)
+        self.journal.plan(plan)
+        self.before_carrying_out(plan)
+        for decision in plan.decisions:
+            match decision:
+                case Start(job=job, allocation=allocation):
+                    self.happen(JobStarted(self.now, job, allocation))
+                    if self.refuse(decision):
+                        self.happen(JobRefused(self.now, job, "the driver of the test refuses"))
+                    else:
+                        self._begin(job)
+                case Preempt(job=job, moved=moved):
+                    self._stop(job)
+                    self.happen(JobPreempted(self.now, job, 0, moved))
+                case Reject(job=job, reason=reason):
+                    self.happen(JobRejected(self.now, job, sentence(reason)))
+                case Demote(job=job, level=level):
+                    self.happen(JobDemoted(self.now, job, level))
+                case Reorder(jobs=jobs):
+                    self.happen(QueueOrdered(self.now, jobs))
+        self.after_carrying_out(plan)
+        return plan
+
+    def _begin(self, job: str) -> None:
+        self._runs[job] = (len(self.events), self.now)
+        if self._left.get(job, FOREVER) < FOREVER:
+            heappush(self._ends, (self.now + self._left[job], len(self.events), job))
+
+    def _stop(self, job: str) -> None:
+        _, began = self._runs.pop(job, (0, self.now))
+        if self._left.get(job, FOREVER) < FOREVER:
+            self._left[job] = max(self._left[job] - (self.now - began), 1)
+
+    def _current(self, end: tuple[int, int, str]) -> bool:
+        """Whether the run that would end so has not been stopped."""
+        return end[2] in self._runs and self._runs[end[2]][0] == end[1]
+
+    def run(self, coming: Iterable[JobSubmitted] = (), until: int = FOREVER, most: int = 100_000) -> None:
+        """Let time pass: jobs end and arrive, cycles follow, until nothing happens any more or `until`.
+
+        At one instant jobs end first, then arrive. Raises AssertionError after `most` cycles.
+        """
+        arrivals = sorted(coming, key=lambda event: event.time)
+        wake, first = FOREVER, 0
+        for _ in range(most):
+            while self._ends and not self._current(self._ends[0]):
+                heappop(self._ends)
+            arrives = arrivals[first].time if first < len(arrivals) else FOREVER
+            now = min(arrives, self._ends[0][0] if self._ends else FOREVER, wake)
+            if now == FOREVER or now > until:
+                return
+            self.now, ended = now, []
+            while self._ends and self._ends[0][0] == now:
+                end = heappop(self._ends)
+                if self._current(end):
+                    ended.append(end[2])
+            self.finish(*ended)
+            while first < len(arrivals) and arrivals[first].time == now:
+                event = arrivals[first]
+                self._left[event.job.id] = event.runtime
+                self.happen(event)
+                first += 1
+            known = len(self.events)
+            plan = self.cycle(now)
+            wake = plan.review_at if plan.review_at > now else FOREVER
+            if any(isinstance(event, JobRefused) for event in self.events[known:]):
+                wake = min(wake, now + self.retry)
+        raise AssertionError(f"the run did not end within {most} cycles")
+
+    # --- what stands ----------------------------------------------------------------------------------------
+
+    def waiting(self) -> list[str]:
+        """The jobs that wait, in the order in which they came to wait."""
+        return [self.state.ids[row] for row in self.state.pending]
+
+    def running(self) -> list[str]:
+        """The jobs that run, in the order in which they started."""
+        return [self.state.ids[row] for row in self.state.running]
+
+    def status(self, job: str) -> JobStatus:
+        return JobStatus(int(self.state.jobs[self.state.rows[job], STATUS]))
+
+    def first_starts(self) -> dict[str, int]:
+        """When each job first started; -1 for one that did not."""
+        return {job: int(self.state.jobs[row, FIRST_START]) for job, row in self.state.rows.items()}
+
+    def nodes_of(self, job: str) -> list[str]:
+        """The nodes on which a running job lies, one name for each piece."""
+        pieces = self.state.running[self.state.row_of(job)]
+        return [self.state.spec.nodes[int(node)].name for node in pieces[:, NODE]]

@@ -1,0 +1,104 @@
+"""Hypothesis strategies: clusters, jobs, workloads and scripts of what happens to a cluster.
+
+The only module of Kant that needs Hypothesis, which is not installed with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.model.units import FOREVER, GPU, SECOND
+from kant.testing.drawn import MODELS, QUEUES
+from kant.workload.workload import Workload, make_workload
+
+SHARES = (50, 200, 333, 500, 700, 999)
+
+
+def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
+    """One node: up to eight GPUs of some model, with or without limits, dedicated to a queue or to none."""
+    return st.builds(
+        Node,
+        name=st.just(name),
+        gpus=st.sampled_from((8, 4, 2, 1, 0)),
+        model=st.sampled_from(MODELS),
+        cpu=st.sampled_from((FOREVER, 8_000, 2_000)),
+        memory=st.sampled_from((FOREVER, 8_192, 1_024)),
+        queues=st.sampled_from(((), (), (), (QUEUES[0],), QUEUES[1:])),
+        leaf=st.sampled_from(("", "leaf0", "leaf1")),
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn, most: int = 6) -> ClusterSpec:
+    """One to `most` nodes."""
+    count = draw(st.integers(1, most))
+    return ClusterSpec("drawn", tuple(draw(nodes(f"n{i}")) for i in range(count)))
+
+
+def demands(shares_of_several: bool = False) -> st.SearchStrategy[Demand]:
+    """What one pod asks for: whole GPUs, a share of one (or of several), or none."""
+    cpu, memory = st.sampled_from((0, 0, 500, 2_000)), st.sampled_from((0, 0, 256, 1_024))
+    several = st.integers(1, 3) if shares_of_several else st.just(1)
+    return st.one_of(
+        st.builds(Demand, gpus=st.sampled_from((1, 2, 3, 4, 8)), milli=st.just(GPU), cpu=cpu, memory=memory),
+        st.builds(Demand, gpus=several, milli=st.sampled_from(SHARES), cpu=cpu, memory=memory),
+        st.builds(Demand, gpus=st.just(0), milli=st.just(GPU), cpu=st.sampled_from((250, 4_000)), memory=memory),
+    )
+
+
+def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
+    """A gang: up to `most` groups of up to five pods."""
+    group = st.builds(PodGroup, count=st.integers(1, 5), demand=demands())
+    return st.lists(group, min_size=1, max_size=most).map(tuple)
+
+
+def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:
+    """A job with any queue, priority, GPU models and estimate."""
+    return st.builds(
+        Job,
+        id=st.just(name),
+        submit=st.just(submit),
+        groups=groups(most_groups),
+        queue=st.sampled_from(QUEUES),
+        priority=st.sampled_from((0, 0, 1, -1)),
+        models=st.sampled_from(((), (), MODELS[:1], MODELS[1:])),
+        estimate=st.sampled_from((-1, SECOND, 60 * SECOND, 5_000 * SECOND)),
+        preemptible=st.sampled_from((True, True, False)),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn, most: int = 25, most_gpus: int = 10) -> Workload:
+    """Jobs with a total of GPUs each, shaped by the simulator; several may come at the same instant."""
+    count = draw(st.integers(1, most))
+
+    def column(values: st.SearchStrategy[int]) -> Any:
+        return np.array(draw(st.lists(values, min_size=count, max_size=count)), dtype=np.int64)
+
+    submit = np.cumsum(column(st.sampled_from((0, 1, 5, 40)))) * SECOND
+    return make_workload(
+        "drawn",
+        submit - submit[0],
+        column(st.integers(1, 200)) * SECOND,
+        column(st.integers(1, most_gpus)),
+        priority=column(st.sampled_from((0, 0, 0, 2))),
+        queue=column(st.integers(0, len(QUEUES) - 1)),
+        queues=QUEUES,
+    )
+
+
+Step = tuple[str, int]
+"""What happens (a method of `Harness`, or `time`), and to which of those it can happen to (modulo their number)."""
+
+
+def scripts(most: int = 40) -> st.SearchStrategy[list[Step]]:
+    """Scripts of events: submissions, time that passes, ends, evictions, cancellations, failures of nodes."""
+    what = st.sampled_from(
+        ("submit", "submit", "submit", "time", "finish", "evict", "cancel", "fail", "cordon", "bring_back")
+    )
+    return st.lists(st.tuples(what, st.integers(0, 1000)), max_size=most)

@@ -1,0 +1,135 @@
+"""`check_policy` finds what is wrong with policies that break a rule, and says which."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kant.cluster.columns import FREE, J_ESTIMATE, J_SUBMIT, POOL, Table
+from kant.model.decision import NoFit
+from kant.placement.policies.best_fit import BestFit
+from kant.placement.policy import NodePolicy
+from kant.queueing.discipline import Discipline
+from kant.queueing.disciplines.strict import Strict
+from kant.queueing.order import Order
+from kant.queueing.turn import Turn
+from kant.testing import NonconformanceError, check_policy
+
+
+class NoSource(Order, frozen=True, tag="no-source"):
+    """An order without a source."""
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return jobs[rows, J_SUBMIT]
+
+
+class Ageing(Order, frozen=True, tag="ageing"):
+    """Keys that change while a job waits."""
+
+    source: ClassVar[str] = "test"
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return jobs[rows, J_ESTIMATE] - (now - jobs[rows, J_SUBMIT]) // 2
+
+
+class Ranks(Order, frozen=True, tag="ranks"):
+    """Keys that depend on the other jobs."""
+
+    source: ClassVar[str] = "test"
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return np.argsort(np.argsort(jobs[rows, J_ESTIMATE], kind="stable"))
+
+
+class Undefined(Order, frozen=True, tag="undefined"):
+    """Keys that nothing compares with."""
+
+    source: ClassVar[str] = "test"
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return np.where(jobs[rows, J_ESTIMATE] < 0, np.nan, 1.0)
+
+
+def pick_lowest(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    return int((1 << demands[d, 0]) - 1)
+
+
+class Grabs(NodePolicy, frozen=True, tag="grabs"):
+    """Takes the first devices whether they are free or not."""
+
+    source: ClassVar[str] = "test"
+    score = staticmethod(BestFit.score)
+    pick = staticmethod(pick_lowest)
+
+
+def salted(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    others = 0
+    for other in range(table.shape[0]):
+        others += table[other, FREE] * (1 + table[other, POOL])
+    return int((others >> 3) + node * 37) % 101
+
+
+class LooksAround(NodePolicy, frozen=True, tag="looks-around"):
+    """A score that depends on other nodes, so that a score that was kept is wrong."""
+
+    source: ClassVar[str] = "test"
+    score = staticmethod(salted)
+
+
+class Forgets(Discipline, frozen=True, tag="forgets"):
+    """Takes jobs from the queue without starting them."""
+
+    source: ClassVar[str] = "test"
+
+    def run(self, turn: Turn) -> None:
+        for row, shape, lane in turn.waiting.walk():
+            result = turn.place(row, shape)
+            turn.waiting.took(lane)
+            if not isinstance(result, NoFit) and row % 5:
+                turn.start(row, result)
+
+
+class Twice(Discipline, frozen=True, tag="twice"):
+    """Starts a job twice."""
+
+    source: ClassVar[str] = "test"
+
+    def run(self, turn: Turn) -> None:
+        for row, shape, lane in turn.waiting.walk():
+            result = turn.place(row, shape)
+            if isinstance(result, NoFit):
+                turn.waiting.block(lane, shape)
+            else:
+                turn.start(row, result)
+                turn.start(row, result)
+                turn.waiting.took(lane)
+
+
+class Alternates(Strict, frozen=True, tag="alternates"):
+    """Says of the first shapes that nobody passes, and has a lane for each of the others."""
+
+    def lane(self, queue: int, shape: int) -> tuple[int, ...]:
+        return (queue,) if shape < 3 else (queue, shape)
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        (NoSource(), "where its idea comes from"),
+        (Ageing(), "stays while it waits"),
+        (Ranks(), "many jobs are those of each alone"),
+        (Undefined(), "can be compared"),
+        (Grabs(), "exactly what it asks for"),
+        (LooksAround(), "decides as a fresh one"),
+        (Forgets(), "a run ends when every job has left"),
+        (Twice(), "started once"),
+        (Alternates(), "in its queue"),
+    ],
+    ids=lambda part: type(part).__name__ if not isinstance(part, str) else "",
+)
+def test_a_policy_that_breaks_a_rule_is_found_out(policy: Any, rule: str) -> None:
+    with pytest.raises(NonconformanceError, match=rule):
+        check_policy(policy, rounds=20)

@@ -1,0 +1,31 @@
+"""Every built-in policy passes the suite that is published for people's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kant.scheduler.registry import KINDS, policies
+from kant.testing import check_policy, make_named_policy
+
+OTHERS = (
+    ("placement", {"policy": "best-fit", "ties": "random"}),
+    ("placement", {"policy": "fgd", "ties": "random"}),
+    ("placement", {"policy": "consolidated", "ties": "random", "remainder": {"policy": "worst-fit"}}),
+    ("order", {"policy": "las", "thresholds_gpu_s": (60, 600, 6000)}),
+    ("discipline", {"policy": "preemptive", "min_run_s": 0}),
+    ("discipline", {"policy": "repack", "keep": True}),
+)
+CASES = [(kind, {"policy": name}) for kind in KINDS for name in policies(kind)] + list(OTHERS)
+
+
+@pytest.mark.parametrize(("kind", "settings"), CASES, ids=lambda part: str(part))
+def test_a_policy_keeps_the_rules_of_its_kind(kind: str, settings: dict[str, Any]) -> None:
+    check_policy(make_policy_of(kind, settings), rounds=6)
+
+
+def make_policy_of(kind: str, settings: dict[str, Any]) -> Any:
+    from kant.scheduler.registry import make_policy
+
+    return make_policy(kind, settings, "test") if len(settings) > 1 else make_named_policy(kind, settings)
