@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kant.cluster.columns import FREE, J_ESTIMATE, J_SUBMIT, POOL, Table
+from kant.compiled import inlined
 from kant.model.decision import NoFit
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.policy import NodePolicy
@@ -53,6 +54,7 @@ class Undefined(Order, frozen=True, tag="undefined"):
         return np.where(jobs[rows, J_ESTIMATE] < 0, np.nan, 1.0)
 
 
+@inlined
 def pick_lowest(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
     return int((1 << demands[d, 0]) - 1)
 
@@ -65,6 +67,7 @@ class Grabs(NodePolicy, frozen=True, tag="grabs"):
     pick = staticmethod(pick_lowest)
 
 
+@inlined
 def salted(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
     others = 0
     for other in range(table.shape[0]):
@@ -122,7 +125,7 @@ class Alternates(Strict, frozen=True, tag="alternates"):
         (Ageing(), "stays while it waits"),
         (Ranks(), "many jobs are those of each alone"),
         (Undefined(), "can be compared"),
-        (Grabs(), "exactly what it asks for"),
+        (Grabs(), "gives back what it took"),
         (LooksAround(), "decides as a fresh one"),
         (Forgets(), "a run ends when every job has left"),
         (Twice(), "started once"),

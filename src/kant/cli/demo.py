@@ -27,7 +27,7 @@ def demo(
     """Generate a month of jobs, schedule it twice, print the gain and write the report."""
     from kant.cli.runs import labels, run_all, write_results
     from kant.cli.show import console, show_runs
-    from kant.model.units import FOREVER
+    from kant.model.units import DAY
     from kant.workload.cluster_file import read_cluster
     from kant.workload.generate import generate
 
@@ -42,7 +42,7 @@ def demo(
             f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
             markup=False,
         )
-    results = run_all(workload, cluster, profiles, seed, FOREVER, out)
+    results = run_all(workload, cluster, profiles, seed, round(days * DAY), out)
     report = write_results(out, results, labels(profiles), f"{days:g} days of {row} on {cluster.gpus:,} GPUs")
     if json:
         print_json({"runs": [result.summary for result in results]})

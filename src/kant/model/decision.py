@@ -74,7 +74,7 @@ class Reject(_Decision, frozen=True, tag="reject"):
 
 
 class Hold(_Decision, frozen=True, tag="hold"):
-    """The job was tried and waits on. Said once for each new verdict, not in every cycle."""
+    """The job was tried and waits on. Said when it is first held back, not in every cycle."""
 
     reason: Reason
 

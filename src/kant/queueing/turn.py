@@ -45,6 +45,10 @@ class Turn:
         self.plan.decisions.append(Start(self.state.ids[row], allocation))
 
     def hold(self, row: int, reason: Reason) -> None:
+        """Say that a job was tried and waits on: once for each time that it waits, not in every cycle."""
+        if row in self.waiting.held:
+            return
+        self.waiting.held.add(row)
         self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reject(self, row: int, reason: Reason) -> None:

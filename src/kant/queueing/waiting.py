@@ -48,6 +48,7 @@ class Waiting:
         self.busy: dict[int, Lane] = {}  # lanes with jobs, by number
         self.arrived: list[int] = []  # came in since the last cycle
         self.leaving: set[int] = set()  # rejected in this cycle, not yet gone from the state
+        self.held: set[int] = set()  # waiting jobs whose hold has been said
         self._backlog: list[int] = list(state.pending)
         self._seen = len(state.entered)
 
@@ -66,6 +67,7 @@ class Waiting:
     def _push(self, rows: list[int]) -> None:
         jobs = self.state.jobs
         keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
+        self.held.difference_update(rows)
         for row, key in zip(rows, keys, strict=True):
             job = jobs[row]
             lane_key = self.lane_key(int(job[J_QUEUE]), int(job[J_SHAPE]))

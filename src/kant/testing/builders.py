@@ -64,7 +64,7 @@ def make_jobs(name: str = "test", **columns: Sequence[float] | np.ndarray) -> Wo
     }
     filled = seconds | {key: np.asarray(column, dtype=np.int64) for key, column in columns.items()}
     filled.setdefault("gpus", np.ones(len(filled["submit"]), dtype=np.int64))
-    return make_workload(name, **filled)  # type: ignore[arg-type]
+    return make_workload(name, **filled)
 
 
 def make_named_policy(kind: str, choice: Choice) -> Any:

@@ -1,0 +1,151 @@
+"""An event that contradicts the state is refused with a sentence, and nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kant.cluster.state import ClusterState, Violation
+from kant.model import event as ev
+from kant.model.job import Job
+from kant.testing import make_cluster, make_group, make_job, submitted
+
+
+def piece(node: int = 0, pods: int = 1, mask: int = 1, milli: int = 1000, cpu: int = 0, memory: int = 0, tag: int = 1) -> Any:
+    return np.array([[node, pods, mask, milli, cpu, memory, tag]], dtype=np.int64)
+
+
+def cluster() -> ClusterState:
+    """`r` runs on device 0 of n0; `w` waits (one GPU), `g` waits (a gang of two); `f` has finished."""
+    state = ClusterState(make_cluster(2, 2, cpu=4000, memory=1024))
+    for job in (make_job("r"), make_job("w"), make_job("g", pods=2), make_job("f")):
+        state.apply(submitted(job, at=5))
+    state.apply(ev.JobStarted(10, "r", piece()))
+    state.apply(ev.JobStarted(10, "f", piece(mask=2)))
+    state.apply(ev.JobFinished(12, "f"))
+    state.check()
+    return state
+
+
+def everything(state: ClusterState) -> dict[str, Any]:
+    """All that a state is, as values that can be compared."""
+    return {
+        "table": state.table.tolist(),
+        "pools": state.pools.tolist(),
+        "jobs": state.jobs[: len(state.ids)].tolist(),
+        "mix": state.mix.tolist(),
+        "running": {row: held.tolist() for row, held in state.running.items()},
+        "order": (list(state.pending), list(state.running), list(state.live)),
+        "known": (list(state.ids), dict(state.rows), list(state.entered), dict(state.queues)),
+        "rest": (state.now, state.freed[:], state.waiting_milli, state.arrivals),
+    }
+
+
+CONTRADICTIONS: dict[str, Callable[[], Any]] = {
+    "a job is submitted twice": lambda: submitted(make_job("w"), at=12),
+    "a running job starts": lambda: ev.JobStarted(12, "r", piece(1)),
+    "a finished job starts": lambda: ev.JobStarted(12, "f", piece(1)),
+    "a device is given twice": lambda: ev.JobStarted(12, "w", piece()),
+    "a node has no such device": lambda: ev.JobStarted(12, "w", piece(mask=4)),
+    "there is no such node": lambda: ev.JobStarted(12, "w", piece(7)),
+    "a node has a negative index": lambda: ev.JobStarted(12, "w", piece(-1)),
+    "more of a device than there is": lambda: ev.JobStarted(12, "w", piece(1, milli=1001)),
+    "more CPU than there is": lambda: ev.JobStarted(12, "w", piece(1, cpu=4001)),
+    "more memory than there is": lambda: ev.JobStarted(12, "w", piece(1, memory=1025)),
+    "the second piece of a gang is not there": lambda: ev.JobStarted(12, "g", np.concatenate([piece(1), piece(0)])),
+    "the two pieces of a gang share a device": lambda: ev.JobStarted(12, "g", np.concatenate([piece(1), piece(1)])),
+    "a waiting job finishes": lambda: ev.JobFinished(12, "w"),
+    "a finished job finishes": lambda: ev.JobFinished(12, "f"),
+    "a waiting job is preempted": lambda: ev.JobPreempted(12, "w"),
+    "a waiting job is evicted": lambda: ev.JobEvicted(12, "w", "test"),
+    "a start that never was is refused": lambda: ev.JobRefused(12, "w", "test"),
+    "a running job is rejected": lambda: ev.JobRejected(12, "r", "test"),
+    "a finished job is cancelled": lambda: ev.JobCancelled(12, "f"),
+    "a waiting job makes progress": lambda: ev.JobProgressed(12, "w", 1),
+    "an unknown job starts": lambda: ev.JobStarted(12, "x", piece(1)),
+    "an unknown job finishes": lambda: ev.JobFinished(12, "x"),
+    "an unknown job is preempted": lambda: ev.JobPreempted(12, "x"),
+    "an unknown job is rejected": lambda: ev.JobRejected(12, "x", "test"),
+    "an unknown job is cancelled": lambda: ev.JobCancelled(12, "x"),
+    "an unknown job makes progress": lambda: ev.JobProgressed(12, "x", 1),
+    "an unknown job is demoted": lambda: ev.JobDemoted(12, "x", 1),
+    "an unknown job is put in order after a known one": lambda: ev.QueueOrdered(12, ("w", "x")),
+    "an unknown node changes": lambda: ev.NodeChanged(12, "x", 1),
+    "a node takes a status that there is not": lambda: ev.NodeChanged(12, "n0", 7),
+    "time goes backwards": lambda: submitted(make_job("new"), at=11),
+}
+
+MALFORMED: dict[str, Callable[[], Any]] = {
+    "a count of pods beyond the row": lambda: piece(1, tag=40),
+    "a count of pods before the row": lambda: piece(1, tag=-9),
+    "a negative share": lambda: piece(1, milli=-500),
+    "negative CPU": lambda: piece(1, cpu=-500),
+    "negative memory": lambda: piece(1, memory=-1),
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_an_event_that_contradicts_the_state_is_refused_and_changes_nothing(what: str) -> None:
+    state = cluster()
+    before = everything(state)
+    with pytest.raises(Violation):
+        state.apply(CONTRADICTIONS[what]())
+    assert everything(state) == before
+    state.check()
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_an_allocation_that_cannot_be_is_refused_and_changes_nothing(what: str) -> None:
+    state = cluster()
+    before = everything(state)
+    with pytest.raises(Violation):
+        state.apply(ev.JobStarted(12, "w", MALFORMED[what]()))
+    assert everything(state) == before
+
+
+def started(job: Job, allocation: Any) -> ClusterState:
+    state = ClusterState(make_cluster(2, 2))
+    state.apply(submitted(job))
+    state.apply(ev.JobStarted(0, job.id, allocation))
+    return state
+
+
+def test_a_gang_that_is_placed_in_part_is_caught_by_check() -> None:
+    with pytest.raises(Violation, match="placed in part"):
+        started(make_job("g", pods=2), piece()).check()
+
+
+def test_a_job_that_holds_other_devices_than_it_asked_for_is_caught_by_check() -> None:
+    with pytest.raises(Violation, match="other GPUs"):
+        started(make_job("g"), piece(mask=3)).check()
+
+
+def test_a_gang_of_two_groups_that_misses_one_is_caught_by_check() -> None:
+    job = make_job("g", groups=(make_group(2), make_group(1)))
+    with pytest.raises(Violation, match="placed in part"):
+        started(job, piece(mask=3, tag=2)).check()
+
+
+def test_a_node_that_fails_under_a_running_job_is_caught_by_check() -> None:
+    state = started(make_job("j"), piece())
+    state.apply(ev.NodeChanged(0, "n0", 2))
+    with pytest.raises(Violation, match="a failed node"):
+        state.check()
+
+
+def test_a_table_that_was_tampered_with_is_caught_by_check() -> None:
+    state = started(make_job("j"), piece())
+    state.table[1, 4] -= 1
+    with pytest.raises(Violation, match="what is free plus what is used"):
+        state.check()
+
+
+def test_a_job_that_got_lost_is_caught_by_check() -> None:
+    state = ClusterState(make_cluster(1))
+    state.apply(submitted(make_job("j")))
+    state.pending.clear()
+    with pytest.raises(Violation, match="none is lost"):
+        state.check()

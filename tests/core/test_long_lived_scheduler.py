@@ -1,0 +1,137 @@
+"""What a scheduler keeps between cycles changes no decision: the cases in which that is hardest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from kant.cluster.snapshot import Snapshot, Trial
+from kant.cluster.state import ClusterState
+from kant.model.decision import NoFit, Plan, Start
+from kant.model.event import JobStarted, MixObserved
+from kant.model.node import ClusterSpec, Node
+from kant.placement.placer import Placer
+from kant.scheduler.cycle import Scheduler
+from kant.testing import Harness, make_cluster, make_group, make_job, make_named_policy, make_profile, submitted
+from kant.testing.conformance_placement import check_placement, same
+from kant.testing.drawn import Mould
+
+
+def starts(plan: Plan) -> dict[str, list[list[int]]]:
+    return {d.job: d.allocation.tolist() for d in plan.decisions if isinstance(d, Start)}
+
+
+def test_a_snapshot_follows_when_what_was_tried_and_what_happened_together_fill_the_log() -> None:
+    """Node 15 is tried first and not carried out; then node 0 is tried over and over, and other nodes change."""
+    spec = make_cluster(*[8] * 16)
+
+    def device(node: int) -> np.ndarray:
+        return np.array([[node, 1, 1, 1000, 0, 0, 1]], dtype=np.int64)
+
+    stale = []
+    for tries in range(80):
+        state = ClusterState(spec)
+        snapshot = Snapshot(state)
+        trial = Trial(snapshot)
+        trial.restore(device(15))
+        for _ in range(tries):
+            trial.restore(device(0))
+            trial.evict(device(0))
+        for node in range(1, 13):
+            state.apply(submitted(make_job(f"j{node}")))
+            state.apply(JobStarted(0, f"j{node}", device(node)))
+        snapshot.refresh(0)
+        if not np.array_equal(snapshot.table, state.table):
+            stale.append(tries)
+    assert not stale, "after so many tries the snapshot still shows node 15 as it was tried"
+
+
+def test_a_new_mix_of_typical_pods_counts_at_once_for_every_node() -> None:
+    harness = Harness(make_cluster(2, 4), make_profile(placement="fgd"))
+    harness.happen(MixObserved(0, np.array([[0, 4, 1000, 1, 1]], dtype=np.int64)))
+    harness.submit(make_job("a", milli=500))
+    harness.cycle()
+    harness.finish("a")
+    harness.happen(MixObserved(0, np.array([[0, 2, 1000, 1, 5], [0, 1, 1000, 1, 5]], dtype=np.int64)))
+    harness.submit(make_job("b", milli=500))
+    fresh = Scheduler(harness.state, harness.profile).cycle(0)
+    assert starts(harness.cycle()) == starts(fresh)
+
+
+def test_a_gang_of_two_groups_that_comes_to_fit_because_another_job_starts_is_seen_to_fit() -> None:
+    """Best fit puts the small group of x on A, where its large group would have to go; once y fills B, it does not."""
+    nodes = (Node("A", 2, cpu=4000, memory=1), Node("B", 3, cpu=2000, memory=9), Node("C", 8, cpu=9000))
+    harness = Harness(ClusterSpec("test", nodes), make_profile("fifo", "best-effort", "best-fit"))
+    harness.submit(make_job("fills C", 8, cpu=9000))
+    harness.cycle()
+    harness.submit(make_job("x", groups=(make_group(1), make_group(2, cpu=4000))))
+    harness.cycle()
+    harness.submit(make_job("y", 2, memory=5))
+    harness.cycle()
+    fresh = Scheduler(harness.state, harness.profile).cycle(0)
+    assert starts(harness.cycle()) == starts(fresh)
+
+
+def test_a_gang_that_the_empty_cluster_takes_is_not_rejected() -> None:
+    """The groups of the gang fit together (the first on B, the second on A), though not in best fit's first choice."""
+    nodes = (Node("A", 2, cpu=4000), Node("B", 3, cpu=2000))
+    harness = Harness(ClusterSpec("test", nodes), make_profile("fifo", "best-effort", "best-fit"))
+    harness.submit(make_job("x", groups=(make_group(1), make_group(2, cpu=4000))))
+    harness.cycle()
+    assert harness.running() == ["x"] or harness.waiting() == ["x"]
+
+
+def test_pods_with_shares_of_several_devices_get_devices_that_are_there() -> None:
+    """Room for 3 + 1 shares is room for one pod of two devices, not for two."""
+    state = ClusterState(make_cluster(2))
+    state.apply(submitted(make_job("half", milli=500)))
+    state.apply(JobStarted(0, "half", np.array([[0, 1, 1, 500, 0, 0, 0]], dtype=np.int64)))
+    gang = make_job("gang", gpus=2, pods=2, milli=300)
+    state.apply(submitted(gang))
+    result = Placer(Snapshot(state), make_named_policy("placement", "best-fit"), 0).place(state.shape_of(1), 1)
+    assert isinstance(result, NoFit) and same(result, NoFit(0, 2, 1))
+
+
+def test_placement_policies_keep_their_rules_with_shares_of_several_devices() -> None:
+    for name in ("best-fit", "consolidated", "fgd"):
+        check_placement(make_named_policy("placement", name), 6, 0, Mould(shares_of_several=True))
+
+
+POLICY = '''
+from kant.compiled import inlined
+from kant.placement.policy import NodePolicy
+from kant.testing import Harness, make_cluster, make_job, make_profile
+
+@inlined
+def score(table, node, demands, d, mix, params, salt):
+    return int({score})
+
+class Mine(NodePolicy, frozen=True, tag="mine"):
+    score = staticmethod(score)
+
+harness = Harness(make_cluster(2, 4), make_profile(placement=Mine()), check=False)
+harness.submit(make_job("a"))
+harness.cycle()
+print(harness.nodes_of("a"))
+'''
+
+
+def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) -> None:
+    """The cache of compiled kernels must not know a policy by its name alone."""
+    chosen = []
+    for score in ("table[node, 4]", "100000 - table[node, 4]"):
+        (tmp_path / "mine.py").write_text(POLICY.format(score=score))
+        done = subprocess.run(
+            [sys.executable, "-c", "import mine"],
+            cwd=tmp_path,
+            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        chosen.append(done.stdout.strip())
+    assert chosen == ["['n1']", "['n0']"]

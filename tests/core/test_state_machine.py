@@ -1,0 +1,133 @@
+"""Whatever happens to a cluster, in whatever order: every invariant holds, and a scheduler that lived through it
+decides as one that was born this moment."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kant.cluster.columns import J_REMAINING
+from kant.model.decision import Hold, Plan
+from kant.model.event import JobPreempted, JobProgressed, MixObserved
+from kant.model.job import Job
+from kant.model.node import ClusterSpec
+from kant.model.units import SECOND
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.registry import policies
+from kant.testing import Harness, at_random, make_profile
+from kant.testing.conformance_placement import draw_mix
+from kant.testing.drawn import generator
+from kant.testing.strategies import clusters, jobs
+
+PICK = st.integers(0, 1000)
+DISCIPLINES = (*policies("discipline"), {"policy": "preemptive", "min_run_s": 0}, {"policy": "repack", "keep": True})
+PLACEMENTS = (*policies("placement"), {"policy": "best-fit", "ties": "random"})
+ORDERS = (*policies("order"), {"policy": "las", "thresholds_gpu_s": (10, 100)})
+
+
+def said(plan: Plan) -> tuple[int, list[Any]]:
+    """A plan without what a scheduler says only once, in a form that can be compared."""
+    decisions = [d for d in plan.decisions if not isinstance(d, Hold)]
+    return plan.review_at, [msgspec.to_builtins(d, enc_hook=lambda array: array.tolist()) for d in decisions]
+
+
+class Cluster(RuleBasedStateMachine):
+    """A cluster to which anything may happen."""
+
+    @initialize(
+        spec=clusters(),
+        order=st.sampled_from(ORDERS),
+        discipline=st.sampled_from(DISCIPLINES),
+        placement=st.sampled_from(PLACEMENTS),
+        seed=st.integers(0, 1 << 40),
+    )
+    def begin(self, spec: ClusterSpec, order: Any, discipline: Any, placement: Any, seed: int) -> None:
+        self.harness = Harness(spec, make_profile(order, discipline, placement), seed=seed)
+        self.harness.before_carrying_out = self.compare
+        self.harness.happen(MixObserved(0, draw_mix(generator(seed), self.harness.state)))
+
+    def compare(self, plan: Plan) -> None:
+        state = self.harness.state
+        fresh = Scheduler(state, self.harness.profile, self.harness.seed).cycle(plan.time)
+        assert said(plan) == said(fresh)
+
+    def chosen(self, rows: Any, pick: int) -> str:
+        rows = list(rows)
+        return self.harness.state.ids[rows[pick % len(rows)]]
+
+    def runs(self) -> bool:
+        return bool(self.harness.state.running)
+
+    def waits(self) -> bool:
+        return bool(self.harness.state.pending)
+
+    @rule(job=jobs("any"), several=st.sampled_from((1, 1, 1, 4)))
+    def submit(self, job: Job, several: int) -> None:
+        for _ in range(several):
+            name = f"j{len(self.harness.state.ids)}"
+            self.harness.submit(msgspec.structs.replace(job, id=name, submit=self.harness.now))
+
+    @rule()
+    def cycle(self) -> None:
+        self.harness.cycle()
+
+    @rule(seconds=st.sampled_from((0, 1, 59, 60, 4000)))
+    def cycle_later(self, seconds: int) -> None:
+        self.harness.cycle(self.harness.now + seconds * SECOND)
+
+    @rule(share=st.sampled_from((0.0, 0.0, 0.5, 1.0)))
+    def change_the_driver(self, share: float) -> None:
+        self.harness.refuse = at_random(share, len(self.harness.events))
+
+    @precondition(runs)
+    @rule(pick=PICK)
+    def finish(self, pick: int) -> None:
+        self.harness.finish(self.chosen(self.harness.state.running, pick))
+
+    @precondition(runs)
+    @rule(pick=PICK)
+    def evict(self, pick: int) -> None:
+        self.harness.evict(self.chosen(self.harness.state.running, pick))
+
+    @precondition(runs)
+    @rule(pick=PICK, cost=st.sampled_from((0, 7 * SECOND)))
+    def preempt(self, pick: int, cost: int) -> None:
+        job = self.chosen(self.harness.state.running, pick)
+        self.harness.happen(JobPreempted(self.harness.now, job, cost))
+
+    @precondition(runs)
+    @rule(pick=PICK)
+    def progress(self, pick: int) -> None:
+        state = self.harness.state
+        job = self.chosen(state.running, pick)
+        left = int(state.jobs[state.rows[job], J_REMAINING])
+        self.harness.happen(JobProgressed(self.harness.now, job, max(left - SECOND, -1)))
+
+    @precondition(lambda self: self.runs() or self.waits())
+    @rule(pick=PICK)
+    def cancel(self, pick: int) -> None:
+        self.harness.cancel(self.chosen(self.harness.state.live, pick))
+
+    @rule(pick=PICK, what=st.sampled_from(("fail", "cordon", "bring_back")))
+    def node_changes(self, pick: int, what: str) -> None:
+        nodes = self.harness.state.spec.nodes
+        getattr(self.harness, what)(nodes[pick % len(nodes)].name)
+
+    @invariant()
+    def everything_holds(self) -> None:
+        if hasattr(self, "harness"):
+            self.harness.state.check()
+
+
+TestCluster = Cluster.TestCase
+TestCluster.settings = settings(
+    max_examples=int(os.environ.get("KANT_MACHINE_EXAMPLES", "60")),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
