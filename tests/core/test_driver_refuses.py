@@ -58,7 +58,10 @@ def test_a_job_whose_start_was_refused_was_never_running() -> None:
     one = np.array([[0, 1, 1, 1000, 0, 0, 1]], dtype=np.int64)
     harness.happen(JobStarted(60 * SECOND, "refused", one))
     harness.happen(JobRefused(65 * SECOND, "refused", "the image could not be pulled"))
-    both = [JobStarted(100 * SECOND, name, one * [1, 1, mask, 1, 1, 1, 1]) for name, mask in (("refused", 1), ("left alone", 2))]
+    both = [
+        JobStarted(100 * SECOND, name, one * [1, 1, mask, 1, 1, 1, 1])
+        for name, mask in (("refused", 1), ("left alone", 2))
+    ]
     for event in both:
         harness.happen(event)
     refused, alone = harness.state.jobs[0], harness.state.jobs[1]

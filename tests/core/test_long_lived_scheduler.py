@@ -101,7 +101,7 @@ def test_placement_policies_keep_their_rules_with_shares_of_several_devices() ->
         check_placement(make_named_policy("placement", name), 6, 0, Mould(shares_of_several=True))
 
 
-POLICY = '''
+POLICY = """
 from kant.compiled import inlined
 from kant.placement.policy import NodePolicy
 from kant.testing import Harness, make_cluster, make_job, make_profile
@@ -117,7 +117,7 @@ harness = Harness(make_cluster(2, 4), make_profile(placement=Mine()), check=Fals
 harness.submit(make_job("a"))
 harness.cycle()
 print(harness.nodes_of("a"))
-'''
+"""
 
 
 def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) -> None:
@@ -128,7 +128,12 @@ def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) ->
         done = subprocess.run(
             [sys.executable, "-c", "import mine"],
             cwd=tmp_path,
-            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **os.environ,
+                "KANT_CACHE_DIR": str(tmp_path),
+                "PYTHONPATH": str(tmp_path),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             capture_output=True,
             text=True,
             check=True,

@@ -22,10 +22,4 @@ CASES = [(kind, {"policy": name}) for kind in KINDS for name in policies(kind)] 
 
 @pytest.mark.parametrize(("kind", "settings"), CASES, ids=lambda part: str(part))
 def test_a_policy_keeps_the_rules_of_its_kind(kind: str, settings: dict[str, Any]) -> None:
-    check_policy(make_policy_of(kind, settings), rounds=6)
-
-
-def make_policy_of(kind: str, settings: dict[str, Any]) -> Any:
-    from kant.scheduler.registry import make_policy
-
-    return make_policy(kind, settings, "test") if len(settings) > 1 else make_named_policy(kind, settings)
+    check_policy(make_named_policy(kind, settings), rounds=6)

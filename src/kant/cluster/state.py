@@ -52,6 +52,7 @@ class ClusterState:
         self.entered: list[int] = []  # rows that came to wait since `waiting` last looked
         self.queues: dict[str, int] = {}
         self.mix: Table = np.zeros((0, 5), dtype=np.int64)
+        self.openings = 0  # counts what may let a waiting job start: capacity that came free, a waiting job that left
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.arrivals = 0  # the rank that the next job to arrive gets
         self._appliers: dict[type, Callable[[Any], None]] = {
@@ -174,6 +175,7 @@ class ClusterState:
         c.set_status(self.table, self.log, self.pools, node, event.status)
         if event.status == NodeStatus.IN_SERVICE:
             self.freed[self.table[node, c.POOL]] += 1
+            self.openings += 1
 
     def _mix_observed(self, event: ev.MixObserved) -> None:
         self.mix = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
@@ -189,6 +191,7 @@ class ClusterState:
         if allocation is None:
             raise Violation(f"job {job!r} does not run")
         pools = c.give(self.table, self.log, self.pools, allocation)
+        self.openings += 1
         freed = self.freed
         for pool in range(pools.bit_length()):
             if (pools >> pool) & 1:
@@ -201,6 +204,7 @@ class ClusterState:
             raise Violation(f"job {self.ids[row]!r} does not wait")
         del self.pending[row]
         del self.live[row]
+        self.openings += 1
         self.waiting_milli -= self.shape_of(row).gpu_milli
         self.jobs[row, c.J_WAITED] += now - self.jobs[row, c.J_SINCE]
         self.jobs[row, [c.J_SINCE, c.J_END]] = now

@@ -25,7 +25,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
             result = turn.place(row, shape)
             if isinstance(result, NoFit):
                 turn.hold(row, result)
-                turn.waiting.block(lane, shape)
+                turn.waiting.block(shape)
             else:
                 turn.start(row, result)
                 turn.waiting.took(lane)

@@ -7,7 +7,7 @@ walks the whole queue. A verdict "does not fit" is kept until capacity comes fre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
@@ -18,23 +18,14 @@ from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.queueing.order import Order
 
-Entry = tuple[int, Any, int]
-"""(-priority, key of the order, row): rows are in order of arrival, so the last part is the tie-break."""
+Entry = tuple[int, Any, int, int]
+"""(-priority, key of the order, row, shape): rows are in order of arrival, so they are the tie-break."""
+
+Lane = list[Entry]
+"""A heap of waiting jobs."""
 
 LaneKey = Callable[[int, int], tuple[int, ...]]
 """From the queue and the shape of a job to its lane."""
-
-
-class Lane:
-    """One sequence of waiting jobs, and the verdict on its head."""
-
-    __slots__ = ("blocked_at", "blocked_shape", "heap", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.heap: list[Entry] = []
-        self.blocked_shape = -1
-        self.blocked_at = -1
 
 
 class Waiting:
@@ -45,12 +36,14 @@ class Waiting:
         self.order = order
         self.lane_key = lane_key
         self.lanes: dict[tuple[int, ...], Lane] = {}
-        self.busy: dict[int, Lane] = {}  # lanes with jobs, by number
         self.arrived: list[int] = []  # came in since the last cycle
         self.leaving: set[int] = set()  # rejected in this cycle, not yet gone from the state
         self.held: set[int] = set()  # waiting jobs whose hold has been said
+        self._blocked: dict[int, int] = {}  # shape -> how often its pools had been freed when it did not fit
+        self._touched: set[tuple[int, ...]] = set()  # lanes that got a job since the last walk
         self._backlog: list[int] = list(state.pending)
         self._seen = len(state.entered)
+        self._openings = -1
 
     def refresh(self) -> None:
         """Take in the jobs that came to wait since the last time."""
@@ -69,13 +62,13 @@ class Waiting:
         keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
         self.held.difference_update(rows)
         for row, key in zip(rows, keys, strict=True):
-            job = jobs[row]
-            lane_key = self.lane_key(int(job[J_QUEUE]), int(job[J_SHAPE]))
+            shape = int(jobs[row, J_SHAPE])
+            lane_key = self.lane_key(int(jobs[row, J_QUEUE]), shape)
             lane = self.lanes.get(lane_key)
             if lane is None:
-                lane = self.lanes[lane_key] = Lane(len(self.lanes))
-            heappush(lane.heap, (-int(job[J_PRIORITY]), key, row))
-            self.busy[lane.number] = lane
+                lane = self.lanes[lane_key] = []
+            heappush(lane, (-int(jobs[row, J_PRIORITY]), key, row, shape))
+            self._touched.add(lane_key)
 
     def leave(self, row: int) -> None:
         """The plan rejects this job: nobody tries it any more."""
@@ -84,48 +77,50 @@ class Waiting:
     def walk(self) -> Iterator[tuple[int, Shape, Lane]]:
         """Each head that may be tried now, best first over all lanes.
 
-        The caller calls `took` or `block` before it asks for the next one.
+        The caller calls `took` or `block` before it asks for the next one. Every lane ends up empty or blocked, so
+        unless something has opened since the last walk only lanes with new jobs need a look.
         """
-        ready: list[tuple[Entry, int, Lane]] = []
-        for lane in list(self.busy.values()):
-            head = self._open_head(lane)
-            if head is not None:
-                ready.append((head, lane.number, lane))
+        keys: Iterable[tuple[int, ...]] = self._touched
+        if self._openings != self.state.openings:
+            self._openings = self.state.openings
+            keys = list(self.lanes)
+        ready: list[tuple[Entry, Lane]] = []
+        for key in keys:
+            lane = self.lanes[key]
+            if self._is_open(lane):
+                ready.append((lane[0], lane))
+            elif not lane:
+                del self.lanes[key]
+        self._touched = set()
         heapify(ready)
-        shapes, jobs = self.state.shapes.shapes, self.state.jobs
+        shapes = self.state.shapes.shapes
         while ready:
-            lane = ready[0][2]
-            row = ready[0][0][2]
-            yield row, shapes[jobs[row, J_SHAPE]], lane
-            head = self._open_head(lane)
-            if head is None:
-                heappop(ready)
+            head, lane = ready[0]
+            if not self._blocks(head[3]):
+                yield head[2], shapes[head[3]], lane
+            if self._is_open(lane):
+                heapreplace(ready, (lane[0], lane))
             else:
-                heapreplace(ready, (head, lane.number, lane))
+                heappop(ready)
 
     def took(self, lane: Lane) -> None:
         """The head starts, or leaves. A driver that refuses the start brings it back by an event."""
-        heappop(lane.heap)
+        heappop(lane)
 
-    def block(self, lane: Lane, shape: Shape) -> None:
-        """The head does not fit, and will not before capacity comes free."""
-        lane.blocked_shape = shape.index
-        lane.blocked_at = self._freed(shape)
+    def block(self, shape: Shape) -> None:
+        """This shape does not fit, and will not before capacity comes free."""
+        self._blocked[shape.index] = self._freed(shape)
 
-    def _open_head(self, lane: Lane) -> Entry | None:
-        """The head of the lane unless the lane is empty or blocked."""
-        heap, pending, leaving = lane.heap, self.state.pending, self.leaving
-        while heap and (heap[0][2] not in pending or heap[0][2] in leaving):
-            heappop(heap)
-        if not heap:
-            self.busy.pop(lane.number, None)
-            return None
-        head = heap[0]
-        if lane.blocked_at >= 0:
-            shape = self.state.jobs[head[2], J_SHAPE]
-            if shape == lane.blocked_shape and lane.blocked_at == self._freed(self.state.shapes.shapes[shape]):
-                return None
-        return head
+    def _is_open(self, lane: Lane) -> bool:
+        """Whether the lane has a head, and nothing is known against it."""
+        pending, leaving = self.state.pending, self.leaving
+        while lane and (lane[0][2] not in pending or lane[0][2] in leaving):
+            heappop(lane)
+        return bool(lane) and not self._blocks(lane[0][3])
+
+    def _blocks(self, shape: int) -> bool:
+        at = self._blocked.get(shape)
+        return at is not None and at == self._freed(self.state.shapes.shapes[shape])
 
     def _freed(self, shape: Shape) -> int:
         freed = self.state.freed

@@ -15,7 +15,7 @@ from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.order import Order
 from kant.scheduler.profile import Profile
-from kant.scheduler.registry import policies
+from kant.scheduler.registry import make_policy
 from kant.workload.workload import Workload, make_workload
 
 Choice = str | dict[str, Any] | Order | Discipline | NodePolicy
@@ -71,8 +71,7 @@ def make_named_policy(kind: str, choice: Choice) -> Any:
     """The policy of a kind (`order`, `discipline`, `placement`) that `choice` says."""
     if isinstance(choice, (Order, Discipline, NodePolicy)):
         return choice
-    fields = {"policy": choice} if isinstance(choice, str) else dict(choice)
-    return policies(kind)[fields.pop("policy")].type(**fields)
+    return make_policy(kind, {"policy": choice} if isinstance(choice, str) else choice, kind)
 
 
 def make_profile(
