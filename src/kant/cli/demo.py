@@ -17,7 +17,7 @@ def demo(
     out: Annotated[Path, Parameter(help="Folder for the results and the report.")] = Path("kant-run"),
     row: Annotated[
         str, Parameter(help="The published distribution to draw from (see `kant trace generate`).")
-    ] = "seren",
+    ] = "helios-venus",
     days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
     nodes: Annotated[int, Parameter(help="Nodes of 8 GPUs.")] = 1024,
     load: Annotated[float, Parameter(help="GPU time asked for over GPU time there is.")] = 0.9,

@@ -55,9 +55,12 @@ def run_all(
     """
     from kant.sim.options import read_options
     from kant.sim.run import RunHooks, simulate
+    from kant.sim.warm import warm_up
 
     for profile in profiles:  # all of them are right, or nothing is run and nothing is written
         read_options(profile.simulation, f"profile {profile.name}")
+    for profile in profiles:
+        warm_up(profile)
     results: list[RunResult] = []
     with ExitStack() as stack:
         asked = stack.enter_context(one_interrupt())

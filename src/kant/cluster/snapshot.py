@@ -54,14 +54,21 @@ class Snapshot:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.now = state.now
+        self.previous = 0  # time of the cycle before this one
         self.table = state.table.copy()
         self.log = c.make_log(len(state.spec.nodes))
         self._seen = int(state.log[0])
         self._tried = 0
 
+    def of_empty_cluster(self) -> Snapshot:
+        """The same cluster with every node in service and nothing taken. It follows nothing: never refresh it."""
+        empty = Snapshot(self.state)
+        empty.table = self.state.empty.copy()
+        return empty
+
     def refresh(self, now: int) -> None:
         """Follow the state. The cost is that of the nodes that changed, or were tried, since the last time."""
-        self.now = now
+        self.previous, self.now = self.now, now
         source = self.state.log
         if source[0] != self._seen or self.log[0] != self._tried:
             copy_changed(self.state.table, source, self._seen, self.table, self.log, self._tried)

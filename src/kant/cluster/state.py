@@ -37,10 +37,12 @@ class ClusterState:
         if len(self.shapes.pool_keys) > MAX_POOLS:
             raise Violation(f"a cluster has at most {MAX_POOLS} pools, this one has {len(self.shapes.pool_keys)}")
         self.node_index = {node.name: index for index, node in enumerate(spec.nodes)}
-        self.table = node_table(spec, self.shapes)
+        self.empty = node_table(spec, self.shapes)  # every node in service and nothing taken; never written
+        self.table = self.empty.copy()
         self.log = c.make_log(len(spec.nodes))
         self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
         self.freed = [0] * len(self.shapes.pool_keys)
+        self.stirred = [0] * len(self.shapes.pool_keys)  # when a job of pool p last came to wait, started or ended
         self.now = 0
 
         self.jobs: Table = np.zeros((1024, c.JOB_WIDTH), dtype=np.int64)
@@ -108,7 +110,7 @@ class ClusterState:
         self.ids.append(job.id)
         self.rows[job.id] = row
         self.live[row] = job
-        self._wait(row)
+        self._wait(row, event.time)
 
     def _started(self, event: ev.JobStarted) -> None:
         row = self.row_of(event.job)
@@ -118,7 +120,9 @@ class ClusterState:
         if missing >= 0:
             raise Violation(f"job {event.job!r} was given what is not free: piece {event.allocation[missing].tolist()}")
         del self.pending[row]
-        self.waiting_milli -= self.shape_of(row).gpu_milli
+        shape = self.shape_of(row)
+        self.waiting_milli -= shape.gpu_milli
+        self._stir(shape, event.time)
         self.running[row] = event.allocation
         c.job_starts(self.jobs, row, event.time)
 
@@ -130,16 +134,16 @@ class ClusterState:
         row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
         if not event.moved:
             self.jobs[row, c.J_PREEMPTIONS] += 1
-        self._wait(row)
+        self._wait(row, event.time)
 
     def _evicted(self, event: ev.JobEvicted) -> None:
         row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
         self.jobs[row, c.J_EVICTIONS] += 1
-        self._wait(row)
+        self._wait(row, event.time)
 
     def _refused(self, event: ev.JobRefused) -> None:
         row = self._leave_devices(event.job, event.time, JobStatus.PENDING, 0)
-        self._wait(row)
+        self._wait(row, event.time)
 
     def _rejected(self, event: ev.JobRejected) -> None:
         self._withdraw(self.row_of(event.job), event.time, JobStatus.REJECTED)
@@ -180,10 +184,16 @@ class ClusterState:
     def _mix_observed(self, event: ev.MixObserved) -> None:
         self.mix = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
 
-    def _wait(self, row: int) -> None:
+    def _wait(self, row: int, now: int) -> None:
         self.pending[row] = None
-        self.waiting_milli += self.shape_of(row).gpu_milli
+        shape = self.shape_of(row)
+        self.waiting_milli += shape.gpu_milli
         self.entered.append(row)
+        self._stir(shape, now)
+
+    def _stir(self, shape: Shape, now: int) -> None:
+        for pool in shape.pools:
+            self.stirred[pool] = now
 
     def _leave_devices(self, job: str, now: int, status: JobStatus, cost: int) -> int:
         row = self.row_of(job)
@@ -196,6 +206,7 @@ class ClusterState:
         for pool in range(pools.bit_length()):
             if (pools >> pool) & 1:
                 freed[pool] += 1
+                self.stirred[pool] = now
         c.job_stops(self.jobs, row, now, status.value, cost)
         return row
 
@@ -214,7 +225,7 @@ class ClusterState:
 
     def check(self) -> None:
         """Raise Violation unless every invariant holds. Recomputes everything from the allocations alone."""
-        fresh = node_table(self.spec, self.shapes)
+        fresh = self.empty.copy()
         fresh[:, c.STATUS] = self.table[:, c.STATUS]
         scratch, ignored = c.make_log(len(self.spec.nodes)), np.zeros_like(self.pools)
         for row, allocation in self.running.items():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.state import ClusterState, node_table
+from kant.cluster.state import ClusterState
 from kant.metrics import recorder as rec
 from kant.metrics.jtted import best_span, jtted
 from kant.metrics.recorder import Recorder
@@ -113,9 +113,8 @@ def _share(part: float, whole: float) -> float | None:
 
 def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
     jobs = state.jobs[: len(state.ids)]
-    empty = node_table(state.spec, state.shapes)
     best = np.array(
-        [best_span(shape, state.shapes.demands, empty) for shape in state.shapes.shapes], dtype=np.int64
+        [best_span(shape, state.shapes.demands, state.empty) for shape in state.shapes.shapes], dtype=np.int64
     ).reshape(-1, 3)
     placed = started & (jobs[:, c.J_MILLI] > 0)
     rows = np.flatnonzero(placed)

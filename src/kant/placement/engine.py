@@ -61,8 +61,8 @@ def make_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
     def place_group(
         table: Table, log: Table, demands: Table, d: int, mix: Table, params: Table, order: Table, rank: Table,
-        scores: Table, caps: Table, winners: Table, slots: Table, slot: int, count: int, by_node: bool, seed: int, salt: int,
-        pieces: Table, used: int,
+        scores: Table, caps: Table, winners: Table, slots: Table, slot: int, count: int,
+        by_node: bool, seed: int, salt: int, pieces: Table, used: int,
     ) -> int:  # fmt: skip
         """Place `count` pods of demand `d`; append to `pieces` from row `used` on, and take them from `table`.
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
-from kant.cluster.state import node_table
 from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import WIDTH, Allocation
 from kant.placement.engine import SLOT_WIDTH, kernel_of
@@ -75,6 +73,7 @@ class Placer:
         self.trial = Trial(snapshot)
         self._candidates: dict[NodePolicy, Candidates] = {}
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
+        self._empty: Placer | None = None  # the same policy on the empty cluster
         self._never: dict[int, NeverFits | None] = {}
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
@@ -106,11 +105,10 @@ class Placer:
     def never_fits(self, shape: Shape) -> NeverFits | None:
         """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""
         if shape.index not in self._never:
-            empty = Snapshot.__new__(Snapshot)
-            empty.state, empty.now = self.snapshot.state, 0
-            empty.table = node_table(self.snapshot.state.spec, self.snapshot.state.shapes)
-            empty.log = c.make_log(len(empty.table))
-            verdict = Placer(empty, self.policy, self.seed).place(shape)
+            if self._empty is None:
+                self._empty = Placer(self.snapshot.of_empty_cluster(), self.policy, self.seed)
+            verdict = self._empty.place(shape)
+            self._empty.trial.rollback(0)
             self._never[shape.index] = (
                 NeverFits(verdict.group, verdict.pods, verdict.fits) if isinstance(verdict, NoFit) else None
             )

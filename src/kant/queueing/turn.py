@@ -8,8 +8,7 @@ import numpy as np
 
 from kant.cluster.columns import J_LEVEL, J_PRIORITY, J_RANK, Table
 from kant.cluster.shapes import Shape
-from kant.cluster.snapshot import Trial
-from kant.cluster.state import ClusterState
+from kant.cluster.snapshot import Snapshot, Trial
 from kant.model.decision import Demote, Hold, NeverFits, NoFit, Plan, Preempt, Reason, Reject, Reorder, Start
 from kant.model.placement import Allocation
 from kant.queueing.order import Order
@@ -29,13 +28,14 @@ class Placer(Protocol):
 class Turn:
     """One cycle's state, order, queue and placer, and the plan under way. Only the plan is written."""
 
-    def __init__(self, state: ClusterState, order: Order, waiting: Waiting, placer: Placer, now: int) -> None:
-        self.state = state
+    def __init__(self, snapshot: Snapshot, order: Order, waiting: Waiting, placer: Placer) -> None:
+        self.state = snapshot.state
         self.order = order
         self.waiting = waiting
         self.placer = placer
-        self.now = now
-        self.plan = Plan(now, [])
+        self.now = snapshot.now
+        self.previous = snapshot.previous
+        self.plan = Plan(snapshot.now, [])
 
     def place(self, row: int, shape: Shape) -> Allocation | NoFit:
         """Place a job's whole gang on the trial."""

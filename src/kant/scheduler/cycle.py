@@ -34,7 +34,7 @@ class Scheduler:
 
 def run_cycle(snapshot: Snapshot, profile: Profile, waiting: Waiting, placer: Placer) -> Plan:
     """Order, place, make room or hold: the decisions of one instant, in the order in which to carry them out."""
-    turn = Turn(snapshot.state, profile.order, waiting, placer, snapshot.now)
+    turn = Turn(snapshot, profile.order, waiting, placer)
     placer.trial.begin()
 
     # 1. What can never fit goes back to its owner at once, and blocks nobody.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from kant.model.event import (
     JobFinished,
     JobPreempted,
     JobRefused,
+    JobRejected,
     JobStarted,
     JobSubmitted,
     MixObserved,
@@ -81,6 +83,7 @@ def replay(path: Path) -> Replay:
     submissions: list[JobSubmitted] = []
     mix: MixObserved | None = None
     difference: tuple[Plan, Plan] | None = None
+    rejected: Counter[str] = Counter()
     recorder.observe(0)
     for number, line in enumerate(lines, start=2):
         try:
@@ -99,6 +102,8 @@ def replay(path: Path) -> Replay:
             raise InputError(f"{path}:{number}", f"an event that fits the state: {violation}") from None
         if isinstance(line, JobSubmitted):
             submissions.append(line)
+        elif isinstance(line, JobRejected):
+            rejected[line.reason] += 1
         elif isinstance(line, MixObserved):
             mix = line
         elif isinstance(line, JobStarted):
@@ -111,6 +116,7 @@ def replay(path: Path) -> Replay:
     summary |= {
         "profile": profile.name, "workload": header.workload, "cluster": header.cluster.name, "seed": header.seed,
         "decisions": replayed.decisions, "digest": replayed.digest, "recorded_digest": recorded.digest,
+        "interrupted": False, "rejected_because": dict(rejected.most_common()),
     }  # fmt: skip
     result = RunResult(
         profile=profile.name, workload=header.workload, cluster=header.cluster, summary=summary,

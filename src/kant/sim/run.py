@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,7 @@ class Run:
             else Steady(ResumeCost(options.resume_cost))
         )
         self.interrupted = False
+        self.rejected: Counter[str] = Counter()  # by reason
         self._wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
         self.journal.write(Header(__version__, workload, profile.text or profile.name, seed, cluster))
@@ -154,6 +156,7 @@ class Run:
             "cluster": self.cluster.name,
             "seed": self.seed,
             "interrupted": self.interrupted,
+            "rejected_because": dict(self.rejected.most_common()),
             "decisions": self.journal.decisions,
             "digest": self.journal.digest,
             "cpu_s": cpu_s,
@@ -237,6 +240,7 @@ class Run:
                 case Hold():
                     pass
                 case Reject(job=job, reason=reason):
+                    self.rejected[sentence(reason)] += 1
                     self._happen(JobRejected(now, job, sentence(reason)))
                 case Preempt(job=job, moved=moved):
                     row = state.rows[job]

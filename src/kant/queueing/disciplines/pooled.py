@@ -34,6 +34,25 @@ def select(milli: Table, pools: Table, budgets: Table) -> NDArray[np.bool_]:
     return chosen
 
 
+@compiled
+def contested(pools: Table, waiting: Table, stirred: int) -> int:
+    """The pools, as bits, whose plan may change: somebody waits for them and something happened there.
+
+    With them go those that are tied to them by a shape that may use both. Where nothing happened since the last
+    cycle the plan stands: what waits keeps its key, and what runs only comes nearer to its end.
+    """
+    bits = 0
+    for shape in waiting:
+        bits |= pools[shape] if pools[shape] & stirred else 0
+    before = -1
+    while before != bits:
+        before = bits
+        for shape in range(pools.shape[0]):
+            if pools[shape] & bits:
+                bits |= pools[shape]
+    return bits
+
+
 class Pooled(Discipline, frozen=True, tag="pooled"):
     """The order over waiting and running jobs decides who should run, by a count of GPUs that ignores nodes.
 
@@ -48,11 +67,20 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
         state = turn.state
         if not state.pending:
             return
-        pending, running = turn.pending(), turn.running()
+        pending, pools = turn.pending(), state.shapes.pool_bits()
+        stirred = sum(1 << pool for pool, time in enumerate(state.stirred) if time >= turn.previous)
+        bits = contested(pools, state.jobs[pending, J_SHAPE], stirred)
+        if bits == 0:
+            return
+        pending = pending[pools[state.jobs[pending, J_SHAPE]] & bits != 0]
+        running = turn.running()
+        running = running[pools[state.jobs[running, J_SHAPE]] & bits != 0]
         rows = np.concatenate([pending, running])  # on ties waiting before running, each as they entered
         order = np.argsort(turn.order.keys(state.jobs, rows, turn.now), kind="stable")
         ranked = rows[order]
-        chosen = select(state.jobs[ranked, J_MILLI], self._pools(turn, ranked), state.pools[:, P_CAPACITY].copy())
+        chosen = select(
+            state.jobs[ranked, J_MILLI], pools[state.jobs[ranked, J_SHAPE]], state.pools[:, P_CAPACITY].copy()
+        )
         waits = order < len(pending)
         for row in rows[np.sort(order[~chosen & ~waits])].tolist():
             turn.preempt(row)
@@ -67,9 +95,3 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
                 failed.add(shape.index)
             else:
                 turn.start(row, result)
-
-    def _pools(self, turn: Turn, rows: Table) -> Table:
-        """The pools that admit each job, as bits."""
-        shapes = turn.state.shapes.shapes
-        bits = np.array([sum(1 << pool for pool in shape.pools) for shape in shapes], dtype=np.int64)
-        return bits[turn.state.jobs[rows, J_SHAPE]]

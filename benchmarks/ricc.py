@@ -1,0 +1,52 @@
+"""The RICC log: 447,794 jobs under strict FIFO on 8,192 processors, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from benchmarks import rivals
+from benchmarks.data import DATA
+from benchmarks.measure import Figure, cpu_seconds
+from kant.workload.read import read_workload
+
+
+def measure() -> Iterator[Figure]:
+    path = DATA / "RICC-2010-2.swf.gz"
+    if not path.exists():
+        return
+    command = [
+        sys.executable,
+        "-m",
+        "kant",
+        "simulate",
+        str(path),
+        "--cluster",
+        "1024x8",
+        "--profile",
+        "fifo",
+        "--json",
+    ]
+    summary = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    workload = read_workload(path)
+    columns = (workload.submit, workload.runtime.clip(1), workload.pods)
+    theirs, waited = cpu_seconds(lambda: rivals.strict_fifo_pool(*(column.tolist() for column in columns), 8192))
+    assert waited == round(summary["wait_s"]["sum"] * 1e6), "the rival does the same"
+    yield Figure(
+        "ricc-fifo",
+        summary["cpu_s"],
+        "CPU-seconds",
+        theirs / summary["cpu_s"],
+        "plain Python, one count of processors without nodes",
+        "Python between kernels; wide gangs add a node update for each of their processors",
+    )
+    yield Figure(
+        "ricc-fifo-memory",
+        summary["peak_rss_mib"],
+        "MiB",
+        None,
+        "",
+        "columns of the log, of the jobs and of the samples",
+    )

@@ -1,0 +1,135 @@
+"""The rivals: what a good programmer writes in an afternoon, in plain Python or NumPy, for the same job.
+
+They know one thing each and keep no journal, no metrics, no invariants; Kant does all of it in the same time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def strict_fifo_pool(submit: list[int], runtime: list[int], gpus: list[int], capacity: int) -> int:
+    """Strict FIFO over one pool of GPUs without nodes, event by event; returns the sum of waits."""
+    ends: list[tuple[int, int]] = []
+    queue: deque[int] = deque()
+    free, waited, i, n = capacity, 0, 0, len(submit)
+    while i < n or ends:
+        now = min(submit[i] if i < n else 1 << 62, ends[0][0] if ends else 1 << 62)
+        while ends and ends[0][0] == now:
+            free += heappop(ends)[1]
+        while i < n and submit[i] == now:
+            queue.append(i)
+            i += 1
+        while queue and gpus[queue[0]] <= free:
+            job = queue.popleft()
+            free -= gpus[job]
+            waited += now - submit[job]
+            heappush(ends, (now + runtime[job], gpus[job]))
+    return waited
+
+
+def strict_nodes(order: list[int], submit: list[int], runtime: list[int], gpus: list[int], nodes: int) -> int:
+    """Strict head of line on 8-GPU nodes with best fit, the queue sorted by `order`; returns the sum of waits."""
+    free = [8] * nodes
+    ends: list[tuple[int, int, list[tuple[int, int]]]] = []
+    queue: list[tuple[int, int]] = []
+    waited, i, n = 0, 0, len(submit)
+
+    def place(need: int) -> list[tuple[int, int]] | None:
+        if sum(free) < need:
+            return None
+        if need <= 8:
+            fitting = [(have, node) for node, have in enumerate(free) if have >= need]
+            return [(min(fitting)[1], need)] if fitting else None
+        idle = [node for node, have in enumerate(free) if have == 8][: need // 8]
+        if len(idle) < need // 8:
+            return None
+        chosen = [(node, 8) for node in idle]
+        if need % 8:
+            rest = [(-have, node) for node, have in enumerate(free) if node not in set(idle)]
+            if not rest or -min(rest)[0] < need % 8:
+                return None
+            chosen.append((min(rest)[1], need % 8))
+        return chosen
+
+    while i < n or ends:
+        now = min(submit[i] if i < n else 1 << 62, ends[0][0] if ends else 1 << 62)
+        while ends and ends[0][0] == now:
+            for node, count in heappop(ends)[2]:
+                free[node] += count
+        while i < n and submit[i] == now:
+            heappush(queue, (order[i], i))
+            i += 1
+        while queue:
+            job = queue[0][1]
+            chosen = place(gpus[job])
+            if chosen is None:
+                break
+            heappop(queue)
+            for node, count in chosen:
+                free[node] -= count
+            waited += now - submit[job]
+            heappush(ends, (now + runtime[job], job, chosen))
+    return waited
+
+
+def best_fit(free: Ints, need: int) -> int:
+    """The fullest node with `need` GPUs free, by NumPy over all nodes; -1 where there is none."""
+    fits = np.flatnonzero(free >= need)
+    return int(fits[np.argmin(free[fits])]) if len(fits) else -1
+
+
+class NumpyFgd:
+    """FGD over all nodes at once: the fragmentation of every node after every choice, as arrays."""
+
+    def __init__(self, cpu: Ints, gpus: Ints, mix: Ints) -> None:
+        slots = int(gpus.max())
+        self.cpu = cpu.astype(np.float64)
+        self.free = np.where(np.arange(slots) < gpus[:, None], 1000.0, 0.0)
+        self.mix = mix
+        self.weight = mix[:, 4] / mix[:, 4].sum()
+
+    def fragments(self, cpu: NDArray[np.float64], free: NDArray[np.float64]) -> NDArray[np.float64]:
+        total = np.zeros(len(cpu))
+        idle = free.sum(axis=1)
+        for (need, count, milli, _, _), weight in zip(self.mix.tolist(), self.weight, strict=True):
+            if count == 0:
+                total += weight * idle
+                continue
+            fits = (free >= milli).sum(axis=1)
+            small = np.where(free < milli, free, 0.0).sum(axis=1)
+            total += weight * np.where((fits >= count) & (cpu >= need), small, idle)
+        return total
+
+    def place(self, cpu: int, gpus: int, milli: int) -> bool:
+        """Place one pod where fragmentation grows least; whether it fitted."""
+        rows = np.flatnonzero(((self.free >= milli).sum(axis=1) >= gpus) & (self.cpu >= cpu))
+        if len(rows) == 0:
+            return False
+        before = self.fragments(self.cpu[rows], self.free[rows])
+        best, choice = -np.inf, (-1, np.zeros(0, dtype=np.int64))
+        for device in range(self.free.shape[1]) if gpus == 1 and milli < 1000 else (-1,):
+            after = self.free[rows].copy()
+            if device >= 0:
+                usable = after[:, device] >= milli
+                after[:, device] -= milli
+                chosen = np.full((len(rows), 1), device)
+            else:
+                usable = np.ones(len(rows), dtype=np.bool_)
+                chosen = np.argsort(after < 1000, axis=1, kind="stable")[:, :gpus]
+                np.put_along_axis(after, chosen, 0.0, axis=1)
+            gain = np.where(usable, before - self.fragments(self.cpu[rows] - cpu, after), -np.inf)
+            node = int(np.argmax(gain))
+            if gain[node] > best:
+                best, choice = float(gain[node]), (int(rows[node]), chosen[node])
+        node, devices = choice
+        self.cpu[node] -= cpu
+        if gpus:
+            self.free[node, devices] -= milli
+        return True

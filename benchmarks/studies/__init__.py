@@ -1,0 +1,1 @@
+"""Longer studies: one command each, with their page of results in docs/."""

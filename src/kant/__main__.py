@@ -1,0 +1,5 @@
+"""`python -m kant` is `kant`."""
+
+from kant.cli import main
+
+main()
