@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -24,8 +25,8 @@ _KERNEL_ROOMS = ("cluster", "placement", "queueing", "metrics", "sim")
 
 
 @cache
-def _use_own_cache() -> None:
-    """Point Numba at a folder that holds only code compiled from this very text."""
+def _keeps_code() -> bool:
+    """Point Numba at a folder that holds only code compiled from this very text; False where none can be written."""
     home = Path(__file__).parent
     digest = hashlib.blake2b(numba.__version__.encode(), digest_size=8)
     for room in _KERNEL_ROOMS:
@@ -33,15 +34,24 @@ def _use_own_cache() -> None:
             text = file.read_bytes()
             if b"kant.compiled" in text:
                 digest.update(text)
-    base = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "kant" / "kernels" / digest.hexdigest()
-    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    own = Path(tempfile.gettempdir()) / f"kant-{os.getuid()}"
+    for base in (Path(given) if given else Path.home() / ".cache", own):
+        folder = base / "kant" / "kernels" / digest.hexdigest()
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError:
+            continue
+        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+        return True
+    return False
 
 
 def compiled(function: F) -> F:
     """Compile `function` on first call for the types it is called with, and keep the result on disk."""
-    _use_own_cache()
-    return cast(F, numba.njit(cache=True)(function))
+    return cast(F, numba.njit(cache=_keeps_code())(function))
 
 
 def inlined(function: F) -> F:

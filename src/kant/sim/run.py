@@ -126,8 +126,7 @@ class Run:
         self.recorder.observe(0)
         if self.curve is not None:
             self.curve.observe(0)
-        self._loop(coming, total)
-        end = self.state.now
+        end = self._loop(coming, total)
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_SINCE]), end)
         table = job_table(self.state, end)
@@ -164,7 +163,8 @@ class Run:
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
 
-    def _loop(self, coming: Iterator[JobSubmitted], total: int) -> None:
+    def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
+        """Run until nothing is left, or until it is time, or until somebody asks; returns when that was."""
         hooks, state, speed = self.hooks, self.state, self.speed
         instants = 0
         arrival = next(coming, None)
@@ -202,10 +202,11 @@ class Run:
                 if hooks.stop():
                     self.interrupted = True
                     break
-        if self.until < FOREVER and not self.interrupted and state.now < self.until and (state.live or arrival):
-            state.now = self.until
-            self.recorder.observe(self.until)
         hooks.progress(len(state.ids) - len(state.live), total)
+        if self.interrupted or not (state.live or arrival) or self.until == FOREVER:
+            return state.now
+        self.recorder.observe(self.until)
+        return self.until
 
     def _set_wake(self, plan: Plan, now: int, changed: bool) -> None:
         if plan.review_at > now:
