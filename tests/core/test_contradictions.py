@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kant.cluster.state import ClusterState, Violation
+from kant.cluster.state import ClusterState
+from kant.model.errors import Violation
 from kant.model import event as ev
 from kant.model.job import Job
 from kant.testing import make_cluster, make_group, make_job, submitted

@@ -132,12 +132,14 @@ def give_piece(table: Table, piece: Table) -> None:
 
 @inlined
 def can_take(table: Table, piece: Table) -> bool:
-    """Whether the node still has what the piece wants."""
+    """Whether the piece makes sense and the node still has what it wants."""
     node, mask, milli = piece[0], piece[2], piece[3]
     if node < 0 or node >= table.shape[0] or table[node, STATUS] == 2:
         return False
     slots = devices_of(table)
-    if mask < 0 or (mask >> slots) != 0:
+    if mask < 0 or (mask >> slots) != 0 or piece[6] < -1 or piece[6] > slots:
+        return False
+    if piece[1] < 1 or piece[4] < 0 or piece[5] < 0 or milli < 0 or milli > 1000 or (mask > 0 and milli == 0):
         return False
     for device in range(slots):
         if (mask >> device) & 1 and table[node, DEVICES + device] < milli:

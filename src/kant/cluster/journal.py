@@ -88,7 +88,7 @@ def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
             return
         try:
             record = _DECODER.decode(line)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, OverflowError, TypeError, RecursionError) as error:
             raise InputError(f"{where}:{number}", f"a line of a Kant journal: {error}") from None
         if (number == 1) != isinstance(record, Header):
             raise InputError(f"{where}:{number}", "the header on the first line, and only there")

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kant.cluster.columns import DEMAND_WIDTH, Table
+from kant.model.errors import Violation
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import Node
+from kant.model.units import GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,22 @@ class Shape:
     pool_bits: int
     gpu_milli: int
     pods: int
+
+
+MAX_PODS = 10_000_000
+MAX_AMOUNT = 1 << 53
+"""Of CPU or memory for one pod: far beyond any node, and far from the end of 64 bits."""
+
+
+def _sensible(group: PodGroup) -> bool:
+    demand = group.demand
+    return (
+        1 <= group.count <= MAX_PODS
+        and 0 <= demand.gpus <= MAX_PODS
+        and 1 <= demand.milli <= GPU
+        and 0 <= demand.cpu <= MAX_AMOUNT
+        and 0 <= demand.memory <= MAX_AMOUNT
+    )
 
 
 class Shapes:
@@ -70,6 +88,8 @@ class Shapes:
         return sum(1 << pool for pool, (model, _) in enumerate(self.pool_keys) if not models or model in models)
 
     def _make(self, job: Job, pools: int) -> Shape:
+        if not job.groups or not all(_sensible(group) for group in job.groups):
+            raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
         shape = Shape(
             index=len(self.shapes),
             groups=job.groups,

@@ -12,16 +12,14 @@ from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model import event as ev
 from kant.model import placement as pl
+from kant.model.errors import Violation
 from kant.model.job import Job
 from kant.model.node import MAX_GPUS, ClusterSpec
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus, NodeStatus
+from kant.model.units import FOREVER
 
 MAX_POOLS = 62
-
-
-class Violation(AssertionError):
-    """An event that contradicts the state, or an invariant that does not hold: a fault in a driver or in Kant."""
 
 
 class ClusterState:
@@ -96,6 +94,8 @@ class ClusterState:
         job = event.job
         if job.id in self.rows:
             raise Violation(f"job {job.id!r} was submitted twice")
+        if max(abs(job.submit), abs(job.estimate), abs(job.priority)) >= FOREVER:
+            raise Violation(f"job {job.id!r} has a number beyond 62 bits")
         row = len(self.ids)
         if row == len(self.jobs):
             self.jobs = np.concatenate([self.jobs, np.zeros_like(self.jobs)])
@@ -176,6 +176,8 @@ class ClusterState:
         node = self.node_index.get(event.node)
         if node is None:
             raise Violation(f"there is no node {event.node!r}")
+        if event.status not in list(NodeStatus):
+            raise Violation(f"{event.status} is no status of a node")
         c.set_status(self.table, self.log, self.pools, node, event.status)
         if event.status == NodeStatus.IN_SERVICE:
             self.freed[self.table[node, c.POOL]] += 1

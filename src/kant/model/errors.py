@@ -1,4 +1,4 @@
-"""What goes wrong because of what a person gave us."""
+"""What can go wrong: with what a person gave us, and with what a driver told the core."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ class InputError(Exception):
         self.got = got
         found = "" if got is None else f", got {shown(got)}"
         super().__init__(f"{where}: expected {expected}{found}")
+
+
+class Violation(AssertionError):  # noqa: N818 - the word that the invariants use
+    """An event that contradicts the state, or an invariant that does not hold: a fault in a driver or in Kant."""
 
 
 def shown(value: object, width: int = 60) -> str:

@@ -79,9 +79,11 @@ class Placer:
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
         table, log = self.trial.table, self.trial.log
-        if shape.pods + 1 > len(self._pieces):
-            self._pieces = np.zeros((2 * shape.pods, WIDTH), dtype=np.int64)
-        state, pieces, used = self.snapshot.state, self._pieces, 0
+        state, used = self.snapshot.state, 0
+        rows = self._most_pieces(shape)
+        if rows > len(self._pieces):
+            self._pieces = np.zeros((2 * rows, WIDTH), dtype=np.int64)
+        pieces = self._pieces
         parts = len(shape.parts)
         for group, (pods, demand) in enumerate(shape.parts):
             policy, by_node = self.policy.chooser(group, parts, pods)
@@ -101,6 +103,15 @@ class Placer:
         allocation = pieces[:used].copy()
         self.trial.placed(allocation)
         return allocation
+
+    def _most_pieces(self, shape: Shape) -> int:
+        """Rows that a placement of `shape` can have: one a pod, but GPU pods no more than there are places for."""
+        gpus = self.snapshot.state.spec.gpus
+        rows = 1
+        for group in shape.groups:
+            places = gpus * (1000 // group.demand.milli) if group.demand.gpus else group.count
+            rows += min(group.count, places)
+        return rows
 
     def never_fits(self, shape: Shape) -> NeverFits | None:
         """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""

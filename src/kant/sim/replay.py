@@ -9,12 +9,12 @@ from pathlib import Path
 
 from kant.cluster import columns as c
 from kant.cluster.journal import Header, Journal, read_lines
-from kant.cluster.state import ClusterState, Violation
+from kant.cluster.state import ClusterState
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
 from kant.model.decision import Plan
-from kant.model.errors import InputError
+from kant.model.errors import InputError, Violation
 from kant.model.event import (
     Event,
     JobEvicted,
@@ -98,7 +98,7 @@ def replay(path: Path) -> Replay:
                 recorder.observe(state.now)
             _follow(state, recorder, line)
             state.apply(line)
-        except Violation as violation:
+        except (Violation, OverflowError) as violation:
             raise InputError(f"{path}:{number}", f"an event that fits the state: {violation}") from None
         if isinstance(line, JobSubmitted):
             submissions.append(line)
