@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kant.cluster.state import ClusterState
-from kant.model.errors import Violation
 from kant.model import event as ev
+from kant.model.errors import Violation
 from kant.model.job import Job
 from kant.testing import make_cluster, make_group, make_job, submitted
 

@@ -60,17 +60,22 @@ class Cluster(RuleBasedStateMachine):
         rows = list(rows)
         return self.harness.state.ids[rows[pick % len(rows)]]
 
+    def perhaps_cycle(self, then_cycle: bool) -> None:
+        if then_cycle:
+            self.harness.cycle()
+
     def runs(self) -> bool:
         return bool(self.harness.state.running)
 
     def waits(self) -> bool:
         return bool(self.harness.state.pending)
 
-    @rule(job=jobs("any"), several=st.sampled_from((1, 1, 1, 4)))
-    def submit(self, job: Job, several: int) -> None:
+    @rule(job=jobs("any"), several=st.sampled_from((1, 1, 3)), then_cycle=st.booleans())
+    def submit(self, job: Job, several: int, then_cycle: bool) -> None:
         for _ in range(several):
             name = f"j{len(self.harness.state.ids)}"
             self.harness.submit(msgspec.structs.replace(job, id=name, submit=self.harness.now))
+        self.perhaps_cycle(then_cycle)
 
     @rule()
     def cycle(self) -> None:
@@ -85,14 +90,16 @@ class Cluster(RuleBasedStateMachine):
         self.harness.refuse = at_random(share, len(self.harness.events))
 
     @precondition(runs)
-    @rule(pick=PICK)
-    def finish(self, pick: int) -> None:
+    @rule(pick=PICK, then_cycle=st.booleans())
+    def finish(self, pick: int, then_cycle: bool) -> None:
         self.harness.finish(self.chosen(self.harness.state.running, pick))
+        self.perhaps_cycle(then_cycle)
 
     @precondition(runs)
-    @rule(pick=PICK)
-    def evict(self, pick: int) -> None:
+    @rule(pick=PICK, then_cycle=st.booleans())
+    def evict(self, pick: int, then_cycle: bool) -> None:
         self.harness.evict(self.chosen(self.harness.state.running, pick))
+        self.perhaps_cycle(then_cycle)
 
     @precondition(runs)
     @rule(pick=PICK, cost=st.sampled_from((0, 7 * SECOND)))
@@ -109,14 +116,16 @@ class Cluster(RuleBasedStateMachine):
         self.harness.happen(JobProgressed(self.harness.now, job, max(left - SECOND, -1)))
 
     @precondition(lambda self: self.runs() or self.waits())
-    @rule(pick=PICK)
-    def cancel(self, pick: int) -> None:
+    @rule(pick=PICK, then_cycle=st.booleans())
+    def cancel(self, pick: int, then_cycle: bool) -> None:
         self.harness.cancel(self.chosen(self.harness.state.live, pick))
+        self.perhaps_cycle(then_cycle)
 
-    @rule(pick=PICK, what=st.sampled_from(("fail", "cordon", "bring_back")))
-    def node_changes(self, pick: int, what: str) -> None:
+    @rule(pick=PICK, what=st.sampled_from(("fail", "cordon", "bring_back")), then_cycle=st.booleans())
+    def node_changes(self, pick: int, what: str, then_cycle: bool) -> None:
         nodes = self.harness.state.spec.nodes
         getattr(self.harness, what)(nodes[pick % len(nodes)].name)
+        self.perhaps_cycle(then_cycle)
 
     @invariant()
     def everything_holds(self) -> None:

@@ -63,6 +63,8 @@ def simulate(
         )
         if report is not None:
             console.print(f"report: {report}", soft_wrap=True)
+        else:
+            console.print("--out DIR writes the report, the journal and the tables", style="dim")
     return 130 if results[0].interrupted else 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -72,15 +72,12 @@ class Turn:
         leaving = self.waiting.leaving
         return rows[[row not in leaving for row in rows.tolist()]] if leaving else rows
 
-    def ranked(self, rows: Table, then: Table | None = None) -> Table:
-        """`rows` best first: priority, the order's key, `then` (smaller first), arrival."""
+    def ranking(self, rows: Table) -> Table:
+        """Indices that put `rows` in order, best first: priority, then the order's key, then as they are given."""
         jobs = self.state.jobs
-        keys: list[Any] = [rows] if then is None else [rows, then]
-        keys.append(self.order.keys(jobs, rows, self.now))
+        keys = self.order.keys(jobs, rows, self.now)
         priority = jobs[rows, J_PRIORITY]
-        if priority.any():
-            keys.append(-priority)
-        return rows[np.lexsort(keys)]
+        return np.lexsort([keys, -priority]) if priority.any() else np.argsort(keys, kind="stable")
 
     def remember(self, ranked: Table, runs: set[int]) -> None:
         """Keep the order of this cycle for the next one and say when it changes by itself, if the order has a memory.

@@ -76,7 +76,7 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
         running = turn.running()
         running = running[pools[state.jobs[running, J_SHAPE]] & bits != 0]
         rows = np.concatenate([pending, running])  # on ties waiting before running, each as they entered
-        order = np.argsort(turn.order.keys(state.jobs, rows, turn.now), kind="stable")
+        order = turn.ranking(rows)
         ranked = rows[order]
         chosen = select(
             state.jobs[ranked, J_MILLI], pools[state.jobs[ranked, J_SHAPE]], state.pools[:, P_CAPACITY].copy()

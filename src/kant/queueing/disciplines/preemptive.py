@@ -33,9 +33,8 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         if not state.pending:
             return
         turn.demote()
-        running, pending = turn.running(), turn.pending()
-        rows = np.concatenate([running, pending])
-        ranked = turn.ranked(rows, then=np.repeat([0, 1], [len(running), len(pending)]))
+        rows = np.concatenate([turn.running(), np.sort(turn.pending())])  # on ties, who runs goes on
+        ranked = rows[turn.ranking(rows)]
         loose = self._loose(turn, ranked)
         todo = np.flatnonzero(state.jobs[ranked, J_STATUS] == JobStatus.PENDING).tolist()  # places in `ranked`
         shapes = state.jobs[ranked, J_SHAPE].tolist()

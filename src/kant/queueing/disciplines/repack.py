@@ -26,7 +26,8 @@ class Repack(Discipline, frozen=True, tag="repack"):
     def run(self, turn: Turn) -> None:
         state, trial = turn.state, turn.placer.trial
         turn.demote()
-        ranked = turn.ranked(np.concatenate([turn.running(), turn.pending()]))
+        rows = np.sort(np.concatenate([turn.running(), turn.pending()]))  # on ties in order of arrival
+        ranked = rows[turn.ranking(rows)]
         for allocation in state.running.values():
             trial.evict(allocation)
         failed: set[int] = set()
