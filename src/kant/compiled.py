@@ -50,8 +50,13 @@ def _keeps_code() -> bool:
 
 
 def compiled(function: F) -> F:
-    """Compile `function` on first call for the types it is called with, and keep the result on disk."""
-    return cast(F, numba.njit(cache=_keeps_code())(function))
+    """Compile `function` on first call for the types it is called with, and keep the result on disk.
+
+    The result is not kept where the function closes over one from outside Kant, whose text the key does not cover.
+    """
+    parts = [cell.cell_contents for cell in function.__closure__ or ()]
+    own = all(getattr(part, "__module__", "kant.").startswith("kant.") for part in parts)
+    return cast(F, numba.njit(cache=own and _keeps_code())(function))
 
 
 def inlined(function: F) -> F:

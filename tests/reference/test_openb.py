@@ -103,7 +103,9 @@ def test_single_runs_lie_within_the_published_spread(curves: Any, workload: str,
     for seed in (42, 43):
         run = curves(workload, profile, seed)
         for (kind, load), (mean, sd) in zip(POINTS, OTHERS[workload, profile], strict=True):
-            if abs(run[kind][str(load)] - mean) > 3.5 * sd + 0.2:
+            # The ratio bends near 100 %, so that its spread is lopsided; and the published sd is known to a quarter.
+            width = 1.25 if kind == "frag_ratio_pct" else 1.0
+            if abs(run[kind][str(load)] - mean) > 3.5 * width * sd + 0.2:
                 missed.append((seed, kind, load, run[kind][str(load)], mean))
     assert not missed
 

@@ -24,7 +24,7 @@ def check(
     if not file.is_file():
         raise InputError(str(file), "a file that exists")
     kind = kind or guess(file)
-    console.print(f"{file}: {SAYS[kind](file)}", soft_wrap=True, markup=False)
+    console.print(f"{file}: {SAYS[kind](file)}", soft_wrap=True)
 
 
 def guess(file: Path) -> Kind:

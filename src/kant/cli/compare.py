@@ -41,7 +41,7 @@ def compare(
     json: Json = False,
 ) -> int:
     """Schedule a trace under several profiles; print the gains and write the report."""
-    from kant.cli.runs import labels, run_all, write_results
+    from kant.cli.runs import cut_short, labels, run_all, write_results
     from kant.cli.show import console, show_rejected, show_runs
 
     if profile is None or len(profile) < 2:
@@ -53,10 +53,13 @@ def compare(
     machines = load_cluster(cluster, jobs)
     results = run_all(jobs, machines, chosen, seed, end, out)
     report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
+    interrupted = cut_short(results, len(chosen))
     if json:
-        print_json({"runs": [result.summary for result in results]})
+        print_json({"runs": [result.summary for result in results], "interrupted": interrupted})
     else:
         show_runs(results)
         show_rejected(results[0])
+        for missing in chosen[len(results) :]:
+            console.print(f"{missing.name}: interrupted before it began", style="bold yellow")
         console.print(f"report: {report}", soft_wrap=True)
-    return 130 if results[-1].interrupted else 0
+    return 130 if interrupted else 0

@@ -25,7 +25,7 @@ def demo(
     json: Json = False,
 ) -> int:
     """Generate a month of jobs, schedule it twice, print the gain and write the report."""
-    from kant.cli.runs import labels, run_all, write_results
+    from kant.cli.runs import cut_short, labels, run_all, write_results
     from kant.cli.show import console, show_runs
     from kant.model.units import DAY
     from kant.workload.cluster_file import read_cluster
@@ -40,13 +40,15 @@ def demo(
     if not json:
         console.print(
             f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
-            markup=False,
         )
     results = run_all(workload, cluster, profiles, seed, round(days * DAY), out)
     report = write_results(out, results, labels(profiles), f"{days:g} days of {row} on {cluster.gpus:,} GPUs")
+    interrupted = cut_short(results, len(profiles))
     if json:
-        print_json({"runs": [result.summary for result in results]})
+        print_json({"runs": [result.summary for result in results], "interrupted": interrupted})
     else:
         show_runs(results)
+        for missing in profiles[len(results) :]:
+            console.print(f"{missing.name}: interrupted before it began", style="bold yellow")
         console.print(f"report: {report}", soft_wrap=True)
-    return 130 if results[-1].interrupted else 0
+    return 130 if interrupted else 0

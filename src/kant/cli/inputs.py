@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,14 @@ Window = Annotated[str | None, Parameter(help="Keep jobs submitted in the span A
 ClusterOption = Annotated[
     str | None, Parameter(help="A cluster file, or NxG: N nodes of G GPUs. Default: sized to the workload.")
 ]
-Seed = Annotated[int, Parameter(help="Of everything that is drawn.")]
+
+
+def _check_seed(kind: type, seed: int) -> None:
+    if not 0 <= seed < 1 << 63:
+        raise InputError("--seed", "a whole number from 0 to 2^63 - 1", seed)
+
+
+Seed = Annotated[int, Parameter(help="Of everything that is drawn.", validator=_check_seed)]
 Until = Annotated[str | None, Parameter(help="Stop at this time, such as 30d; what still runs is censored.")]
 Out = Annotated[
     Path | None, Parameter(help="Folder for the summary, the jobs, the series, the journal and the report.")
@@ -84,3 +92,5 @@ def check_out(out: Path | None) -> None:
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not parent.is_dir():
         raise InputError("--out", "a folder that can be made", str(out))
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError("--out", "a folder that may be written", str(out))

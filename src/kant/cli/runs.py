@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 errors = Console(stderr=True)
 
+REPORT = "report.html"
+LONGEST_LABEL = 60
+"""In characters: four bytes each, and a number, still make a name that a folder can have."""
+
 
 @contextmanager
 def one_interrupt() -> Iterator[list[bool]]:
@@ -83,6 +87,11 @@ def run_all(
     return results
 
 
+def cut_short(results: Sequence[RunResult], wanted: int) -> bool:
+    """Whether Ctrl-C ended the runs: in the midst of one, or before all `wanted` had their turn."""
+    return len(results) < wanted or results[-1].interrupted
+
+
 def progress_bar() -> Progress:
     """A bar on standard error, gone when it is done; silent where standard error is no terminal."""
     return Progress(
@@ -93,8 +102,15 @@ def progress_bar() -> Progress:
 
 def labels(profiles: Sequence[Profile]) -> list[str]:
     """A name for each profile that is good for a folder, numbered where two are alike."""
-    names = ["".join(ch if ch.isalnum() or ch in "-_." else "_" for ch in p.name).strip(".") or "run" for p in profiles]
-    return [name if names.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(names, start=1)]
+    safe = ("".join(ch if ch.isalnum() or ch in "-_." else "_" for ch in p.name[:LONGEST_LABEL]) for p in profiles)
+    names = [name.strip(".") or "run" for name in safe]
+    found: list[str] = []
+    for i, name in enumerate(names, start=1):
+        label = name if names.count(name) == 1 and name != REPORT else f"{name}-{i}"
+        while label in found or (label != name and label in names):
+            label += "_"
+        found.append(label)
+    return found
 
 
 def run_folder(out: Path, label: str, runs: int) -> Path:
@@ -139,6 +155,6 @@ def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str],
                 "waiting_milli_gpus": series.waiting_gpus,
             }
         ).write_parquet(folder / "series.parquet")
-    report = out / "report.html"
+    report = out / REPORT
     write_report(report, results, title)
     return report

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kant.model.units import SECOND, SIZE_CLASSES, show_duration
 
 if TYPE_CHECKING:
     from kant.metrics.result import RunResult
 
-console = Console(highlight=False)
+
+class Terminal(Console):
+    """Standard output. Names come from files, so nothing in a text is markup."""
+
+    def on_broken_pipe(self) -> None:
+        """Whoever read us has gone: say nothing more, and let the verb come to its own end."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+console = Terminal(highlight=False, markup=False, emoji=False)
 
 Show = Callable[[float], str]
 
@@ -85,7 +98,7 @@ def show_runs(results: Sequence[RunResult]) -> None:
             table.add_column("gain", justify="right")
     for label, path, show, gain, better in ROWS:
         old = value_at(first, path)
-        cells = [label]
+        cells: list[str | Text] = [label]
         for i, result in enumerate(results):
             value = value_at(result.summary, path)
             cells.append("-" if value is None else show(value))
@@ -103,12 +116,12 @@ def show_runs(results: Sequence[RunResult]) -> None:
             )
 
 
-def _gain(new: float | None, old: float | None, gain: Callable[[float, float], str] | None, better: int) -> str:
+def _gain(new: float | None, old: float | None, gain: Callable[[float, float], str] | None, better: int) -> Text:
     if new is None or old is None or gain is None:
-        return ""
+        return Text()
     change = (new - old) * better
     colour = "green" if change > 0 else "red" if change < 0 else "dim"
-    return f"[{colour}]{gain(new, old)}[/]"
+    return Text(gain(new, old), style=colour)
 
 
 def _show_sizes(summary: dict[str, Any]) -> None:
@@ -140,14 +153,14 @@ def _lines(mapping: dict[str, Any], depth: int) -> None:
     for key, value in mapping.items():
         pad = "  " * depth
         if isinstance(value, dict):
-            console.print(f"{pad}{key}", markup=False)
+            console.print(f"{pad}{key}")
             _lines(value, depth + 1)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            console.print(f"{pad}{key}", markup=False)
+            console.print(f"{pad}{key}")
             for entry in value:
-                console.print(pad + "  " + "  ".join(f"{k} {_short(v)}" for k, v in entry.items()), markup=False)
+                console.print(pad + "  " + "  ".join(f"{k} {_short(v)}" for k, v in entry.items()))
         else:
-            console.print(f"{pad}{key}: {_short(value)}", markup=False)
+            console.print(f"{pad}{key}: {_short(value)}")
 
 
 def _short(value: Any) -> str:

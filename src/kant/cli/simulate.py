@@ -53,7 +53,7 @@ def simulate(
         print_json(results[0].summary)
     else:
         for note in jobs.notes:
-            console.print(note, style="yellow", markup=False)
+            console.print(note, style="yellow")
         show_runs(results)
         show_rejected(results[0])
         summary = results[0].summary
@@ -69,9 +69,14 @@ def simulate(
 
 
 def print_json(value: object) -> None:
-    """One JSON object on standard output."""
+    """One JSON object on standard output, in UTF-8 wherever that leads."""
     import sys
+    from contextlib import suppress
+    from io import TextIOWrapper
 
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    with suppress(BrokenPipeError):  # whoever read us has gone
+        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

@@ -33,7 +33,7 @@ def generate(
 
     workload = draw(row, jobs=jobs, days=days, gpus=gpus, load=load, seed=seed)
     write_workload(workload, out)
-    console.print(f"{len(workload):,} jobs written to {out}", soft_wrap=True, markup=False)
+    console.print(f"{len(workload):,} jobs written to {out}", soft_wrap=True)
 
 
 @trace_app.command
@@ -75,4 +75,4 @@ def convert(
         raise InputError(str(target), "a file to write, not a folder")
     jobs = load_workload(workload, format, slice, window)
     write_workload(jobs, target)
-    console.print(f"{len(jobs):,} jobs written to {target}", soft_wrap=True, markup=False)
+    console.print(f"{len(jobs):,} jobs written to {target}", soft_wrap=True)

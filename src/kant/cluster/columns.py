@@ -67,7 +67,8 @@ J_PREEMPTIONS = 15
 J_EVICTIONS = 16
 J_PODS = 17
 J_PREEMPTIBLE = 18  # 1: the scheduler may stop it
-JOB_WIDTH = 19
+J_STARTED = 19  # when it last started (-1: not yet)
+JOB_WIDTH = 20
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
 
@@ -206,9 +207,20 @@ def set_status(table: Table, log: Table, pools: Table, node: int, status: int) -
 def job_starts(jobs: Table, row: int, now: int) -> None:
     jobs[row, J_WAITED] += now - jobs[row, J_SINCE]
     jobs[row, J_SINCE] = now
+    jobs[row, J_STARTED] = now
     jobs[row, J_STATUS] = 1
     if jobs[row, J_FIRST_START] < 0:
         jobs[row, J_FIRST_START] = now
+
+
+@compiled
+def job_was_refused(jobs: Table, row: int) -> None:
+    """A start that the driver could not carry out: as if the job had gone on waiting."""
+    started = jobs[row, J_STARTED]
+    jobs[row, J_SINCE] = started  # the wait up to here has been counted
+    jobs[row, J_STATUS] = 0
+    if jobs[row, J_FIRST_START] == started:
+        jobs[row, J_FIRST_START] = -1
 
 
 @compiled

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kant.model.decision import Plan
+from kant.model.decision import Plan, Start
 from kant.model.errors import InputError
-from kant.model.event import Event
+from kant.model.event import Event, JobStarted, MixObserved
 from kant.model.node import ClusterSpec
 from kant.model.placement import WIDTH
 
@@ -31,6 +31,9 @@ class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
     format: int = 1
 
 
+MIX_WIDTH = 5
+"""Columns of the typical pods (`kant.placement.fragmentation`)."""
+
 Line = Header | Event | Plan
 
 
@@ -42,9 +45,11 @@ def _plain(value: object) -> Any:
 
 def _array(kind: type, value: Any) -> Any:
     if kind is np.ndarray:
-        array = np.array(value, dtype=np.int64)
-        if array.ndim != 2 or array.shape[1] not in (5, WIDTH):
-            raise ValueError("a table of integers")
+        if value == []:
+            return np.zeros((0, MIX_WIDTH), dtype=np.int64)
+        array = np.array(value)
+        if array.dtype != np.int64 or array.ndim != 2:
+            raise ValueError("expected a table of integers")
         return array
     raise TypeError(kind)
 
@@ -81,6 +86,17 @@ class Journal:
                 self.sink(line)
 
 
+def _fits(record: Line) -> bool:
+    """Whether the tables of a line have the columns that belong there."""
+    if isinstance(record, MixObserved):
+        return bool(record.rows.shape[1] == MIX_WIDTH)
+    if isinstance(record, JobStarted):
+        return bool(record.allocation.shape[1] == WIDTH)
+    if isinstance(record, Plan):
+        return all(d.allocation.shape[1] == WIDTH for d in record.decisions if isinstance(d, Start))
+    return True
+
+
 def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
     """The lines of a journal. Raises InputError naming the line; a last line without its end is left out."""
     for number, line in enumerate(lines, start=1):
@@ -90,6 +106,8 @@ def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
             record = _DECODER.decode(line)
         except (msgspec.DecodeError, ValueError, OverflowError, TypeError, RecursionError) as error:
             raise InputError(f"{where}:{number}", f"a line of a Kant journal: {error}") from None
+        if not _fits(record):
+            raise InputError(f"{where}:{number}", f"tables with {WIDTH} columns (a mix: {MIX_WIDTH})")
         if (number == 1) != isinstance(record, Header):
             raise InputError(f"{where}:{number}", "the header on the first line, and only there")
         yield record

@@ -17,7 +17,8 @@ def copy_changed(source: Table, source_log: Table, seen: int, target: Table, tar
     """
     ring, target_ring = source_log.shape[0] - 1, target_log.shape[0] - 1
     end = target_log[0]
-    overrun = source_log[0] - seen > ring or end - tried > target_ring
+    # Every node is logged at most once here, and must not overwrite an entry that has not been read.
+    overrun = source_log[0] - seen > ring or end - tried + source.shape[0] > target_ring
     first = source.shape[0] if overrun else source_log[0] - seen
     for k in range(first + (0 if overrun else end - tried)):
         if overrun:

@@ -104,7 +104,7 @@ class ClusterState:
         self.jobs[row] = (
             job.submit, JobStatus.PENDING.value, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
             job.estimate, event.time, 0, 0, -1, -1, 0, self.arrivals, 0, 0, shape.pods,
-            int(job.preemptible),
+            int(job.preemptible), -1,
         )  # fmt: skip
         self.arrivals += 1
         self.ids.append(job.id)
@@ -142,7 +142,8 @@ class ClusterState:
         self._wait(row, event.time)
 
     def _refused(self, event: ev.JobRefused) -> None:
-        row = self._leave_devices(event.job, event.time, JobStatus.PENDING, 0)
+        row = self._give_back(event.job, event.time)
+        c.job_was_refused(self.jobs, row)
         self._wait(row, event.time)
 
     def _rejected(self, event: ev.JobRejected) -> None:
@@ -198,18 +199,22 @@ class ClusterState:
             self.stirred[pool] = now
 
     def _leave_devices(self, job: str, now: int, status: JobStatus, cost: int) -> int:
+        row = self._give_back(job, now)
+        c.job_stops(self.jobs, row, now, status.value, cost)
+        return row
+
+    def _give_back(self, job: str, now: int) -> int:
         row = self.row_of(job)
         allocation = self.running.pop(row, None)
         if allocation is None:
             raise Violation(f"job {job!r} does not run")
-        pools = c.give(self.table, self.log, self.pools, allocation)
+        pools = int(c.give(self.table, self.log, self.pools, allocation))
         self.openings += 1
         freed = self.freed
         for pool in range(pools.bit_length()):
             if (pools >> pool) & 1:
                 freed[pool] += 1
                 self.stirred[pool] = now
-        c.job_stops(self.jobs, row, now, status.value, cost)
         return row
 
     def _withdraw(self, row: int, now: int, status: JobStatus) -> None:

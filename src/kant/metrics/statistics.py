@@ -24,7 +24,8 @@ def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
     if len(times) == 0:
         return dict.fromkeys(("mean", "p50", "p90", "p99", "max"), None) | {"sum": 0.0}
     ordered = np.sort(times)
-    total = int(ordered.sum())
+    # Half a million waits of a year are more microseconds than 64 bits hold.
+    total = int((ordered // SECOND).sum()) * SECOND + int((ordered % SECOND).sum())
     return {
         "mean": total / len(ordered) / SECOND,
         "p50": quantile(ordered, 0.50, kind) / SECOND,

@@ -30,17 +30,8 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
     pods = NO_LIMIT
     gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]
     if gpus > 0:
-        if milli == 1000:
-            pods = table[node, IDLE] // gpus
-        else:
-            pods = 0
-            for device in range(devices_of(table)):
-                if table[node, DEVICES + device] > 0:
-                    pods += table[node, DEVICES + device] // milli
-            pods //= gpus
+        pods = table[node, IDLE] // gpus if milli == 1000 else shared_capacity(table, node, gpus, milli)
         if pods == 0:
-            return 0
-        if gpus > 1 and milli < 1000 and fitting_devices(table, node, milli) < gpus:
             return 0
     if demands[d, D_CPU] > 0:
         pods = min(pods, table[node, CPU_FREE] // demands[d, D_CPU])
@@ -50,26 +41,37 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 
 @inlined
-def fitting_devices(table: Table, node: int, milli: int) -> int:
-    """Devices of the node with at least `milli` free."""
-    count = 0
+def shared_capacity(table: Table, node: int, gpus: int, milli: int) -> int:
+    """Pods that each want `milli` of `gpus` different devices: the most k of which no device serves more than k."""
+    shares = 0
     for device in range(devices_of(table)):
-        if table[node, DEVICES + device] >= milli:
-            count += 1
-    return count
+        shares += max(table[node, DEVICES + device], 0) // milli
+    pods = shares // gpus
+    while gpus > 1 and pods > 0:
+        served = 0
+        for device in range(devices_of(table)):
+            served += min(max(table[node, DEVICES + device], 0) // milli, pods)
+        if served >= gpus * pods:
+            break
+        pods = served // gpus
+    return int(pods)
 
 
 @inlined
 def tightest(table: Table, node: int, demands: Table, d: int) -> int:
-    """The devices that fit with the least free amount, lowest index on ties, as bits."""
+    """The devices that fit with the least free amount, lowest index on ties, as bits.
+
+    Shares of several devices at once take those with the most: only so do as many pods fit as there is room for.
+    """
     mask = 0
+    loosest = demands[d, D_GPUS] > 1 and demands[d, D_MILLI] < 1000
     for _ in range(demands[d, D_GPUS]):
         best = -1
         for device in range(devices_of(table)):
             free = table[node, DEVICES + device]
             if free < demands[d, D_MILLI] or (mask >> device) & 1:
                 continue
-            if best < 0 or free < table[node, DEVICES + best]:
+            if best < 0 or (free > table[node, DEVICES + best] if loosest else free < table[node, DEVICES + best]):
                 best = device
         mask |= 1 << best
     return mask

@@ -72,20 +72,37 @@ class Placer:
         self.seed = seed
         self.trial = Trial(snapshot)
         self._candidates: dict[NodePolicy, Candidates] = {}
+        self._mix = snapshot.state.mix
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._empty: Placer | None = None  # the same policy on the empty cluster
         self._never: dict[int, NeverFits | None] = {}
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
-        table, log = self.trial.table, self.trial.log
-        state, used = self.snapshot.state, 0
         rows = self._most_pieces(shape)
         if rows > len(self._pieces):
             self._pieces = np.zeros((2 * rows, WIDTH), dtype=np.int64)
-        pieces = self._pieces
+        order = list(range(len(shape.parts)))
+        result = self._place_in_order(shape, order, salt)
+        for _ in range(len(order) - 1):
+            if not isinstance(result, NoFit) or order[0] == result.group:
+                break
+            # Groups before this one may have taken the only nodes that are good for it: let it choose first.
+            order.remove(result.group)
+            order.insert(0, result.group)
+            result = self._place_in_order(shape, order, salt)
+        return result
+
+    def _place_in_order(self, shape: Shape, order: list[int], salt: int) -> Allocation | NoFit:
+        """Place the groups of a gang in the order given, or nothing."""
+        table, log = self.trial.table, self.trial.log
+        state, pieces, used = self.snapshot.state, self._pieces, 0
+        if state.mix is not self._mix:  # every score may be another one now
+            self._mix = state.mix
+            self._candidates.clear()
         parts = len(shape.parts)
-        for group, (pods, demand) in enumerate(shape.parts):
+        for group in order:
+            pods, demand = shape.parts[group]
             policy, by_node = self.policy.chooser(group, parts, pods)
             own = self._candidates.get(policy)
             if own is None:

@@ -95,4 +95,9 @@ class Turn:
         same_level = np.diff(level[order]) == 0
         if np.any(same_level & (np.diff(jobs[ranked[order], J_RANK]) < 0)):
             self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in ranked[order].tolist())))
-        self.plan.review_at = self.order.review_at(jobs, np.sort(ranked[~waits]), self.now)
+        self.review(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
+
+    def review(self, time: int) -> None:
+        """Ask for a cycle at `time` (-1: none) although nothing may have happened by then."""
+        if time >= 0:
+            self.plan.review_at = time if self.plan.review_at < 0 else min(self.plan.review_at, time)

@@ -43,7 +43,8 @@ class Waiting:
         self._touched: set[tuple[int, ...]] = set()  # lanes that got a job since the last walk
         self._backlog: list[int] = list(state.pending)
         self._seen = len(state.entered)
-        self._openings = -1
+        self._mark = (-1, -1)  # openings, and changes where they count, at the last walk over all lanes
+        self._any_change_counts = False  # some blocked shape has several groups
 
     def refresh(self) -> None:
         """Take in the jobs that came to wait since the last time."""
@@ -81,8 +82,9 @@ class Waiting:
         unless something has opened since the last walk only lanes with new jobs need a look.
         """
         keys: Iterable[tuple[int, ...]] = self._touched
-        if self._openings != self.state.openings:
-            self._openings = self.state.openings
+        mark = (self.state.openings, int(self.state.log[0]) if self._any_change_counts else -1)
+        if self._mark != mark:
+            self._mark = mark
             keys = list(self.lanes)
         ready: list[tuple[Entry, Lane]] = []
         for key in keys:
@@ -110,6 +112,8 @@ class Waiting:
     def block(self, shape: Shape) -> None:
         """This shape does not fit, and will not before capacity comes free."""
         self._blocked[shape.index] = self._freed(shape)
+        if len(shape.parts) > 1:
+            self._any_change_counts = True
 
     def _is_open(self, lane: Lane) -> bool:
         """Whether the lane has a head, and nothing is known against it."""
@@ -123,6 +127,13 @@ class Waiting:
         return at is not None and at == self._freed(self.state.shapes.shapes[shape])
 
     def _freed(self, shape: Shape) -> int:
+        """What must not change for a verdict on the shape to hold: capacity that came free in its pools.
+
+        A gang of several groups may even come to fit when something is taken, because its groups are placed one
+        after the other; for such a shape the verdict holds until any node changes.
+        """
+        if len(shape.parts) > 1:
+            return int(self.state.log[0])
         freed = self.state.freed
         if len(shape.pools) == 1:
             return freed[shape.pools[0]]

@@ -110,7 +110,7 @@ def replay(path: Path) -> Replay:
             recorder.started(state.rows[line.job], line.allocation)
     recorder.observe(state.now)
     for row, allocation in state.running.items():
-        recorder.ended(row, allocation, int(state.jobs[row, c.J_SINCE]), state.now)
+        recorder.ended(row, allocation, int(state.jobs[row, c.J_STARTED]), state.now)
     table = job_table(state, state.now)
     summary = summarise(state, recorder, table, state.now, options.quantile)
     summary |= {
@@ -134,7 +134,7 @@ def _follow(state: ClusterState, recorder: Recorder, event: Event) -> None:
     if isinstance(event, JobFinished | JobPreempted | JobEvicted | JobRefused):
         row = state.rows.get(event.job, -1)
         if row in state.running:
-            recorder.ended(row, state.running[row], int(state.jobs[row, c.J_SINCE]), event.time)
+            recorder.ended(row, state.running[row], int(state.jobs[row, c.J_STARTED]), event.time)
 
 
 def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None:

@@ -128,7 +128,7 @@ class Run:
             self.curve.observe(0)
         end = self._loop(coming, total)
         for row, allocation in self.state.running.items():
-            self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_SINCE]), end)
+            self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_STARTED]), end)
         table = job_table(self.state, end)
         summary = summarise(self.state, self.recorder, table, end, self.options.quantile)
         summary |= self._account(time.process_time() - self._began)
@@ -225,7 +225,7 @@ class Run:
 
     def _leave(self, row: int, now: int) -> None:
         if self.hooks.keep_intervals:
-            self.recorder.ended(row, self.state.running[row], int(self.state.jobs[row, c.J_SINCE]), now)
+            self.recorder.ended(row, self.state.running[row], int(self.state.jobs[row, c.J_STARTED]), now)
 
     def _carry_out(self, plan: Plan) -> None:
         """Do what the plan says; in simulated time everything succeeds at once."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kant.cluster.columns import J_PREEMPTIBLE, J_SHAPE, J_SINCE, J_STATUS, Table
+from kant.cluster.columns import J_PREEMPTIBLE, J_SHAPE, J_STARTED, J_STATUS, Table
 from kant.model.decision import NoFit
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus
@@ -69,14 +69,24 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         for row, allocation in starts.items():
             turn.start(row, allocation)
         turn.remember(ranked, (set(state.running) - stopped) | set(starts))
+        if failed:
+            turn.review(self._next_loose(turn, ranked))
 
     def _loose(self, turn: Turn, ranked: Table) -> list[int]:
         """Places in `ranked` of the running jobs that may be stopped, the last first."""
         jobs = turn.state.jobs
-        old_enough = jobs[ranked, J_SINCE] <= turn.now - self.min_run_s * SECOND
-        runs = jobs[ranked, J_STATUS] == JobStatus.RUNNING
-        places: list[int] = np.flatnonzero(runs & old_enough & (jobs[ranked, J_PREEMPTIBLE] == 1))[::-1].tolist()
+        runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
+        old_enough = jobs[ranked, J_STARTED] <= turn.now - self.min_run_s * SECOND
+        places: list[int] = np.flatnonzero(runs & old_enough)[::-1].tolist()
         return places
+
+    def _next_loose(self, turn: Turn, ranked: Table) -> int:
+        """When the next running job has run for long enough to be stopped; -1 where none is coming to it."""
+        jobs = turn.state.jobs
+        runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
+        times = jobs[ranked, J_STARTED][runs] + self.min_run_s * SECOND
+        times = times[times > turn.now]
+        return int(times.min()) if len(times) else -1
 
     def _make_room(self, turn: Turn, row: int, behind: list[int]) -> tuple[list[int], Allocation | None]:
         """Stop jobs of `behind`, in that order, until `row` fits; then let those go on that were not in the way.

@@ -1,0 +1,62 @@
+"""What the documentation tells a reader to type works, and prints what it says (conventions: `pages`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, blocks, name_of, squeezed
+
+WITH_COMMANDS = [page for page in PAGES if any(block.kind in ("sh", "console") for block in blocks(page))]
+KINDS = {"file", "output", "fails", "not run", "source", ""}
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
+def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("the commands of the documentation need bash")
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "140",
+        "LC_ALL": "C.UTF-8",
+    }
+    printed = ""
+    for block in blocks(page):
+        if block.what == "file":
+            (tmp_path / block.rest).write_text(block.text, encoding="utf-8")
+        elif block.what == "output":
+            for line in squeezed(block.text).splitlines():
+                assert line in squeezed(printed), f"{name_of(page)}: {line!r} is not in:\n{printed}"
+        elif block.kind in ("sh", "console") and block.what != "not run":
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", block.text],
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=120,
+            )
+            printed = done.stdout
+            expected = int(block.rest) if block.what == "fails" else 0
+            assert done.returncode == expected, f"{name_of(page)}: {block.text}\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_comment_before_a_block_is_one_that_the_tests_know(page: Path) -> None:
+    for block in blocks(page):
+        assert block.what in KINDS, f"{name_of(page)}: <!-- {block.what} -->"
+        assert block.what != "not run" or block.rest, f"{name_of(page)}: `not run` says why"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_block_that_shows_a_file_is_that_file(page: Path) -> None:
+    for block in blocks(page):
+        if block.what == "source":
+            assert block.text == (ROOT / block.rest).read_text(encoding="utf-8"), block.rest
