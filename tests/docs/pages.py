@@ -3,7 +3,7 @@
 An HTML comment on the line before a fenced block says what to do with it:
 
 - `<!-- file: NAME -->`: the block is the file NAME in the folder in which the page's commands run;
-- `<!-- output -->`: each line of the block occurs in what the commands before it printed (spaces and blank lines aside);
+- `<!-- output -->`: each line of the block occurs in what the commands before it printed (spaces aside);
 - `<!-- fails: N -->`: the commands exit with N instead of 0;
 - `<!-- not run: WHY -->`: the commands are not run;
 - `<!-- source: PATH -->`: the block is the file PATH of this repository.

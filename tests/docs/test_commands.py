@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.docs.pages import PAGES, ROOT, blocks, name_of, squeezed
 
 WITH_COMMANDS = [page for page in PAGES if any(block.kind in ("sh", "console") for block in blocks(page))]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name_of, words_in_backticks
 
 from kant.queueing.discipline import Discipline
 from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
@@ -16,7 +17,6 @@ from kant.sim.run import simulate
 from kant.testing import make_cluster, make_jobs, make_profile
 from kant.workload.formats import FORMATS
 from kant.workload.generate import ROWS
-from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name_of, words_in_backticks
 
 DOCS = ROOT / "docs"
 METRICS, PROFILES, POLICIES, JOURNAL = (DOCS / f"{name}.md" for name in ("metrics", "profiles", "policies", "journal"))
@@ -87,7 +87,7 @@ def test_every_policy_profile_and_generator_is_listed_and_no_other() -> None:
 
 def test_the_table_of_the_readme_names_what_there_is() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8").split("## What there is")[1]
-    rows = {name: row for name, row in re.findall(r"^\| \[(\w+)\]\([^)]*\) \| (.*) \|$", text, re.MULTILINE)}
+    rows = dict(re.findall(r"^\| \[(\w+)\]\([^)]*\) \| (.*) \|$", text, re.MULTILINE))
     for label, kind in (("Orders", "order"), ("Disciplines", "discipline"), ("Placement", "placement")):
         assert set(re.findall(r"`([\w-]+)`", rows[label])) == set(policies(kind)), label
     assert set(re.findall(r"`([\w-]+)`", rows["Generators"])) == set(ROWS)

@@ -71,7 +71,9 @@ class Placer:
         self.policy = policy
         self.seed = seed
         self.trial = Trial(snapshot)
+        self._gpus = snapshot.state.spec.gpus
         self._candidates: dict[NodePolicy, Candidates] = {}
+        self._choices: dict[tuple[int, int], tuple[Candidates, bool]] = {}
         self._mix = snapshot.state.mix
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._empty: Placer | None = None  # the same policy on the empty cluster
@@ -79,9 +81,8 @@ class Placer:
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
-        rows = self._most_pieces(shape)
-        if rows > len(self._pieces):
-            self._pieces = np.zeros((2 * rows, WIDTH), dtype=np.int64)
+        if shape.pods >= len(self._pieces):
+            self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
         order = list(range(len(shape.parts)))
         result = self._place_in_order(shape, order, salt)
         for _ in range(len(order) - 1):
@@ -100,13 +101,10 @@ class Placer:
         if state.mix is not self._mix:  # every score may be another one now
             self._mix = state.mix
             self._candidates.clear()
-        parts = len(shape.parts)
+            self._choices.clear()
         for group in order:
             pods, demand = shape.parts[group]
-            policy, by_node = self.policy.chooser(group, parts, pods)
-            own = self._candidates.get(policy)
-            if own is None:
-                own = self._candidates[policy] = Candidates(policy, len(table), self.seed)
+            own, by_node = self._choices.get((shape.index, group)) or self._choose(shape, group)
             slot = own.slot(demand)
             result = own.kernel(
                 table, log, state.shapes.demands, demand, state.mix, own.params, own.order, own.rank, own.scores,
@@ -121,12 +119,19 @@ class Placer:
         self.trial.placed(allocation)
         return allocation
 
+    def _choose(self, shape: Shape, group: int) -> tuple[Candidates, bool]:
+        """Who places this group of a gang, and whether node by node; asked once for each shape."""
+        policy, by_node = self.policy.chooser(group, len(shape.parts), shape.parts[group][0])
+        if policy not in self._candidates:
+            self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed)
+        choice = self._choices[shape.index, group] = (self._candidates[policy], by_node)
+        return choice
+
     def _most_pieces(self, shape: Shape) -> int:
         """Rows that a placement of `shape` can have: one a pod, but GPU pods no more than there are places for."""
-        gpus = self.snapshot.state.spec.gpus
         rows = 1
         for group in shape.groups:
-            places = gpus * (1000 // group.demand.milli) if group.demand.gpus else group.count
+            places = self._gpus * (1000 // group.demand.milli) if group.demand.gpus else group.count
             rows += min(group.count, places)
         return rows
 
