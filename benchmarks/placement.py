@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from kant.workload.cluster_file import read_cluster
 
 NODES = 12_500
 SIZES = (1, 2, 4, 8)
+ROUNDS = 500
 
 
 def measure() -> Iterator[Figure]:
@@ -93,7 +95,7 @@ def pending_gangs() -> Figure:
             state.apply(JobSubmitted(1, job))
         return made
 
-    best, plan = min((cpu_seconds(lambda made=scheduler(): made.cycle(1)) for _ in range(3)), key=lambda pair: pair[0])
+    best, plan = min((cpu_seconds(partial(scheduler().cycle, 1)) for _ in range(3)), key=lambda pair: pair[0])
     free = filled(NODES, 0.7)[0].table[:, 4] // 1000
 
     def rival() -> None:
@@ -127,11 +129,10 @@ def growth() -> Iterator[Figure]:
         for decision in plan.decisions:
             if isinstance(decision, Start):
                 state.apply(JobStarted(1, decision.job, decision.allocation))
-        rounds = 500
 
         def turn(state: ClusterState = state, scheduler: Scheduler = scheduler, names: list[str] = names) -> None:
             now = state.now
-            for _ in range(rounds):
+            for _ in range(ROUNDS):
                 now += 1
                 job = Job(f"n{now}", now, (PodGroup(1, Demand(SIZES[now % 4])),))
                 state.apply(JobFinished(now, names.pop()))
@@ -141,7 +142,7 @@ def growth() -> Iterator[Figure]:
                         state.apply(JobStarted(now, decision.job, decision.allocation))
 
         seconds, _ = cpu_seconds(turn, 3)
-        costs[nodes] = 1e6 * seconds / rounds
+        costs[nodes] = 1e6 * seconds / ROUNDS
     for nodes, cost in costs.items():
         yield Figure(
             f"cycle-{nodes}-nodes", cost, "µs", cost and costs[1_000] / cost, "the same cycle at 1,000 nodes",

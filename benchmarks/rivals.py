@@ -34,30 +34,31 @@ def strict_fifo_pool(submit: list[int], runtime: list[int], gpus: list[int], cap
     return waited
 
 
+def consolidated(free: list[int], need: int) -> list[tuple[int, int]] | None:
+    """Where `need` GPUs go on 8-GPU nodes: best fit, or whole idle nodes and a remainder on the emptiest other."""
+    if sum(free) < need:
+        return None
+    if need <= 8:
+        fitting = [(have, node) for node, have in enumerate(free) if have >= need]
+        return [(min(fitting)[1], need)] if fitting else None
+    idle = [node for node, have in enumerate(free) if have == 8][: need // 8]
+    if len(idle) < need // 8:
+        return None
+    chosen = [(node, 8) for node in idle]
+    if need % 8:
+        rest = [(-have, node) for node, have in enumerate(free) if node not in set(idle)]
+        if not rest or -min(rest)[0] < need % 8:
+            return None
+        chosen.append((min(rest)[1], need % 8))
+    return chosen
+
+
 def strict_nodes(order: list[int], submit: list[int], runtime: list[int], gpus: list[int], nodes: int) -> int:
     """Strict head of line on 8-GPU nodes with best fit, the queue sorted by `order`; returns the sum of waits."""
     free = [8] * nodes
     ends: list[tuple[int, int, list[tuple[int, int]]]] = []
     queue: list[tuple[int, int]] = []
     waited, i, n = 0, 0, len(submit)
-
-    def place(need: int) -> list[tuple[int, int]] | None:
-        if sum(free) < need:
-            return None
-        if need <= 8:
-            fitting = [(have, node) for node, have in enumerate(free) if have >= need]
-            return [(min(fitting)[1], need)] if fitting else None
-        idle = [node for node, have in enumerate(free) if have == 8][: need // 8]
-        if len(idle) < need // 8:
-            return None
-        chosen = [(node, 8) for node in idle]
-        if need % 8:
-            rest = [(-have, node) for node, have in enumerate(free) if node not in set(idle)]
-            if not rest or -min(rest)[0] < need % 8:
-                return None
-            chosen.append((min(rest)[1], need % 8))
-        return chosen
-
     while i < n or ends:
         now = min(submit[i] if i < n else 1 << 62, ends[0][0] if ends else 1 << 62)
         while ends and ends[0][0] == now:
@@ -68,7 +69,7 @@ def strict_nodes(order: list[int], submit: list[int], runtime: list[int], gpus: 
             i += 1
         while queue:
             job = queue[0][1]
-            chosen = place(gpus[job])
+            chosen = consolidated(free, gpus[job])
             if chosen is None:
                 break
             heappop(queue)
@@ -76,6 +77,70 @@ def strict_nodes(order: list[int], submit: list[int], runtime: list[int], gpus: 
                 free[node] -= count
             waited += now - submit[job]
             heappush(ends, (now + runtime[job], job, chosen))
+    return waited
+
+
+def stepped_srtf(submit: list[int], runtime: list[int], gpus: list[int], nodes: int) -> int:
+    """Preemptive SRTF second by second, as published simulators do it; times in seconds; the sum of waits.
+
+    Seconds in which nothing can change are skipped, which the published one does not do.
+    """
+    free, total = [8] * nodes, 8 * nodes
+    left = list(runtime)
+    since = list(submit)
+    place: dict[int, list[tuple[int, int]]] = {}
+    pending: list[int] = []
+    running: list[int] = []
+    waited, i, n, now = 0, 0, len(submit), submit[0] if submit else 0
+    while i < n or pending or running:
+        changed = False
+        for job in list(running):
+            if left[job] == 0:
+                running.remove(job)
+                for node, count in place.pop(job):
+                    free[node] += count
+                changed = True
+            else:
+                left[job] -= 1
+        while i < n and submit[i] == now:
+            pending.append(i)
+            i += 1
+            changed = True
+        if pending:
+            budget, chosen = total, []
+            for job in sorted(pending + running, key=left.__getitem__):
+                if gpus[job] <= budget:
+                    budget -= gpus[job]
+                    chosen.append(job)
+            keep = set(chosen)
+            for job in [job for job in running if job not in keep]:
+                running.remove(job)
+                for node, count in place.pop(job):
+                    free[node] += count
+                left[job] += 7 if gpus[job] == 1 else 30 if gpus[job] <= 8 else 60
+                since[job] = now
+                pending.append(job)
+                changed = True
+            waits = set(pending)
+            for job in chosen:
+                spot = consolidated(free, gpus[job]) if job in waits else None
+                if spot is not None:
+                    for node, count in spot:
+                        free[node] -= count
+                    waited += now - since[job]
+                    place[job] = spot
+                    pending.remove(job)
+                    running.append(job)
+                    changed = True
+        step = 1
+        if not (changed and pending):
+            ends = min((left[job] + 1 for job in running), default=1 << 62)
+            step = max(min(ends, submit[i] - now if i < n else 1 << 62), 1)
+            if step >= 1 << 62:
+                break
+            for job in running:
+                left[job] -= step - 1
+        now += step
     return waited
 
 
