@@ -93,15 +93,11 @@ def _impure(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="random")), args=[], keywords=[]):
                 yield node.lineno, "numpy.random without a seed"
-            case ast.Attribute(
-                value=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"), attr=name
-            ):
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"), attr=name):
                 if name not in SEEDED:
                     yield node.lineno, f"numpy.random.{name}"
             case ast.ImportFrom(module=str(module), names=names):
-                if module.startswith("numpy.random") or (
-                    module == "numpy" and "random" in {n.name for n in names}
-                ):
+                if module.startswith("numpy.random") or (module == "numpy" and "random" in {n.name for n in names}):
                     yield node.lineno, "numpy.random (write np.random.Generator(np.random.PCG64(seed)))"
 
 

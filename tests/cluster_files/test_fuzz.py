@@ -81,9 +81,7 @@ def test_mutated_files(name: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         begin = data.draw(st.integers(0, len(raw)))
         end = min(len(raw), begin + data.draw(st.integers(0, 8)))
-        raw[begin:end] = data.draw(
-            st.binary(max_size=4) | st.sampled_from([b"\n", b",", b'"', b"-1", b"{", b"]"])
-        )
+        raw[begin:end] = data.draw(st.binary(max_size=4) | st.sampled_from([b"\n", b",", b'"', b"-1", b"{", b"]"]))
     check(name, bytes(raw))
 
 
@@ -95,11 +93,7 @@ def test_truncated_and_damaged_gzip(name: str, data: st.DataObject) -> None:
     check(name, bytes(raw[: data.draw(st.integers(0, len(raw)))]))
 
 
-@given(
-    st.dictionaries(
-        KEY, LEAF | st.lists(LEAF, max_size=3) | st.dictionaries(KEY, LEAF, max_size=3), max_size=6
-    )
-)
+@given(st.dictionaries(KEY, LEAF | st.lists(LEAF, max_size=3) | st.dictionaries(KEY, LEAF, max_size=3), max_size=6))
 def test_nodes_of_every_type(group: dict[str, object]) -> None:
     check("a.toml", f"nodes = [{_toml(group)}]".encode("utf-8", "replace"))
     check("a.toml", f"nodes = [{{gpus = 1}}]\ntopology = {_toml(group)}".encode("utf-8", "replace"))

@@ -6,6 +6,7 @@ An HTML comment on the line before a fenced block says what to do with it:
 - `<!-- output -->`: each line of the block occurs in what the commands before it printed (spaces aside);
 - `<!-- fails: N -->`: the commands exit with N instead of 0;
 - `<!-- not run: WHY -->`: the commands are not run;
+- `<!-- needs: PROGRAM -->`: the commands, and the output that follows, are left out where there is no such program;
 - `<!-- source: PATH -->`: the block is the file PATH of this repository.
 """
 

@@ -37,6 +37,15 @@ def test_links_inside_the_repository_resolve(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_of_this_repository_that_a_page_names_exist(page: Path) -> None:
+    for name in words_in_backticks(page):
+        if re.fullmatch(r"(src|tests|docs|benchmarks)/[\w./-]+", name):
+            assert (ROOT / name).exists(), f"{name_of(page)}: {name}"
+        if re.fullmatch(r"(model|cluster|queueing|placement|scheduler|metrics|sim|report)/[\w./-]+", name):
+            assert (ROOT / "src" / "kant" / name).exists(), f"{name_of(page)}: {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_page_speaks_of_somebodys_machine(page: Path) -> None:
     assert not re.search(r"(?<![\w.])/(work|home|root|tmp|Users)/", page.read_text(encoding="utf-8")), name_of(page)
 

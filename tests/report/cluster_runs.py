@@ -47,9 +47,7 @@ def make_run(
     size = np.minimum(size, max(1, cluster.gpus // 2))
     runtime = (rng.lognormal(9.3, 1.2, jobs) * SECOND).astype(np.int64) + SECOND
     load = float((np.maximum(size, 0.5) * runtime).sum())
-    runtime = np.minimum(
-        (runtime * (0.97 * cluster.gpus * period / max(load, 1))).astype(np.int64) + SECOND, 5 * DAY
-    )
+    runtime = np.minimum((runtime * (0.97 * cluster.gpus * period / max(load, 1))).astype(np.int64) + SECOND, 5 * DAY)
     submit = np.sort(rng.integers(0, period, jobs))
     return _run(
         profile,

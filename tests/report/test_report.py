@@ -47,9 +47,7 @@ def unpack(blob: dict[str, Any]) -> Any:
     """What codec.js does, written for itself."""
     raw = zlib.decompress(base64.b64decode(blob["data"]))
     planes = np.frombuffer(raw, dtype=np.uint8).reshape(blob["bytes"], blob["n"])
-    values = sum(
-        (plane.astype(np.int64) << (8 * i) for i, plane in enumerate(planes)), np.zeros(blob["n"], int)
-    )
+    values = sum((plane.astype(np.int64) << (8 * i) for i, plane in enumerate(planes)), np.zeros(blob["n"], int))
     if blob["zigzag"]:
         values = np.where(values % 2, -(values + 1) // 2, values // 2)
     return np.cumsum(values) if blob["delta"] else values
@@ -230,9 +228,7 @@ def test_over_the_budget_the_map_keeps_whole_frames(pair: list[RunResult]) -> No
 
 
 @given(st.integers(1, 10_000), st.integers(1, 50), st.integers(0, 10_000), st.integers(1, 500))
-def test_an_interval_is_kept_if_a_frame_falls_into_it(
-    length: int, frames: int, start: int, span: int
-) -> None:
+def test_an_interval_is_kept_if_a_frame_falls_into_it(length: int, frames: int, start: int, span: int) -> None:
     row = np.array([[0, 0, 1, 1000, start, start + span]])
     moments = [(2 * i + 1) * length // (2 * frames) for i in range(frames)]
     assert bool(in_force(row, length, frames)[0]) == any(start <= at < start + span for at in moments)

@@ -30,7 +30,9 @@ def compare(
     workload: WorkloadFile,
     /,
     *,
-    profile: Annotated[list[str] | None, Parameter(help="Once for each; the first is what gains are against.")] = None,
+    profile: Annotated[
+        list[str] | None, Parameter(help="Once for each; the first is what gains are against.", negative="")
+    ] = None,
     format: Format = None,
     slice: Slice = None,
     cluster: ClusterOption = None,

@@ -6,15 +6,12 @@ A node row ends with one entry for each device (free thousandths, -1 where the n
 
 from __future__ import annotations
 
-from typing import NewType
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kant.compiled import compiled, inlined
 
 Table = NDArray[np.int64]
-Row = NewType("Row", int)
 
 # --- nodes ---------------------------------------------------------------------------------------------------
 STATUS = 0  # model.status.NodeStatus

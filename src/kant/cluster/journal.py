@@ -34,7 +34,15 @@ class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
 MIX_WIDTH = 5
 """Columns of the typical pods (`kant.placement.fragmentation`)."""
 
-Line = Header | Event | Plan
+
+class Footer(msgspec.Struct, frozen=True, tag="end", tag_field="event"):
+    """When the record ends; `cut` where jobs were left because it was time or somebody asked."""
+
+    time: int
+    cut: bool = False
+
+
+Line = Header | Event | Plan | Footer
 
 
 def _plain(value: object) -> Any:
@@ -71,8 +79,8 @@ class Journal:
         """The digest of all plans so far, as 32 hexadecimal digits."""
         return self._digest.hexdigest()
 
-    def write(self, line: Header | Event) -> None:
-        """Record a header or an event. Comes before the state applies it."""
+    def write(self, line: Header | Event | Footer) -> None:
+        """Record anything but a plan. An event comes here before the state applies it."""
         if self.sink is not None:
             self.sink(_ENCODER.encode(line) + b"\n")
 

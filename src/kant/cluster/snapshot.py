@@ -69,7 +69,7 @@ class Snapshot:
 
     def refresh(self, now: int) -> None:
         """Follow the state. The cost is that of the nodes that changed, or were tried, since the last time."""
-        self.previous, self.now = self.now, now
+        self.now = now
         source = self.state.log
         if source[0] != self._seen or self.log[0] != self._tried:
             copy_changed(self.state.table, source, self._seen, self.table, self.log, self._tried)

@@ -66,7 +66,7 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
         "jtted": _jtted(state, recorder, started, sizes),
         "preemptions": int(jobs[:, c.J_PREEMPTIONS].sum()),
         "evictions": int(jobs[:, c.J_PREEMPTIONS].sum() + jobs[:, c.J_EVICTIONS].sum()),
-        "by_queue": _by_queue(state, recorder, table, admitted, end),
+        "by_queue": _by_queue(state, recorder, table, admitted, end, quantile),
     }
 
 
@@ -121,7 +121,9 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
     return jtted(recorder.spans[rows], best[jobs[rows, c.J_SHAPE]], {k: m[rows] for k, m in sizes.items()})
 
 
-def _by_queue(state: ClusterState, recorder: Recorder, table: JobTable, admitted: np.ndarray, end: int) -> Any:
+def _by_queue(
+    state: ClusterState, recorder: Recorder, table: JobTable, admitted: np.ndarray, end: int, quantile: str
+) -> Any:
     """Of each tenant queue: jobs, waits, GPU-hours, and its part of the GPU time in service."""
     jobs = state.jobs[: len(state.ids)]
     running = table.status == JobStatus.RUNNING
@@ -135,7 +137,7 @@ def _by_queue(state: ClusterState, recorder: Recorder, table: JobTable, admitted
         hours = float(gpu_hours[own].sum())
         result[name] = {
             "jobs": int(own.sum()),
-            "wait_s": spread(table.wait[own & admitted]),
+            "wait_s": spread(table.wait[own & admitted], quantile),
             "gpu_hours": hours,
             "sor": _share(hours, in_service),
         }

@@ -16,8 +16,8 @@ class JobStatus(IntEnum):
 
 
 class NodeStatus(IntEnum):
-    """Whether a node takes new pods. Only IN_SERVICE nodes count as capacity."""
+    """Whether a node takes new pods, and whether its GPUs count as in service."""
 
     IN_SERVICE = 0
-    CORDONED = 1  # what runs there runs on; nothing new comes
-    FAILED = 2  # nothing runs there
+    CORDONED = 1  # what runs there runs on and nothing new comes; it still counts
+    FAILED = 2  # failed, or drained until it is empty: nothing runs there and it does not count

@@ -14,6 +14,8 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     """Base of the disciplines."""
 
     source: ClassVar[str] = ""
+    lanes: ClassVar[bool] = True
+    """Whether it serves the lanes; otherwise it looks at all live jobs in every cycle, and none are kept."""
 
     def lane(self, queue: int, shape: int) -> tuple[int, ...]:
         """Jobs in one lane are tried in order, and the first that does not fit stops the lane."""

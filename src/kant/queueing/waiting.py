@@ -29,14 +29,14 @@ LaneKey = Callable[[int, int], tuple[int, ...]]
 
 
 class Waiting:
-    """The waiting jobs of a `ClusterState`, sorted, following what it lists in `entered`."""
+    """The waiting jobs of a `ClusterState`, following what it lists in `entered`; without `lane_key` unsorted."""
 
-    def __init__(self, state: ClusterState, order: Order, lane_key: LaneKey) -> None:
+    def __init__(self, state: ClusterState, order: Order, lane_key: LaneKey | None) -> None:
         self.state = state
         self.order = order
         self.lane_key = lane_key
         self.lanes: dict[tuple[int, ...], Lane] = {}
-        self.arrived: list[int] = []  # came in since the last cycle
+        self.arrived: list[int] = []  # not yet seen by a cycle
         self.leaving: set[int] = set()  # rejected in this cycle, not yet gone from the state
         self.held: set[int] = set()  # waiting jobs whose hold has been said
         self._blocked: dict[int, int] = {}  # shape -> how often its pools had been freed when it did not fit
@@ -50,18 +50,21 @@ class Waiting:
         """Take in the jobs that came to wait since the last time."""
         self.leaving.clear()
         entered, pending = self.state.entered, self.state.pending
-        self.arrived = self._backlog
+        rows = self._backlog
         if len(entered) > self._seen:
-            self.arrived += [row for row in entered[self._seen :] if row in pending]
+            rows += [row for row in entered[self._seen :] if row in pending]
             self._seen = len(entered)
-        self._backlog = []
-        if self.arrived:
-            self._push(self.arrived)
+        if rows:
+            self._push(rows)
+            self.arrived += rows
+            self._backlog = []
 
     def _push(self, rows: list[int]) -> None:
+        self.held.difference_update(rows)
+        if self.lane_key is None:
+            return
         jobs = self.state.jobs
         keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
-        self.held.difference_update(rows)
         for row, key in zip(rows, keys, strict=True):
             shape = int(jobs[row, J_SHAPE])
             lane_key = self.lane_key(int(jobs[row, J_QUEUE]), shape)
@@ -96,14 +99,28 @@ class Waiting:
         self._touched = set()
         heapify(ready)
         shapes = self.state.shapes.shapes
-        while ready:
-            head, lane = ready[0]
-            if not self._blocks(head[3]):
-                yield head[2], shapes[head[3]], lane
-            if self._is_open(lane):
-                heapreplace(ready, (lane[0], lane))
-            else:
-                heappop(ready)
+        try:
+            while ready:
+                head, lane = ready[0]
+                if not self._blocks(head[3]):
+                    yield head[2], shapes[head[3]], lane
+                if self._is_open(lane):
+                    heapreplace(ready, (lane[0], lane))
+                else:
+                    heappop(ready)
+        finally:
+            if ready:  # the caller left early: some lanes have not been looked at
+                self._mark = (-1, -1)
+
+    def head_before(self, row: int) -> int | None:
+        """The job that blocks this one: the head of its lane, unless it is the head itself."""
+        if self.lane_key is None:
+            return None
+        jobs, pending = self.state.jobs, self.state.pending
+        lane = self.lanes.get(self.lane_key(int(jobs[row, J_QUEUE]), int(jobs[row, J_SHAPE])), [])
+        while lane and lane[0][2] not in pending:
+            heappop(lane)
+        return lane[0][2] if lane and lane[0][2] != row else None
 
     def took(self, lane: Lane) -> None:
         """The head starts, or leaves. A driver that refuses the start brings it back by an event."""

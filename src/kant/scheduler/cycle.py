@@ -22,20 +22,26 @@ class Scheduler:
         self.state = state
         self.profile = profile
         self.snapshot = Snapshot(state)
-        self.waiting = Waiting(state, profile.order, profile.discipline.lane)
+        self.waiting = Waiting(state, profile.order, profile.discipline.lane if profile.discipline.lanes else None)
         self.placer = Placer(self.snapshot, profile.placement, seed)
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
+        self.catch_up(now)
+        plan = run_cycle(self.snapshot, self.profile, self.waiting, self.placer)
+        self.snapshot.previous = now
+        return plan
+
+    def catch_up(self, now: int) -> None:
+        """Bring the snapshot and the queue up to date with the state."""
         self.snapshot.refresh(now)
         self.waiting.refresh()
-        return run_cycle(self.snapshot, self.profile, self.waiting, self.placer)
+        self.placer.trial.begin()
 
 
 def run_cycle(snapshot: Snapshot, profile: Profile, waiting: Waiting, placer: Placer) -> Plan:
     """Order, place, make room or hold: the decisions of one instant, in the order in which to carry them out."""
     turn = Turn(snapshot, profile.order, waiting, placer)
-    placer.trial.begin()
 
     # 1. What can never fit goes back to its owner at once, and blocks nobody.
     for row in waiting.arrived:
@@ -43,6 +49,7 @@ def run_cycle(snapshot: Snapshot, profile: Profile, waiting: Waiting, placer: Pl
         if never is not None:
             turn.reject(row, never)
             waiting.leave(row)
+    waiting.arrived.clear()
 
     # 2. The discipline takes the others in the profile's order. For each it asks the placer for the whole gang at
     #    once, and decides what a gang that does not fit means: hold it, pass it, or make room.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kant.cluster import columns as c
-from kant.cluster.journal import Header, Journal, read_lines
+from kant.cluster.journal import Footer, Header, Journal, read_lines
 from kant.cluster.state import ClusterState
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
@@ -17,6 +17,7 @@ from kant.model.decision import Plan
 from kant.model.errors import InputError, Violation
 from kant.model.event import (
     Event,
+    JobCancelled,
     JobEvicted,
     JobFinished,
     JobPreempted,
@@ -48,13 +49,14 @@ class Replay:
     submissions: list[JobSubmitted] = field(default_factory=list)
     mix: MixObserved | None = None
     difference: tuple[Plan, Plan] | None = None
+    until: int = FOREVER  # when the record was cut
 
     @property
     def equal(self) -> bool:
         return self.recorded == self.replayed
 
 
-def read_journal(path: Path) -> tuple[Header, Iterator[Event | Plan]]:
+def read_journal(path: Path) -> tuple[Header, Iterator[Event | Plan | Footer]]:
     """The header of a journal and, lazily, its lines. Raises InputError for anything that is not one."""
     try:
         file = path.open("rb")
@@ -83,10 +85,14 @@ def replay(path: Path) -> Replay:
     submissions: list[JobSubmitted] = []
     mix: MixObserved | None = None
     difference: tuple[Plan, Plan] | None = None
+    footer: Footer | None = None  # missing where the record breaks off
     rejected: Counter[str] = Counter()
     recorder.observe(0)
     for number, line in enumerate(lines, start=2):
         try:
+            if isinstance(line, Footer):
+                footer = line
+                break
             if isinstance(line, Plan):
                 plan = scheduler.cycle(line.time)
                 recorded.plan(line)
@@ -109,10 +115,12 @@ def replay(path: Path) -> Replay:
         elif isinstance(line, JobStarted):
             recorder.started(state.rows[line.job], line.allocation)
     recorder.observe(state.now)
+    end = state.now if footer is None else max(footer.time, state.now)
+    recorder.observe(end)
     for row, allocation in state.running.items():
-        recorder.ended(row, allocation, int(state.jobs[row, c.J_STARTED]), state.now)
-    table = job_table(state, state.now)
-    summary = summarise(state, recorder, table, state.now, options.quantile)
+        recorder.ended(row, allocation, int(state.jobs[row, c.J_STARTED]), end)
+    table = job_table(state, end)
+    summary = summarise(state, recorder, table, end, options.quantile)
     summary |= {
         "profile": profile.name, "workload": header.workload, "cluster": header.cluster.name, "seed": header.seed,
         "decisions": replayed.decisions, "digest": replayed.digest, "recorded_digest": recorded.digest,
@@ -120,18 +128,19 @@ def replay(path: Path) -> Replay:
     }  # fmt: skip
     result = RunResult(
         profile=profile.name, workload=header.workload, cluster=header.cluster, summary=summary,
-        series=recorder.series(), jobs=table, queues=tuple(state.queues), end=state.now,
+        series=recorder.series(), jobs=table, queues=tuple(state.queues), end=end,
         intervals=recorder.intervals(),
     )  # fmt: skip
     observed = [_with_truth(state, event) for event in submissions]
     return Replay(
         header, profile, recorded.digest, replayed.digest, result,
         [event for event in observed if event is not None], mix, difference,
+        FOREVER if footer is not None and not footer.cut else end,
     )  # fmt: skip
 
 
 def _follow(state: ClusterState, recorder: Recorder, event: Event) -> None:
-    if isinstance(event, JobFinished | JobPreempted | JobEvicted | JobRefused):
+    if isinstance(event, JobCancelled | JobEvicted | JobFinished | JobPreempted | JobRefused):
         row = state.rows.get(event.job, -1)
         if row in state.running:
             recorder.ended(row, state.running[row], int(state.jobs[row, c.J_STARTED]), event.time)
@@ -151,7 +160,7 @@ def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> Run
     """What `profile` would have done with the jobs of a journal, on the same cluster and from the same seed."""
     options = read_options(profile.simulation, f"profile {profile.name}")
     header = again.header
-    run = Run(header.workload, header.cluster, profile, options, header.seed, FOREVER, hooks or RunHooks())
+    run = Run(header.workload, header.cluster, profile, options, header.seed, again.until, hooks or RunHooks())
     if again.mix is not None:
         run.observe_mix(again.mix.rows)
     return run.result(iter(again.submissions), len(again.submissions))

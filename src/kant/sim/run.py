@@ -17,7 +17,7 @@ import numpy as np
 
 from kant import __version__
 from kant.cluster import columns as c
-from kant.cluster.journal import Header, Journal
+from kant.cluster.journal import Footer, Header, Journal
 from kant.cluster.state import ClusterState
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
@@ -38,6 +38,7 @@ from kant.model.event import (
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.explain import why
 from kant.scheduler.profile import Profile
 from kant.sim.jobs import Gangs, arrivals, typical_pods
 from kant.sim.options import SimOptions, read_options
@@ -47,6 +48,9 @@ from kant.workload.workload import Workload
 
 REPORT_EVERY = 1024
 """Instants between two calls of `progress` and two looks at `stop`."""
+
+CHECK_EVERY = 1 << 15
+"""Instants between two checks of every invariant; there is always one at the end."""
 
 
 @dataclass(slots=True)
@@ -127,6 +131,8 @@ class Run:
         if self.curve is not None:
             self.curve.observe(0)
         end = self._loop(coming, total)
+        self.journal.write(Footer(end, self.interrupted or end == self.until))
+        self.state.check()
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_STARTED]), end)
         table = job_table(self.state, end)
@@ -156,6 +162,7 @@ class Run:
             "seed": self.seed,
             "interrupted": self.interrupted,
             "rejected_because": dict(self.rejected.most_common()),
+            "waiting_because": self._waiting_because(),
             "decisions": self.journal.decisions,
             "digest": self.journal.digest,
             "cpu_s": cpu_s,
@@ -197,6 +204,8 @@ class Run:
                 self.curve.observe(int(state.jobs[len(state.ids) - 1, c.J_MILLI]))
 
             instants += 1
+            if instants % CHECK_EVERY == 0:
+                state.check()
             if instants % REPORT_EVERY == 0:
                 hooks.progress(len(state.ids) - len(state.live), total)
                 if hooks.stop():
@@ -213,6 +222,11 @@ class Run:
             self._wake = plan.review_at
         if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
             self._wake = min(self._wake, now + self.options.recheck_s * SECOND)
+
+    def _waiting_because(self) -> dict[str, int]:
+        """How many jobs still wait for each kind of reason."""
+        reasons = (why(self.scheduler, self.state.ids[row]) for row in list(self.state.pending))
+        return dict(Counter("ready" if reason is None else str(reason.__struct_config__.tag) for reason in reasons))
 
     def _happen(self, event: Event) -> None:
         if self.journal.sink is not None:

@@ -27,6 +27,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
     min_run_s: int = 60
 
     source: ClassVar[str] = "ours; trial before eviction as in KAI-Scheduler's scenarios"
+    lanes: ClassVar[bool] = False
 
     def run(self, turn: Turn) -> None:
         state = turn.state

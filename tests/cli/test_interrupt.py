@@ -1,0 +1,126 @@
+"""Ctrl-C: a journal that replays, a partial result that says so, and exit code 130."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.command import KANT, Outcome, environment, trace
+from tests.cli.command import kant as command
+from tests.cli.test_contract import check_summary
+
+import kant.sim.run
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace that takes a preemptive profile many seconds."""
+    return trace(tmp_path_factory.mktemp("long") / "long.csv", 12_000, spread=11)
+
+
+def interrupted(journal: Path, *arguments: str | Path) -> Outcome:
+    """Start a command, send SIGINT once the journal grows, and wait for its end."""
+    with subprocess.Popen(
+        [KANT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True
+    ) as child:
+        try:
+            deadline = time.monotonic() + 120
+            while not (journal.is_file() and journal.stat().st_size > 0):
+                assert child.poll() is None, child.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=120)
+        finally:
+            child.kill()
+    return Outcome(child.returncode, out, err)
+
+
+def check_partial(folder: Path, jobs: int) -> dict[str, object]:
+    """What an interrupted run leaves in its folder."""
+    summary = json.loads((folder / "summary.json").read_text())
+    check_summary(summary)
+    assert summary["interrupted"] is True
+    assert summary["jobs"] < jobs
+    again = command("replay", folder / "journal.jsonl", "--json")
+    assert again.code == 0
+    found = again.json()
+    assert found["equal"] is True and found["digest"] == summary["digest"]
+    assert found["run"]["decisions"] == summary["decisions"]
+    assert (folder / "jobs.parquet").is_file() and (folder / "series.parquet").is_file()
+    return dict(summary)
+
+
+def test_simulate_interrupted(long: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    outcome = interrupted(
+        out / "journal.jsonl", "simulate", long, "--cluster", "4x8", "--profile", "srtf", "--out", out, "--json"
+    )
+    assert outcome.code == 130 and outcome.err == ""
+    summary = check_partial(out, 12_000)
+    assert outcome.json() == summary
+    assert "interrupted" in (out / "report.html").read_text().lower()
+
+
+def test_compare_interrupted(long: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    outcome = interrupted(
+        out / "srtf" / "journal.jsonl",
+        "compare", long, "--cluster", "4x8", "--profile", "srtf", "--profile", "kant", "--out", out,
+    )  # fmt: skip
+    assert outcome.code == 130 and outcome.err == ""
+    check_partial(out / "srtf", 12_000)
+    assert not (out / "kant").exists()
+    assert "srtf: interrupted at" in outcome.out and "kant: interrupted before it began" in outcome.out
+    assert (out / "report.html").is_file()
+
+
+def test_compare_interrupted_at_the_end_of_a_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that was under way comes out whole; the one that never began is not passed over in silence."""
+    simulate = kant.sim.run.simulate
+
+    def then_interrupt(*arguments: object, **named: object) -> object:
+        result = simulate(*arguments, **named)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(kant.sim.run, "simulate", then_interrupt)
+    chosen = ["--cluster", "4x8", "--profile", "fifo", "--profile", "kant", "--out", str(tmp_path / "out")]
+    outcome = command("compare", small, *chosen, "--json")
+    assert outcome.code == 130
+    found = outcome.json()
+    assert found["interrupted"] is True
+    assert [(run["profile"], run["interrupted"], run["completed"]) for run in found["runs"]] == [("fifo", False, 60)]
+    assert "kant: interrupted before it began" in command("compare", small, *chosen).out
+
+
+def test_a_second_interrupt_is_final(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt_twice(*arguments: object, **named: object) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("the second one was ignored")
+
+    monkeypatch.setattr(kant.sim.run, "simulate", interrupt_twice)
+    outcome = command("simulate", small, "--cluster", "4x8", "--out", tmp_path / "out", "--json")
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "kant: interrupted\n")
+
+
+def test_an_interrupt_while_reading_leaves_nothing(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kant.workload.read
+
+    def interrupt(*arguments: object, **named: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    monkeypatch.setattr(kant.workload.read, "read_workload", interrupt)
+    out = tmp_path / "out"
+    outcome = command("simulate", small, "--cluster", "4x8", "--out", out)
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "kant: interrupted\n")
+    assert not out.exists()
