@@ -29,6 +29,7 @@ app = App(
     help="Kant: one scheduling core for AI clusters.",
     version=__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # ours to report
 )
 for verb in (simulate, compare, replay, check, policies, demo):
     app.command(verb)

@@ -30,6 +30,7 @@ def check(
 def guess(file: Path) -> Kind:
     """What the file seems to be, by its name and its first line."""
     import gzip
+    import zlib
 
     with file.open("rb") as plain:
         start = plain.read(4096)
@@ -37,7 +38,7 @@ def guess(file: Path) -> Kind:
         try:
             with gzip.open(file) as packed:
                 start = packed.read(4096)
-        except (OSError, EOFError):
+        except (OSError, EOFError, zlib.error):
             return "workload"
     first = start.split(b"\n", 1)[0].strip()
     if b'"event":"journal"' in first:

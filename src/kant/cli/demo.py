@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, Seed, check_out, load_profile
+from kant.cli.inputs import Json, Seed, check_out, load_profile, whole
 from kant.cli.simulate import print_json
 from kant.model.errors import InputError
 
@@ -19,7 +19,7 @@ def demo(
         str, Parameter(help="The published distribution to draw from (see `kant trace generate`).")
     ] = "helios-venus",
     days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
-    nodes: Annotated[int, Parameter(help="Nodes of 8 GPUs.")] = 1024,
+    nodes: Annotated[int, Parameter(help="Nodes of 8 GPUs.", converter=whole)] = 1024,
     load: Annotated[float, Parameter(help="GPU time asked for over GPU time there is.")] = 0.9,
     seed: Seed = 1,
     json: Json = False,

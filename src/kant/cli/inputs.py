@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
@@ -25,12 +27,20 @@ ClusterOption = Annotated[
 ]
 
 
+def whole(kind: type, tokens: Sequence[Token]) -> int:
+    """A whole number as it is written: nothing is rounded."""
+    token = tokens[0]
+    if not re.fullmatch("-?[0-9]{1,100}", token.value):
+        raise InputError(token.keyword or "number", "a whole number", token.value)
+    return int(token.value)
+
+
 def _check_seed(kind: type, seed: int) -> None:
     if not 0 <= seed < 1 << 63:
         raise InputError("--seed", "a whole number from 0 to 2^63 - 1", seed)
 
 
-Seed = Annotated[int, Parameter(help="Of everything that is drawn.", validator=_check_seed)]
+Seed = Annotated[int, Parameter(help="Of everything that is drawn.", converter=whole, validator=_check_seed)]
 Until = Annotated[str | None, Parameter(help="Stop at this time, such as 30d; what still runs is censored.")]
 Out = Annotated[
     Path | None, Parameter(help="Folder for the summary, the jobs, the series, the journal and the report.")
@@ -88,9 +98,9 @@ def check_out(out: Path | None) -> None:
     if out is None:
         return
     if out.exists() and not out.is_dir():
-        raise InputError("--out", "a folder", str(out))
+        raise InputError(f"--out {out}", "a folder, not a file")
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not parent.is_dir():
-        raise InputError("--out", "a folder that can be made", str(out))
+        raise InputError(f"--out {out}", "a folder that can be made")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError("--out", "a folder that may be written", str(out))
+        raise InputError(f"--out {out}", "a folder that may be written")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Format, Json, Seed, Slice, Window, WorkloadFile, load_workload
+from kant.cli.inputs import Format, Json, Seed, Slice, Window, WorkloadFile, load_workload, whole
 from kant.cli.simulate import print_json
 from kant.model.errors import InputError
 
@@ -20,9 +20,9 @@ def generate(
     /,
     *,
     out: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
-    jobs: Annotated[int | None, Parameter(help="Exactly so many jobs.")] = None,
+    jobs: Annotated[int | None, Parameter(help="Exactly so many jobs.", converter=whole)] = None,
     days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
-    gpus: Annotated[int | None, Parameter(help="With --load: GPUs of the cluster to fill.")] = None,
+    gpus: Annotated[int | None, Parameter(help="With --load: GPUs of the cluster to fill.", converter=whole)] = None,
     load: Annotated[float | None, Parameter(help="With --gpus: GPU time asked for over GPU time there is.")] = None,
     seed: Seed = 0,
 ) -> None:

@@ -107,6 +107,7 @@ def _fits(record: Line) -> bool:
 
 def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
     """The lines of a journal. Raises InputError naming the line; a last line without its end is left out."""
+    ended = False
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             return
@@ -118,4 +119,7 @@ def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
             raise InputError(f"{where}:{number}", f"tables with {WIDTH} columns (a mix: {MIX_WIDTH})")
         if (number == 1) != isinstance(record, Header):
             raise InputError(f"{where}:{number}", "the header on the first line, and only there")
+        if ended:
+            raise InputError(f"{where}:{number}", "nothing after the line that ends the journal")
+        ended = isinstance(record, Footer)
         yield record

@@ -92,7 +92,7 @@ def replay(path: Path) -> Replay:
         try:
             if isinstance(line, Footer):
                 footer = line
-                break
+                continue
             if isinstance(line, Plan):
                 plan = scheduler.cycle(line.time)
                 recorded.plan(line)
