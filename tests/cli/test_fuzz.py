@@ -127,7 +127,8 @@ def test_profiles_that_were_changed(small: Path, journal: Path, place: Path, tex
     path = place / "profile.toml"
     path.write_text(text)
     checked = civil("check", path, "--kind", "profile")
-    outcome = civil("simulate", small, "--cluster", "4x8", "--profile", path, "--json")
+    # Not to the end: preempting in vain, with a cost for each, can go on for ever.
+    outcome = civil("simulate", small, "--cluster", "4x8", "--profile", path, "--until", "1h", "--json")
     assert outcome.code == checked.code, "check and simulate agree on what a profile is"
     if outcome.code == 0:
         summary = outcome.json()

@@ -35,6 +35,8 @@ class ClusterState:
         if len(self.shapes.pool_keys) > MAX_POOLS:
             raise Violation(f"a cluster has at most {MAX_POOLS} pools, this one has {len(self.shapes.pool_keys)}")
         self.node_index = {node.name: index for index, node in enumerate(spec.nodes)}
+        if not spec.nodes or len(self.node_index) != len(spec.nodes):
+            raise Violation("a cluster has nodes, and no two of one name")
         self.empty = node_table(spec, self.shapes)  # every node in service and nothing taken; never written
         self.table = self.empty.copy()
         self.log = c.make_log(len(spec.nodes))
@@ -267,9 +269,10 @@ def _say(holds: bool | np.bool_, invariant: str) -> None:
 
 def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
     """The node table of an empty cluster."""
+    for node in spec.nodes:
+        if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
+            raise Violation(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
     slots = max((node.gpus for node in spec.nodes), default=0)
-    if slots > MAX_GPUS:
-        raise Violation(f"a node has at most {MAX_GPUS} GPUs")
     table = np.zeros((len(spec.nodes), c.DEVICES + 2 * slots + 1), dtype=np.int64)
     domains: list[dict[str, int]] = [{}, {}, {}]
     for row, node in zip(table, spec.nodes, strict=True):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from kant.cluster.columns import Table
 from kant.compiled import inlined
 from kant.placement.fits import tightest
+
+Unit = Annotated[int, Meta(gt=0, le=1 << 40)]
+"""An amount that others are measured in."""
 
 Score = Callable[[Table, int, Table, int, Table, Any, int], int]
 """score(table, node, demands, d, mix, params, salt): how good the node is for a pod of demand d, never negative.

@@ -39,7 +39,7 @@ def parse_profile(text: str, where: str) -> Profile:
     """The profile in a TOML text. Raises InputError naming `where` and the field."""
     try:
         data = msgspec.toml.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise InputError(where, f"a TOML file: {error}") from None
     unknown = sorted(set(data) - set(PARTS))
     if unknown:

@@ -68,7 +68,7 @@ def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
 
     known = policies(kind)
     name = settings.get("policy")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise InputError(f"{where}.policy", f"one of {', '.join(known)}", name)
     try:
         return msgspec.convert(settings, known[name].type)

@@ -79,7 +79,10 @@ def replay(path: Path) -> Replay:
         else parse_profile(header.profile, f"{path}:1: profile")
     )
     options = read_options(profile.simulation, f"{path}:1: profile")
-    state = ClusterState(header.cluster)
+    try:
+        state = ClusterState(header.cluster)
+    except Violation as violation:
+        raise InputError(f"{path}:1: cluster", f"a cluster that can be counted: {violation}") from None
     scheduler, recorder = Scheduler(state, profile, header.seed), Recorder(state, keep_intervals=True)
     recorded, replayed = Journal(), Journal()
     submissions: list[JobSubmitted] = []

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ from kant.scheduler.explain import why
 from kant.scheduler.profile import Profile
 from kant.sim.jobs import Gangs, arrivals, typical_pods
 from kant.sim.options import SimOptions, read_options
-from kant.sim.speed import IntervalOverhead, ResumeCost, Speed, Steady
+from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
 from kant.sim.static import PackingCurve, static_arrivals
 from kant.workload.workload import Workload
 
@@ -110,11 +111,7 @@ class Run:
         self.journal = Journal(hooks.journal)
         self.recorder = Recorder(self.state, hooks.keep_intervals)
         self.curve = PackingCurve(self.state) if options.static else None
-        self.speed: Speed = (
-            IntervalOverhead(options.merge_ends)
-            if options.speed == "interval-overhead"
-            else Steady(ResumeCost(options.resume_cost))
-        )
+        self.speed = speed_of(options)
         self.interrupted = False
         self.rejected: Counter[str] = Counter()  # by reason
         self._wake = FOREVER  # when to cycle although nothing happens
@@ -167,7 +164,7 @@ class Run:
             "digest": self.journal.digest,
             "cpu_s": cpu_s,
             "jobs_per_cpu_s": jobs / cpu_s if cpu_s > 0 else None,
-            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_rss_mib": peak_rss_mib(),
         }
 
     def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
@@ -250,8 +247,7 @@ class Run:
                     row = state.rows[job]
                     self._happen(JobStarted(now, job, allocation))
                     self.recorder.started(row, allocation)
-                    if self.curve is None:
-                        self.speed.started(row, now)
+                    self.speed.started(row, now)
                 case Hold():
                     pass
                 case Reject(job=job, reason=reason):
@@ -266,3 +262,21 @@ class Run:
                     self._happen(JobDemoted(now, job, level))
                 case Reorder(jobs=jobs):
                     self._happen(QueueOrdered(now, jobs))
+
+
+def speed_of(options: SimOptions) -> Speed:
+    """The model of how jobs run that the options ask for."""
+    if options.static:
+        return Endless()
+    if options.speed == "interval-overhead":
+        return IntervalOverhead(options.merge_ends)
+    return Steady(ResumeCost(options.resume_cost))
+
+
+def peak_rss_mib() -> float:
+    """The most memory that this process has had, MiB. What `getrusage` says may be that of its parent."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

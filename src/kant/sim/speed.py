@@ -85,6 +85,28 @@ class Steady:
         return []
 
 
+class Endless:
+    """Nothing ever ends: for static packing."""
+
+    def submitted(self, row: int, runtime: int, overhead: int) -> None:
+        pass
+
+    def started(self, row: int, now: int) -> None:
+        pass
+
+    def stopped(self, row: int, gpus: int, now: int) -> int:
+        return 0
+
+    def next_end(self) -> int:
+        return FOREVER
+
+    def take_ended(self, now: int) -> list[int]:
+        return []
+
+    def progress(self, now: int) -> list[tuple[int, int]]:
+        return []
+
+
 class IntervalOverhead:
     """Every running job loses its overhead in every interval between two events, except in its last one.
 

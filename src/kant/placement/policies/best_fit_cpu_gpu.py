@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, FREE, Table
 from kant.compiled import inlined
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Unit
 
 
 @inlined
@@ -19,8 +19,8 @@ def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: T
 class BestFitCpuGpu(NodePolicy, frozen=True, tag="best-fit-cpu-gpu"):
     """The node with the least left over, as a mean of its CPU and GPU in units of a large node, in 0 … 100."""
 
-    cpu_unit: int = 128_000  # thousandths of a core
-    gpu_unit: int = 8_000  # milli-GPUs
+    cpu_unit: Unit = 128_000  # thousandths of a core
+    gpu_unit: Unit = 8_000  # milli-GPUs
 
     source: ClassVar[str] = "BestFit of FGD, Weng et al., USENIX ATC 2023, section 6"
     score = staticmethod(score)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import D_GPUS, D_TAG, DEVICES, FREE, Table, devices_of
 from kant.compiled import inlined
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Unit
 
 
 @inlined
@@ -31,7 +31,7 @@ def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: T
 class GpuClustering(NodePolicy, frozen=True, tag="gpu-clustering"):
     """Prefers nodes that host only pods with the same GPU demand as this one, then those that host some."""
 
-    gpu_unit: int = 8_000  # milli-GPUs
+    gpu_unit: Unit = 8_000  # milli-GPUs
 
     source: ClassVar[str] = "Gandiva, Xiao et al., OSDI 2018, as GpuClustering in FGD, USENIX ATC 2023, section 6"
     score = staticmethod(score)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import insort
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from msgspec import Meta
 
 from kant.cluster.columns import J_PREEMPTIBLE, J_SHAPE, J_STARTED, J_STATUS, Table
 from kant.model.decision import NoFit
@@ -24,7 +25,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
     last started is left alone.
     """
 
-    min_run_s: int = 60
+    min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 60
 
     source: ClassVar[str] = "ours; trial before eviction as in KAI-Scheduler's scenarios"
     lanes: ClassVar[bool] = False

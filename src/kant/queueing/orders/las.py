@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from kant.cluster.columns import J_ATTAINED, J_LEVEL, J_MILLI, J_RANK, J_SINCE, J_STATUS, Table
@@ -23,10 +24,14 @@ class Las(Order, frozen=True, tag="las"):
     a level, jobs that run stay before jobs that wait. Needs no estimate of any run time.
     """
 
-    thresholds_gpu_s: tuple[int, ...] = (3250, 7200)
+    thresholds_gpu_s: tuple[Annotated[int, Meta(gt=0, le=10**9)], ...] = (3250, 7200)
 
     source: ClassVar[str] = "Tiresias, Gu et al., NSDI 2019, section 3.2 (Tiresias-L)"
     remembers: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if list(self.thresholds_gpu_s) != sorted(set(self.thresholds_gpu_s)):
+            raise ValueError("thresholds_gpu_s must rise")
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         due = self._due(jobs, rows, now)
