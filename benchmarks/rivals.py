@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +15,29 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-def strict_fifo_pool(submit: list[int], runtime: list[int], gpus: list[int], capacity: int) -> int:
-    """Strict FIFO over one pool of GPUs without nodes, event by event; returns the sum of waits."""
+def strict_fifo_pool(submit: list[int], runtime: list[int], gpus: list[int], queue: list[int], capacity: int) -> int:
+    """Strict FIFO by queue over one pool of GPUs without nodes, event by event; returns the sum of waits."""
     ends: list[tuple[int, int]] = []
-    queue: deque[int] = deque()
+    queues = [deque[int]() for _ in range(max(queue) + 1)]
     free, waited, i, n = capacity, 0, 0, len(submit)
     while i < n or ends:
         now = min(submit[i] if i < n else 1 << 62, ends[0][0] if ends else 1 << 62)
         while ends and ends[0][0] == now:
             free += heappop(ends)[1]
         while i < n and submit[i] == now:
-            queue.append(i)
+            queues[queue[i]].append(i)
             i += 1
-        while queue and gpus[queue[0]] <= free:
-            job = queue.popleft()
-            free -= gpus[job]
-            waited += now - submit[job]
-            heappush(ends, (now + runtime[job], gpus[job]))
+        heads = [(own[0], own) for own in queues if own]
+        while heads:
+            job, own = min(heads, key=itemgetter(0))
+            heads.remove((job, own))
+            if gpus[job] <= free:
+                own.popleft()
+                free -= gpus[job]
+                waited += now - submit[job]
+                heappush(ends, (now + runtime[job], gpus[job]))
+                if own:
+                    heads.append((own[0], own))
     return waited
 
 

@@ -36,10 +36,11 @@ MIX_WIDTH = 5
 
 
 class Footer(msgspec.Struct, frozen=True, tag="end", tag_field="event"):
-    """When the record ends; `cut` where jobs were left because it was time or somebody asked."""
+    """When the record ends; `cut` where jobs were left because it was time, or because somebody interrupted the run."""
 
     time: int
     cut: bool = False
+    interrupted: bool = False
 
 
 Line = Header | Event | Plan | Footer

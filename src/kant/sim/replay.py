@@ -127,12 +127,12 @@ def replay(path: Path) -> Replay:
     summary |= {
         "profile": profile.name, "workload": header.workload, "cluster": header.cluster.name, "seed": header.seed,
         "decisions": replayed.decisions, "digest": replayed.digest, "recorded_digest": recorded.digest,
-        "interrupted": False, "rejected_because": dict(rejected.most_common()),
+        "interrupted": footer is None or footer.interrupted, "rejected_because": dict(rejected.most_common()),
     }  # fmt: skip
     result = RunResult(
         profile=profile.name, workload=header.workload, cluster=header.cluster, summary=summary,
         series=recorder.series(), jobs=table, queues=tuple(state.queues), end=end,
-        intervals=recorder.intervals(),
+        intervals=recorder.intervals(), interrupted=footer is None or footer.interrupted,
     )  # fmt: skip
     observed = [_with_truth(state, event) for event in submissions]
     return Replay(

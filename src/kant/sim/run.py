@@ -128,7 +128,7 @@ class Run:
         if self.curve is not None:
             self.curve.observe(0)
         end = self._loop(coming, total)
-        self.journal.write(Footer(end, self.interrupted or end == self.until))
+        self.journal.write(Footer(end, self.interrupted or end == self.until, self.interrupted))
         self.state.check()
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_STARTED]), end)
