@@ -51,7 +51,6 @@ class Shapes:
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
-        self._pool_bits: Table = np.zeros(0, dtype=np.int64)
         self._by_key: dict[tuple[tuple[PodGroup, ...], int], Shape] = {}
         self._demand_rows: dict[tuple[Demand, int], int] = {}
         self._pools_by_job: dict[tuple[tuple[str, ...], str], int] = {}
@@ -61,12 +60,6 @@ class Shapes:
         pools = self._pools(job)
         shape = self._by_key.get((job.groups, pools))
         return shape if shape is not None else self._make(job, pools)
-
-    def pool_bits(self) -> Table:
-        """The pools that admit each shape, as bits, by index of the shape."""
-        if len(self._pool_bits) != len(self.shapes):
-            self._pool_bits = np.array([shape.pool_bits for shape in self.shapes], dtype=np.int64)
-        return self._pool_bits
 
     def pool_name(self, pool: int) -> str:
         """`model` of the pool, with the queues it is dedicated to."""

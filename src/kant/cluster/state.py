@@ -22,6 +22,18 @@ from kant.model.units import FOREVER
 MAX_POOLS = 62
 
 
+class Rivals:
+    """The live jobs that the same pools admit, and when one of them last came to wait, started or ended."""
+
+    __slots__ = ("pending", "pools", "running", "stirred")
+
+    def __init__(self, pools: int) -> None:
+        self.pools = pools
+        self.pending: dict[int, None] = {}
+        self.running: dict[int, None] = {}
+        self.stirred = 0
+
+
 class ClusterState:
     """Nodes, jobs and who holds what.
 
@@ -42,7 +54,7 @@ class ClusterState:
         self.log = c.make_log(len(spec.nodes))
         self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
         self.freed = [0] * len(self.shapes.pool_keys)
-        self.stirred = [0] * len(self.shapes.pool_keys)  # when a job of pool p last came to wait, started or ended
+        self.rivals: dict[int, Rivals] = {}  # live jobs by the pools, as bits, that admit them
         self.now = 0
 
         self.jobs: Table = np.zeros((1024, c.JOB_WIDTH), dtype=np.int64)
@@ -124,7 +136,10 @@ class ClusterState:
         del self.pending[row]
         shape = self.shape_of(row)
         self.waiting_milli -= shape.gpu_milli
-        self._stir(shape, event.time)
+        rivals = self.rivals[shape.pool_bits]
+        del rivals.pending[row]
+        rivals.running[row] = None
+        rivals.stirred = event.time
         self.running[row] = event.allocation
         c.job_starts(self.jobs, row, event.time)
 
@@ -194,11 +209,11 @@ class ClusterState:
         shape = self.shape_of(row)
         self.waiting_milli += shape.gpu_milli
         self.entered.append(row)
-        self._stir(shape, now)
-
-    def _stir(self, shape: Shape, now: int) -> None:
-        for pool in shape.pools:
-            self.stirred[pool] = now
+        rivals = self.rivals.get(shape.pool_bits)
+        if rivals is None:
+            rivals = self.rivals[shape.pool_bits] = Rivals(shape.pool_bits)
+        rivals.pending[row] = None
+        rivals.stirred = now
 
     def _leave_devices(self, job: str, now: int, status: JobStatus, cost: int) -> int:
         row = self._give_back(job, now)
@@ -210,13 +225,15 @@ class ClusterState:
         allocation = self.running.pop(row, None)
         if allocation is None:
             raise Violation(f"job {job!r} does not run")
+        rivals = self.rivals[self.shape_of(row).pool_bits]
+        del rivals.running[row]
+        rivals.stirred = now
         pools = int(c.give(self.table, self.log, self.pools, allocation))
         self.openings += 1
         freed = self.freed
         for pool in range(pools.bit_length()):
             if (pools >> pool) & 1:
                 freed[pool] += 1
-                self.stirred[pool] = now
         return row
 
     def _withdraw(self, row: int, now: int, status: JobStatus) -> None:
@@ -225,7 +242,9 @@ class ClusterState:
         del self.pending[row]
         del self.live[row]
         self.openings += 1
-        self.waiting_milli -= self.shape_of(row).gpu_milli
+        shape = self.shape_of(row)
+        self.waiting_milli -= shape.gpu_milli
+        del self.rivals[shape.pool_bits].pending[row]
         self.jobs[row, c.J_WAITED] += now - self.jobs[row, c.J_SINCE]
         self.jobs[row, [c.J_SINCE, c.J_END]] = now
         self.jobs[row, c.J_STATUS] = status.value
@@ -257,6 +276,10 @@ class ClusterState:
         _say(set(self.running) == set(np.flatnonzero(status == JobStatus.RUNNING).tolist()),
              "every job that runs holds an allocation")  # fmt: skip
         _say(self.live.keys() == self.pending.keys() | self.running.keys(), "the live jobs wait or run")
+        for bits, rivals in self.rivals.items():
+            for own, every in ((rivals.pending, self.pending), (rivals.running, self.running)):
+                _say(list(own) == [row for row in every if self.shape_of(row).pool_bits == bits],
+                     "the rivals for some pools are the live jobs that these admit, as they came")  # fmt: skip
         _say(self.waiting_milli == sum(int(self.jobs[row, c.J_MILLI]) for row in self.pending),
              "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
         _say(len(self.rows) == len(self.ids), "a job has one row")

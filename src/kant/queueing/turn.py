@@ -68,9 +68,13 @@ class Turn:
 
     def pending(self) -> Table:
         """Rows of the waiting jobs, in the order in which they came to wait."""
-        rows = np.fromiter(self.state.pending, dtype=np.int64, count=len(self.state.pending))
+        rows = self.staying(self.state.pending)
+        return np.fromiter(rows, dtype=np.int64, count=len(rows))
+
+    def staying(self, rows: dict[int, None]) -> dict[int, None]:
+        """`rows` without the jobs that this plan has rejected."""
         leaving = self.waiting.leaving
-        return rows[[row not in leaving for row in rows.tolist()]] if leaving else rows
+        return {row: None for row in rows if row not in leaving} if leaving else rows
 
     def ranking(self, rows: Table) -> Table:
         """Indices that put `rows` in order, best first: priority, then the order's key, then as they are given."""

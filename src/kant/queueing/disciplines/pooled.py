@@ -2,54 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kant.cluster.columns import J_MILLI, J_SHAPE, P_CAPACITY, Table
+from kant.cluster.columns import J_MILLI, J_STATUS, P_CAPACITY, Table
+from kant.cluster.state import Rivals
 from kant.compiled import compiled
 from kant.model.decision import NoFit
 from kant.queueing.discipline import Discipline
 from kant.queueing.turn import Turn
 
+START, STOP = 1, 2
+
 
 @compiled
-def select(milli: Table, pools: Table, budgets: Table) -> NDArray[np.bool_]:
-    """Walk the demands in order and select each that its pools can still pay; those of lower index pay first."""
-    chosen = np.zeros(milli.shape[0], dtype=np.bool_)
-    for i in range(milli.shape[0]):
-        left = milli[i]
+def select(jobs: Table, ranked: Table, pools: Table, budgets: Table) -> Table:
+    """Walk the jobs in order and select each that its pools can still pay; those of lower index pay first.
+
+    Returns START for a waiting job that is selected, STOP for a running one that is not, and 0 for the others.
+    """
+    moves = np.zeros(ranked.shape[0], dtype=np.int64)
+    for i in range(ranked.shape[0]):
+        milli = jobs[ranked[i], J_MILLI]
+        left = milli
         for p in range(budgets.shape[0]):
             if (pools[i] >> p) & 1:
                 left -= budgets[p]
-        if left <= 0:
-            chosen[i] = True
-            left = milli[i]
-            for p in range(budgets.shape[0]):
-                if (pools[i] >> p) & 1:
-                    paid = min(left, budgets[p])
-                    budgets[p] -= paid
-                    left -= paid
-    return chosen
+        runs = jobs[ranked[i], J_STATUS] == 1
+        if left > 0:
+            moves[i] = STOP if runs else 0
+            continue
+        moves[i] = 0 if runs else START
+        left = milli
+        for p in range(budgets.shape[0]):
+            if (pools[i] >> p) & 1:
+                paid = min(left, budgets[p])
+                budgets[p] -= paid
+                left -= paid
+    return moves
 
 
-@compiled
-def contested(pools: Table, waiting: Table, stirred: int) -> int:
-    """The pools, as bits, whose plan may change: somebody waits for them and something happened there.
+def contested(groups: Iterable[Rivals], since: int) -> int:
+    """The pools, as bits, whose plan may change: somebody waits for them and something happened there `since`.
 
-    With them go those that are tied to them by a shape that may use both. Where nothing happened since the last
-    cycle the plan stands: what waits keeps its key, and what runs only comes nearer to its end.
+    With them go those that are tied to them by jobs that may use both. Where nothing happened since the last cycle
+    the plan stands: what waits keeps its key, and what runs only comes nearer to its end.
     """
-    bits = 0
-    for shape in waiting:
-        bits |= pools[shape] if pools[shape] & stirred else 0
-    before = -1
+    bits, before = 0, -1
+    for group in groups:
+        if group.pending and group.stirred >= since:
+            bits |= group.pools
     while before != bits:
         before = bits
-        for shape in range(pools.shape[0]):
-            if pools[shape] & bits:
-                bits |= pools[shape]
+        for group in groups:
+            if group.pools & bits:
+                bits |= group.pools
     return bits
 
 
@@ -68,26 +78,22 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
         state = turn.state
         if not state.pending:
             return
-        pending, pools = turn.pending(), state.shapes.pool_bits()
-        stirred = sum(1 << pool for pool, time in enumerate(state.stirred) if time >= turn.previous)
-        bits = contested(pools, state.jobs[pending, J_SHAPE], stirred)
+        bits = contested(state.rivals.values(), turn.previous)
         if bits == 0:
             return
-        pending = pending[pools[state.jobs[pending, J_SHAPE]] & bits != 0]
-        running = turn.running()
-        running = running[pools[state.jobs[running, J_SHAPE]] & bits != 0]
-        rows = np.concatenate([pending, running])  # on ties waiting before running, each as they entered
+        groups = [group for group in state.rivals.values() if group.pools & bits]
+        # On ties those that wait come before those that run, each as they entered.
+        live = [turn.staying(group.pending) for group in groups] + [group.running for group in groups]
+        rows = np.fromiter(chain.from_iterable(live), dtype=np.int64)
+        pools = np.repeat(np.array([group.pools for group in groups] * 2), [len(part) for part in live])
         order = turn.ranking(rows)
         ranked = rows[order]
-        chosen = select(
-            state.jobs[ranked, J_MILLI], pools[state.jobs[ranked, J_SHAPE]], state.pools[:, P_CAPACITY].copy()
-        )
-        waits = order < len(pending)
-        for row in rows[np.sort(order[~chosen & ~waits])].tolist():
+        moves = select(state.jobs, ranked, pools[order], state.pools[:, P_CAPACITY].copy())
+        for row in rows[np.sort(order[moves == STOP])].tolist():
             turn.preempt(row)
             turn.placer.trial.evict(state.running[row])
         failed: set[int] = set()
-        for row in ranked[chosen & waits].tolist():
+        for row in ranked[moves == START].tolist():
             shape = state.shape_of(row)
             if shape.index in failed:
                 continue
