@@ -51,9 +51,12 @@ def contested(groups: Iterable[Rivals], since: int) -> int:
     With them go those that are tied to them by jobs that may use both. Where nothing happened since the last cycle
     the plan stands: what waits keeps its key, and what runs only comes nearer to its end.
     """
-    bits, before = 0, -1
+    stirred, bits, before = 0, 0, -1
     for group in groups:
-        if group.pending and group.stirred >= since:
+        if group.stirred >= since:
+            stirred |= group.pools
+    for group in groups:
+        if group.pending and group.pools & stirred:
             bits |= group.pools
     while before != bits:
         before = bits
