@@ -23,7 +23,7 @@ MAX_POOLS = 62
 
 
 class Rivals:
-    """The live jobs that the same pools admit, and when one of them last came to wait, started or ended."""
+    """The live jobs that the same pools admit; `stirred` is when one of them, or a node of the pools, last changed."""
 
     __slots__ = ("pending", "pools", "running", "stirred")
 
@@ -181,6 +181,7 @@ class ClusterState:
         self.jobs[row, c.J_ATTAINED] += event.time - self.jobs[row, c.J_SINCE]
         self.jobs[row, c.J_SINCE] = event.time
         self.jobs[row, c.J_REMAINING] = event.remaining
+        self.rivals[self.shape_of(row).pool_bits].stirred = event.time
 
     def _demoted(self, event: ev.JobDemoted) -> None:
         self.jobs[self.row_of(event.job), c.J_LEVEL] = event.level
@@ -197,6 +198,9 @@ class ClusterState:
         if event.status not in list(NodeStatus):
             raise Violation(f"{event.status} is no status of a node")
         c.set_status(self.table, self.log, self.pools, node, event.status)
+        for rivals in self.rivals.values():
+            if (rivals.pools >> int(self.table[node, c.POOL])) & 1:
+                rivals.stirred = event.time
         if event.status == NodeStatus.IN_SERVICE:
             self.freed[self.table[node, c.POOL]] += 1
             self.openings += 1
@@ -244,7 +248,9 @@ class ClusterState:
         self.openings += 1
         shape = self.shape_of(row)
         self.waiting_milli -= shape.gpu_milli
-        del self.rivals[shape.pool_bits].pending[row]
+        rivals = self.rivals[shape.pool_bits]
+        del rivals.pending[row]
+        rivals.stirred = now
         self.jobs[row, c.J_WAITED] += now - self.jobs[row, c.J_SINCE]
         self.jobs[row, [c.J_SINCE, c.J_END]] = now
         self.jobs[row, c.J_STATUS] = status.value
