@@ -23,7 +23,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         """A key for each of `rows` of the job table."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} is no order: it has no keys")
 
     def demotions(self, jobs: Table, running: Table, now: int) -> Sequence[tuple[int, int]]:
         """(row, new level) of running jobs that have used up their level; `keys` already counts them there."""
