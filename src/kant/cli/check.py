@@ -51,16 +51,15 @@ def guess(file: Path) -> Kind:
 
 
 def _workload(file: Path) -> str:
-    from kant.workload.formats import FORMATS
-    from kant.workload.read import read_workload
+    from kant.workload.formats import detect
 
-    try:
-        jobs = read_workload(file)
-    except InputError as error:
-        if "slice" not in str(error):
-            raise
-        return f"a workload of several; {error} (formats: {', '.join(FORMATS)})"
-    return f"a workload of {len(jobs):,} jobs" + "".join(f"; {note}" for note in jobs.notes)
+    trace = detect(file).parse(file)
+    if not len(trace.jobs):
+        raise InputError(str(file), "a trace with at least one job", "none")
+    notes = "".join(f"; {note}" for note in trace.jobs.notes)
+    if trace.apart:  # each of them has a clock of its own, so that no run takes them all
+        return f"{len(trace.names)} workloads of {len(trace.jobs):,} jobs: {', '.join(sorted(trace.names))}{notes}"
+    return f"a workload of {len(trace.jobs):,} jobs{notes}"
 
 
 def _cluster(file: Path) -> str:

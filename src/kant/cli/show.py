@@ -160,7 +160,7 @@ def _lines(mapping: dict[str, Any], depth: int) -> None:
             for entry in value:
                 console.print(pad + "  " + "  ".join(f"{k} {_short(v)}" for k, v in entry.items()))
         else:
-            console.print(f"{pad}{key}: {_short(value)}")
+            console.print(f"{pad}{key or 'unnamed'}: {_short(value)}")
 
 
 def _short(value: Any) -> str:
