@@ -33,7 +33,7 @@ Kernel = Callable[..., int]
 
 
 @inlined
-def winner(winners: Table, scores: Table, slot: int, child: int, size: int) -> int:
+def winner(winners: Table, slot: int, child: int, size: int) -> int:
     """The best leaf below a child of the tree: itself, where the child is a leaf."""
     return int(winners[slot, child]) if child < size else child - size
 
@@ -41,8 +41,8 @@ def winner(winners: Table, scores: Table, slot: int, child: int, size: int) -> i
 @inlined
 def play(winners: Table, scores: Table, slot: int, i: int, size: int) -> int:
     """The better of the two sides of tree node `i`; the left one, earlier in tie order, on ties."""
-    left = winner(winners, scores, slot, 2 * i, size)
-    right = winner(winners, scores, slot, 2 * i + 1, size)
+    left = winner(winners, slot, 2 * i, size)
+    right = winner(winners, slot, 2 * i + 1, size)
     return left if scores[slot, left] >= scores[slot, right] else right
 
 
