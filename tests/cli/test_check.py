@@ -38,3 +38,13 @@ def test_it_says_what_a_file_is(tmp_path: Path, name: str) -> None:
 def test_a_trace_without_jobs_is_none(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("submit_s,runtime_s,gpus\n")
     assert "empty.csv" in kant("check", tmp_path / "empty.csv").refusal()
+
+
+def test_a_cluster_of_too_many_pools_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    groups = [f'[[nodes]]\ncount = 1\ngpus = 8\nqueues = ["q{i}"]\n' for i in range(63)]
+    (tmp_path / "many.toml").write_text("".join(groups))
+    (tmp_path / "jobs.csv").write_text(FILES["jobs.csv"][0])
+    out = tmp_path / "out"
+    outcome = kant("simulate", tmp_path / "jobs.csv", "--cluster", tmp_path / "many.toml", "--out", out)
+    assert "62 pools" in outcome.refusal()
+    assert not out.exists()

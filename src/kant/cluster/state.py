@@ -14,12 +14,10 @@ from kant.model import event as ev
 from kant.model import placement as pl
 from kant.model.errors import Violation
 from kant.model.job import Job
-from kant.model.node import MAX_GPUS, ClusterSpec
+from kant.model.node import MAX_GPUS, MAX_POOLS, ClusterSpec
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER
-
-MAX_POOLS = 62
 
 
 class Rivals:

@@ -9,6 +9,9 @@ from kant.model.units import FOREVER
 MAX_GPUS = 62
 """GPUs per node: a placement names its devices by the bits of one signed 64-bit integer."""
 
+MAX_POOLS = 62
+"""Pools (a GPU model and the queues that its nodes are dedicated to) of one cluster, for the same reason."""
+
 
 class Node(Struct, frozen=True, omit_defaults=True):
     """One machine. `cpu` (thousandths of a core) and `memory` (MiB) are FOREVER where they are not limited.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kant.model.errors import InputError
-from kant.model.node import MAX_GPUS, ClusterSpec, Node
+from kant.model.node import MAX_GPUS, MAX_POOLS, ClusterSpec, Node
 from kant.workload import cluster_lingjun, cluster_openb
 from kant.workload.cluster_toml import A_NAME, MAX_NODES, File, Group, Shape, is_name, nodes_of, read_toml
 
@@ -75,6 +75,9 @@ def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]]) -> Cluste
         kept.append(node)
     if not kept:
         raise InputError(where, "at least one node")
+    pools = len({(node.model, node.queues) for node in kept})
+    if pools > MAX_POOLS:
+        raise InputError(where, f"at most {MAX_POOLS} pools (a GPU model with the queues of its nodes)", pools)
     return ClusterSpec(name=name, nodes=tuple(kept))
 
 
