@@ -65,7 +65,14 @@ J_EVICTIONS = 16
 J_PODS = 17
 J_PREEMPTIBLE = 18  # 1: the scheduler may stop it
 J_STARTED = 19  # when it last started (-1: not yet)
-JOB_WIDTH = 20
+J_USER = 20
+J_LIMIT = 21  # longest that one run may last (-1: no limit)
+J_DUE = 22  # -1: no due date
+J_CHECKPOINT = 23  # time between two checkpoints (-1: it saves nothing)
+J_FAILURES = 24  # how often it failed or timed out
+J_RETURNS = 25  # how often in a row it came back without having been stopped by the scheduler
+J_CORE = 26  # row of the job that it is a burst of (-1: it is none)
+JOB_WIDTH = 27
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
 

@@ -63,6 +63,7 @@ class ClusterState:
         self.running: dict[int, Allocation] = {}
         self.entered: list[int] = []  # rows that came to wait since `waiting` last looked
         self.queues: dict[str, int] = {}
+        self.users: dict[str, int] = {}
         self.mix: Table = np.zeros((0, 5), dtype=np.int64)
         self.openings = 0  # counts what may let a waiting job start: capacity that came free, a waiting job that left
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
@@ -106,17 +107,20 @@ class ClusterState:
         job = event.job
         if job.id in self.rows:
             raise Violation(f"job {job.id!r} was submitted twice")
-        if max(abs(job.submit), abs(job.estimate), abs(job.priority)) >= FOREVER:
+        numbers = (job.submit, job.estimate, job.priority, job.limit, job.due, job.checkpoint, job.retries)
+        if max(map(abs, numbers)) >= FOREVER:
             raise Violation(f"job {job.id!r} has a number beyond 62 bits")
         row = len(self.ids)
         if row == len(self.jobs):
             self.jobs = np.concatenate([self.jobs, np.zeros_like(self.jobs)])
         shape = self.shapes.of(job)
+        core = self.row_of(job.core) if job.core else -1
         queue = self.queues.setdefault(job.queue, len(self.queues))
+        user = self.users.setdefault(job.user, len(self.users))
         self.jobs[row] = (
             job.submit, JobStatus.PENDING.value, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
             job.estimate, event.time, 0, 0, -1, -1, 0, self.arrivals, 0, 0, shape.pods,
-            int(job.preemptible), -1,
+            int(job.preemptible), -1, user, job.limit, job.due, job.checkpoint, 0, 0, core,
         )  # fmt: skip
         self.arrivals += 1
         self.ids.append(job.id)

@@ -33,8 +33,12 @@ class PodGroup(Struct, frozen=True, array_like=True):
 class Job(Struct, frozen=True, omit_defaults=True):
     """One submission. It runs when every pod of every group is placed, and not before.
 
-    `models` lists the GPU models it accepts (empty: any). `estimate` is the run time that policies may use,
-    in microseconds (-1: none). A higher `priority` goes first.
+    `models` lists the GPU models it accepts, the best liked first (empty: any). A higher `priority` goes first; it
+    says nothing about `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1 for none:
+    `estimate` is the run time that policies may use, `limit` the longest that it may run, `due` the moment by which
+    its owner wants it done, `checkpoint` how often it saves its work. It may fail or time out `retries` times and go
+    back to its queue. Jobs of one owner and `name` are likely to run alike. A burst names the job that is its core:
+    it runs only while its core does.
     """
 
     id: str
@@ -46,6 +50,12 @@ class Job(Struct, frozen=True, omit_defaults=True):
     models: tuple[str, ...] = ()
     estimate: int = -1
     preemptible: bool = True
+    name: str = ""
+    limit: int = -1
+    due: int = -1
+    checkpoint: int = -1
+    retries: int = 0
+    core: str = ""
 
     @property
     def gpu_milli(self) -> int:
