@@ -42,7 +42,7 @@ def everything(state: ClusterState) -> dict[str, Any]:
         "mix": state.mix.tolist(),
         "running": {row: held.tolist() for row, held in state.running.items()},
         "order": (list(state.pending), list(state.running), list(state.live)),
-        "known": (list(state.ids), dict(state.rows), list(state.entered), dict(state.queues)),
+        "known": (list(state.ids), dict(state.rows), state.moved.end, dict(state.queues)),
         "rest": (state.now, state.freed[:], state.waiting_milli, state.arrivals),
     }
 

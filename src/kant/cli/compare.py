@@ -11,6 +11,7 @@ from kant.cli.inputs import (
     ClusterOption,
     Format,
     Json,
+    Queues,
     Seed,
     Slice,
     Until,
@@ -19,6 +20,7 @@ from kant.cli.inputs import (
     check_out,
     load_cluster,
     load_profile,
+    load_queues,
     load_workload,
     parse_until,
 )
@@ -36,6 +38,7 @@ def compare(
     format: Format = None,
     slice: Slice = None,
     cluster: ClusterOption = None,
+    queues: Queues = None,
     window: Window = None,
     seed: Seed = 0,
     until: Until = None,
@@ -53,7 +56,8 @@ def compare(
     check_out(out)
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
-    results = run_all(jobs, machines, chosen, seed, end, out)
+    tenancy = load_queues(queues, jobs, chosen)
+    results = run_all(jobs, machines, chosen, seed, end, out, tenancy=tenancy)
     report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
     interrupted = cut_short(results, len(chosen))
     if json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, Seed, check_out, load_profile, whole
+from kant.cli.inputs import Json, Queues, Seed, check_out, load_profile, load_queues, whole
 from kant.cli.simulate import print_json
 from kant.model.errors import InputError
 
@@ -21,6 +21,7 @@ def demo(
     days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
     nodes: Annotated[int, Parameter(help="Nodes of 8 GPUs.", converter=whole)] = 1024,
     load: Annotated[float, Parameter(help="GPU time asked for over GPU time there is.")] = 0.9,
+    queues: Queues = None,
     seed: Seed = 1,
     json: Json = False,
 ) -> int:
@@ -37,11 +38,12 @@ def demo(
     cluster = read_cluster(f"{nodes}x8")
     profiles = [load_profile("baseline"), load_profile("kant")]
     workload = generate(row, days=days, gpus=cluster.gpus, load=load, seed=seed)
+    tenancy = load_queues(queues, workload, profiles)
     if not json:
         console.print(
             f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
         )
-    results = run_all(workload, cluster, profiles, seed, round(days * DAY), out)
+    results = run_all(workload, cluster, profiles, seed, round(days * DAY), out, tenancy=tenancy)
     report = write_results(out, results, labels(profiles), f"{days:g} days of {row} on {cluster.gpus:,} GPUs")
     interrupted = cut_short(results, len(profiles))
     if json:

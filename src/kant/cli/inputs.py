@@ -15,6 +15,7 @@ from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, parse_duration, parse_window
 
 if TYPE_CHECKING:
+    from kant.model.tenant import Tenancy
     from kant.scheduler.profile import Profile
     from kant.workload.workload import Workload
 
@@ -24,6 +25,11 @@ Slice = Annotated[str | None, Parameter(help="One trace, virtual cluster or work
 Window = Annotated[str | None, Parameter(help="Keep jobs submitted in the span A:B, such as 27d:88d.")]
 ClusterOption = Annotated[
     str | None, Parameter(help="A cluster file, or NxG: N nodes of G GPUs. Default: sized to the workload.")
+]
+
+Queues = Annotated[
+    Path | None,
+    Parameter(help="A TOML file of queues and their quotas (see `kant trace tenants`). Default: no quotas."),
 ]
 
 
@@ -69,6 +75,19 @@ def load_cluster(spec: str | None, workload: Workload) -> ClusterSpec:
     work = float((workload.total_gpus.astype(float) * workload.runtime * (workload.milli / 1000)).sum())
     gpus = max(work / span / DEFAULT_LOAD, float(workload.total_gpus.max()), 1.0)
     return read_cluster(f"{min(-(-int(gpus) // DEFAULT_NODE), 100_000)}x{DEFAULT_NODE}")
+
+
+def load_queues(path: Path | None, workload: Workload, profiles: Sequence[Profile]) -> Tenancy | None:
+    """The queues of the file, if one is given, once it is sure that workload and profiles go with them."""
+    from kant.sim.tenants import check_profile, check_queues
+    from kant.workload.tenants_file import read_tenants
+
+    tenancy = read_tenants(path) if path is not None else None
+    if tenancy is not None and tenancy.queues:
+        check_queues(workload, tenancy, str(path))
+    for profile in profiles:
+        check_profile(profile, tenancy, bursts=bool((workload.core >= 0).any()))
+    return tenancy
 
 
 def load_profile(name: str) -> Profile:

@@ -17,6 +17,7 @@ from kant.model.node import ClusterSpec
 
 if TYPE_CHECKING:
     from kant.metrics.result import RunResult
+    from kant.model.tenant import Tenancy
     from kant.scheduler.profile import Profile
     from kant.workload.workload import Workload
 
@@ -52,6 +53,7 @@ def run_all(
     until: int,
     out: Path | None,
     keep: bool = False,
+    tenancy: Tenancy | None = None,
 ) -> list[RunResult]:
     """Simulate under each profile in turn; with `out`, write each journal as it happens.
 
@@ -81,7 +83,9 @@ def run_all(
                     folder = run_folder(out, label, len(profiles))
                     folder.mkdir(parents=True, exist_ok=True)
                     hooks.journal = files.enter_context((folder / "journal.jsonl").open("wb", buffering=1 << 20)).write
-                results.append(simulate(workload, cluster, profile, seed=seed, until=until, hooks=hooks))
+                results.append(
+                    simulate(workload, cluster, profile, seed=seed, until=until, hooks=hooks, tenancy=tenancy)
+                )
             if asked:
                 break
     return results

@@ -57,7 +57,9 @@ def relative(new: float, old: float) -> str:
     return f"{100 * (new / old - 1):+.1f} %"
 
 
-ROWS: tuple[tuple[str, tuple[str, ...], Show, Callable[[float, float], str] | None, int], ...] = (
+Row = tuple[str, tuple[str, ...], Show, Callable[[float, float], str] | None, int]
+
+ROWS: tuple[Row, ...] = (
     ("GAR mean", ("gar", "mean"), percent, points, 1),
     ("GAR median", ("gar", "median"), percent, points, 1),
     ("SOR", ("sor",), percent, points, 1),
@@ -78,6 +80,14 @@ ROWS: tuple[tuple[str, tuple[str, ...], Show, Callable[[float, float], str] | No
 )
 """Label, path in the summary, how to show it, how to show a gain, and whether more is better (1), worse (-1)."""
 
+TENANT_ROWS: tuple[Row, ...] = (
+    ("evictions", ("evictions",), plain, None, 0),
+    ("GPU time lost", ("lost_gpu_s",), seconds, relative, -1),
+    ("finish-time fairness, worst queue", ("fairness", "worst"), ratio, relative, -1),
+    ("finish-time fairness, mean", ("fairness", "mean"), ratio, relative, -1),
+)
+"""The rows that are shown where queues have quotas."""
+
 
 def value_at(summary: dict[str, Any], path: Sequence[str]) -> float | None:
     """The number at `path` in a summary, None where there is none."""
@@ -96,7 +106,8 @@ def show_runs(results: Sequence[RunResult]) -> None:
         table.add_column(result.profile, justify="right")
         if i:
             table.add_column("gain", justify="right")
-    for label, path, show, gain, better in ROWS:
+    shared = any(value_at(result.summary, ("fairness", "mean")) is not None for result in results)
+    for label, path, show, gain, better in (*ROWS, *TENANT_ROWS) if shared else ROWS:
         old = value_at(first, path)
         cells: list[str | Text] = [label]
         for i, result in enumerate(results):
@@ -104,7 +115,9 @@ def show_runs(results: Sequence[RunResult]) -> None:
             cells.append("-" if value is None else show(value))
             if i:
                 cells.append(_gain(value, old, gain, better))
-        table.add_row(*cells, end_section=label in ("GFR median", "JTTED mean", "makespan"))
+        table.add_row(
+            *cells, end_section=label in ("GFR median", "JTTED mean", "makespan", ROWS[-1][0] if shared else "")
+        )
     console.print(table)
     if len(results) == 1:
         _show_sizes(first)

@@ -11,6 +11,7 @@ from kant.cli.inputs import (
     Format,
     Json,
     Out,
+    Queues,
     Seed,
     Slice,
     Until,
@@ -19,6 +20,7 @@ from kant.cli.inputs import (
     check_out,
     load_cluster,
     load_profile,
+    load_queues,
     load_workload,
     parse_until,
 )
@@ -31,6 +33,7 @@ def simulate(
     format: Format = None,
     slice: Slice = None,
     cluster: ClusterOption = None,
+    queues: Queues = None,
     profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
     window: Window = None,
     seed: Seed = 0,
@@ -47,7 +50,8 @@ def simulate(
     check_out(out)
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
-    results = run_all(jobs, machines, [chosen], seed, end, out)
+    tenancy = load_queues(queues, jobs, [chosen])
+    results = run_all(jobs, machines, [chosen], seed, end, out, tenancy=tenancy)
     report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
     if json:
         print_json(results[0].summary)

@@ -7,7 +7,18 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Format, Json, Seed, Slice, Window, WorkloadFile, load_workload, whole
+from kant.cli.inputs import (
+    ClusterOption,
+    Format,
+    Json,
+    Seed,
+    Slice,
+    Window,
+    WorkloadFile,
+    load_cluster,
+    load_workload,
+    whole,
+)
 from kant.cli.simulate import print_json
 from kant.model.errors import InputError
 
@@ -24,6 +35,10 @@ def generate(
     days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
     gpus: Annotated[int | None, Parameter(help="With --load: GPUs of the cluster to fill.", converter=whole)] = None,
     load: Annotated[float | None, Parameter(help="With --gpus: GPU time asked for over GPU time there is.")] = None,
+    services: Annotated[
+        float, Parameter(help="With --load: the part of it that inference services ask for, with bursts by the hour.")
+    ] = 0.0,
+    tenants: Annotated[int | None, Parameter(help="Queues, if not as many as there were.", converter=whole)] = None,
     seed: Seed = 0,
 ) -> None:
     """Draw a workload after the published facts of a real cluster."""
@@ -31,7 +46,7 @@ def generate(
     from kant.workload.convert import write_workload
     from kant.workload.generate import generate as draw
 
-    workload = draw(row, jobs=jobs, days=days, gpus=gpus, load=load, seed=seed)
+    workload = draw(row, jobs=jobs, days=days, gpus=gpus, load=load, services=services, tenants=tenants, seed=seed)
     write_workload(workload, out)
     console.print(f"{len(workload):,} jobs written to {out}", soft_wrap=True)
 
@@ -76,3 +91,34 @@ def convert(
     jobs = load_workload(workload, format, slice, window)
     write_workload(jobs, target)
     console.print(f"{len(jobs):,} jobs written to {target}", soft_wrap=True)
+
+
+@trace_app.command
+def tenants(
+    workload: WorkloadFile,
+    /,
+    *,
+    cluster: ClusterOption = None,
+    out: Annotated[Path | None, Parameter(help="The file to write. Default: standard output.")] = None,
+    format: Format = None,
+    slice: Slice = None,
+    window: Window = None,
+) -> None:
+    """Write a first file of queues for a trace: a quota for each in proportion to its GPU-hours."""
+    import sys
+
+    from kant.cli.show import console
+    from kant.workload.tenants_draft import proportional, tenants_text
+
+    jobs = load_workload(workload, format, slice, window)
+    machines = load_cluster(cluster, jobs)
+    drafted = proportional(jobs, machines.gpus)
+    text = tenants_text(drafted, f"{jobs.name} on {machines.gpus:,} GPUs")
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
+    console.print(f"{len(drafted.queues) - 1:,} queues with {machines.gpus:,} GPUs written to {out}", soft_wrap=True)

@@ -72,7 +72,11 @@ J_CHECKPOINT = 23  # time between two checkpoints (-1: it saves nothing)
 J_FAILURES = 24  # how often it failed or timed out
 J_RETURNS = 25  # how often in a row it came back without having been stopped by the scheduler
 J_CORE = 26  # row of the job that it is a burst of (-1: it is none)
-JOB_WIDTH = 27
+J_UNWANTED = 27  # 1: submitted while its queue took no new jobs
+J_KIND = 28  # of its run time (cluster/history.py; -1: nothing is learned)
+J_P50 = 29  # run time promised at its submission, at two probabilities (-1: nothing was known)
+J_P90 = 30
+JOB_WIDTH = 31
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
 

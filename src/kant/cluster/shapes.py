@@ -23,7 +23,11 @@ class Shape:
     pools: tuple[int, ...]
     pool_bits: int
     gpu_milli: int
+    cpu: int
+    memory: int
     pods: int
+    model: str | None
+    """The one GPU model of its pools; None where there are several, or none."""
 
 
 MAX_PODS = 10_000_000
@@ -83,18 +87,30 @@ class Shapes:
     def _make(self, job: Job, pools: int) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
             raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
+        return self._intern(job.groups, pools)
+
+    def _intern(self, groups: tuple[PodGroup, ...], pools: int) -> Shape:
+        models = {model for pool, (model, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
         shape = Shape(
             index=len(self.shapes),
-            groups=job.groups,
-            parts=tuple((group.count, self._demand(group.demand, pools)) for group in job.groups),
+            groups=groups,
+            parts=tuple((group.count, self._demand(group.demand, pools)) for group in groups),
             pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
             pool_bits=pools,
-            gpu_milli=job.gpu_milli,
-            pods=job.pods,
+            gpu_milli=sum(group.count * group.demand.gpu_milli for group in groups),
+            cpu=sum(group.count * group.demand.cpu for group in groups),
+            memory=sum(group.count * group.demand.memory for group in groups),
+            pods=sum(group.count for group in groups),
+            model=models.pop() if len(models) == 1 else None,
         )
         self.shapes.append(shape)
-        self._by_key[(job.groups, pools)] = shape
+        self._by_key[(groups, pools)] = shape
         return shape
+
+    def on_model(self, shape: Shape, model: str) -> Shape:
+        """`shape` kept to the pools of one GPU model."""
+        pools = shape.pool_bits & self.pools_admitting((model,))
+        return self._by_key.get((shape.groups, pools)) or self._intern(shape.groups, pools)
 
     def _demand(self, demand: Demand, pools: int) -> int:
         row = self._demand_rows.get((demand, pools))

@@ -9,13 +9,16 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.history import RunTimes
+from kant.cluster.holdings import Holdings
+from kant.cluster.rowlog import RowLog
 from kant.cluster.shapes import Shape, Shapes
 from kant.model import event as ev
 from kant.model import placement as pl
 from kant.model.errors import Violation
 from kant.model.job import Job
 from kant.model.node import MAX_GPUS, MAX_POOLS, ClusterSpec
-from kant.model.placement import Allocation
+from kant.model.placement import Allocation, Reservation
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER
 
@@ -37,9 +40,11 @@ class ClusterState:
 
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `freed[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
+    `reserved` has what waiting jobs are promised, `bursts` the live bursts of each live core. With `learn` it keeps
+    the run times of finished jobs in `history`.
     """
 
-    def __init__(self, spec: ClusterSpec) -> None:
+    def __init__(self, spec: ClusterSpec, learn: bool = False) -> None:
         self.spec = spec
         self.shapes = Shapes(spec.nodes)
         if len(self.shapes.pool_keys) > MAX_POOLS:
@@ -61,11 +66,16 @@ class ClusterState:
         self.live: dict[int, Job] = {}  # waiting and running jobs as they were submitted
         self.pending: dict[int, None] = {}
         self.running: dict[int, Allocation] = {}
-        self.entered: list[int] = []  # rows that came to wait since `waiting` last looked
+        self.reserved: dict[int, Reservation] = {}
+        self.bursts: dict[int, dict[int, None]] = {}
+        self.moved = RowLog()
         self.queues: dict[str, int] = {}
         self.users: dict[str, int] = {}
+        self.history = RunTimes() if learn else None
+        self.holdings = Holdings(self.shapes, self.table[:, c.POOL].tolist())
         self.mix: Table = np.zeros((0, 5), dtype=np.int64)
         self.openings = 0  # counts what may let a waiting job start: capacity that came free, a waiting job that left
+        self.services = 0  # counts what may end a promise, or open another one: nodes that changed their status
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.arrivals = 0  # the rank that the next job to arrive gets
         self._appliers: dict[type, Callable[[Any], None]] = {
@@ -75,11 +85,15 @@ class ClusterState:
             ev.JobPreempted: self._preempted,
             ev.JobEvicted: self._evicted,
             ev.JobRefused: self._refused,
+            ev.JobFailed: self._failed,
+            ev.JobReserved: self._reserved,
+            ev.JobReleased: self._released,
             ev.JobRejected: self._rejected,
             ev.JobCancelled: self._cancelled,
             ev.JobProgressed: self._progressed,
             ev.JobDemoted: self._demoted,
             ev.QueueOrdered: self._ordered,
+            ev.QueuesChanged: self._queues_changed,
             ev.NodeChanged: self._node_changed,
             ev.MixObserved: self._mix_observed,
         }
@@ -115,18 +129,34 @@ class ClusterState:
             self.jobs = np.concatenate([self.jobs, np.zeros_like(self.jobs)])
         shape = self.shapes.of(job)
         core = self.row_of(job.core) if job.core else -1
-        queue = self.queues.setdefault(job.queue, len(self.queues))
+        if core >= 0 and core not in self.live:
+            raise Violation(f"job {job.id!r} is a burst of {job.core!r}, which has left")
+        if job.queue not in self.queues:
+            self.queues[job.queue] = len(self.queues)
+            self.holdings.queue_added(job.queue)
+        queue = self.queues[job.queue]
         user = self.users.setdefault(job.user, len(self.users))
+        kind, promises = self._promises(job, queue, user, shape.gpu_milli)
         self.jobs[row] = (
             job.submit, JobStatus.PENDING.value, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
             job.estimate, event.time, 0, 0, -1, -1, 0, self.arrivals, 0, 0, shape.pods,
             int(job.preemptible), -1, user, job.limit, job.due, job.checkpoint, 0, 0, core,
+            int(not self.holdings.accepts(queue)), kind, *promises,
         )  # fmt: skip
         self.arrivals += 1
         self.ids.append(job.id)
         self.rows[job.id] = row
         self.live[row] = job
+        if core >= 0:
+            self.bursts.setdefault(core, {})[row] = None
         self._wait(row, event.time)
+
+    def _promises(self, job: Job, queue: int, user: int, milli: int) -> tuple[int, tuple[int, ...]]:
+        """The kind of a job's run time, and how long it will run at most at two probabilities."""
+        if self.history is None:
+            return -1, (-1, -1)
+        kind = self.history.kind(queue, user if job.user else -1, job.name, milli)
+        return kind, self.history.promises(kind)
 
     def _started(self, event: ev.JobStarted) -> None:
         row = self.row_of(event.job)
@@ -136,33 +166,49 @@ class ClusterState:
         if missing >= 0:
             raise Violation(f"job {event.job!r} was given what is not free: piece {event.allocation[missing].tolist()}")
         del self.pending[row]
+        self.reserved.pop(row, None)
         shape = self.shape_of(row)
         self.waiting_milli -= shape.gpu_milli
         rivals = self.rivals[shape.pool_bits]
         del rivals.pending[row]
         rivals.running[row] = None
+        queue, user = self.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
+        self.holdings.started(row, queue, user, shape, event.allocation, event.time)
+        self.moved.add(row)
         rivals.stirred = event.time
         self.running[row] = event.allocation
         c.job_starts(self.jobs, row, event.time)
 
     def _finished(self, event: ev.JobFinished) -> None:
         row = self._leave_devices(event.job, event.time, JobStatus.FINISHED, 0)
-        del self.live[row]
+        self._forget(row)
+        if self.history is not None:
+            kind, ran, *promised = self.jobs[row, [c.J_KIND, c.J_ATTAINED, c.J_P50, c.J_P90]].tolist()
+            self.history.finished(kind, ran, tuple(promised))
 
     def _preempted(self, event: ev.JobPreempted) -> None:
         row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
         if not event.moved:
             self.jobs[row, c.J_PREEMPTIONS] += 1
+        self.jobs[row, c.J_RETURNS] = 0
         self._wait(row, event.time)
 
     def _evicted(self, event: ev.JobEvicted) -> None:
         row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
         self.jobs[row, c.J_EVICTIONS] += 1
+        self.jobs[row, c.J_RETURNS] += 1
+        self._wait(row, event.time)
+
+    def _failed(self, event: ev.JobFailed) -> None:
+        row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
+        self.jobs[row, c.J_FAILURES] += 1
+        self.jobs[row, c.J_RETURNS] += 1
         self._wait(row, event.time)
 
     def _refused(self, event: ev.JobRefused) -> None:
         row = self._give_back(event.job, event.time)
         c.job_was_refused(self.jobs, row)
+        self.jobs[row, c.J_RETURNS] += 1
         self._wait(row, event.time)
 
     def _rejected(self, event: ev.JobRejected) -> None:
@@ -172,7 +218,7 @@ class ClusterState:
         row = self.row_of(event.job)
         if row in self.running:
             self._leave_devices(event.job, event.time, JobStatus.CANCELLED, 0)
-            del self.live[row]
+            self._forget(row)
         else:
             self._withdraw(row, event.time, JobStatus.CANCELLED)
 
@@ -193,6 +239,23 @@ class ClusterState:
         self.jobs[rows, c.J_RANK] = np.arange(self.arrivals, self.arrivals + len(rows))
         self.arrivals += len(rows)
 
+    def _reserved(self, event: ev.JobReserved) -> None:
+        row = self.row_of(event.job)
+        if row not in self.pending:
+            raise Violation(f"job {event.job!r} was promised a place without waiting")
+        if not event.time <= event.start < event.end:
+            raise Violation(f"job {event.job!r} was promised a place from {event.start} to {event.end}")
+        self.reserved[row] = Reservation(event.start, event.end, event.allocation, event.time)
+
+    def _released(self, event: ev.JobReleased) -> None:
+        if self.reserved.pop(self.row_of(event.job), None) is None:
+            raise Violation(f"job {event.job!r} was promised nothing")
+
+    def _queues_changed(self, event: ev.QueuesChanged) -> None:
+        running = {row: (self.shape_of(row), allocation) for row, allocation in self.running.items()}
+        self.holdings.queues_changed(event.tenancy, running)
+        self.openings += 1
+
     def _node_changed(self, event: ev.NodeChanged) -> None:
         node = self.node_index.get(event.node)
         if node is None:
@@ -200,6 +263,7 @@ class ClusterState:
         if event.status not in list(NodeStatus):
             raise Violation(f"{event.status} is no status of a node")
         c.set_status(self.table, self.log, self.pools, node, event.status)
+        self.services += 1
         for rivals in self.rivals.values():
             if (rivals.pools >> int(self.table[node, c.POOL])) & 1:
                 rivals.stirred = event.time
@@ -214,7 +278,7 @@ class ClusterState:
         self.pending[row] = None
         shape = self.shape_of(row)
         self.waiting_milli += shape.gpu_milli
-        self.entered.append(row)
+        self.moved.add(row)
         rivals = self.rivals.get(shape.pool_bits)
         if rivals is None:
             rivals = self.rivals[shape.pool_bits] = Rivals(shape.pool_bits)
@@ -234,6 +298,8 @@ class ClusterState:
         rivals = self.rivals[self.shape_of(row).pool_bits]
         del rivals.running[row]
         rivals.stirred = now
+        self.holdings.stopped(row, now)
+        self.moved.add(row)
         pools = int(c.give(self.table, self.log, self.pools, allocation))
         self.openings += 1
         freed = self.freed
@@ -246,7 +312,9 @@ class ClusterState:
         if row not in self.pending:
             raise Violation(f"job {self.ids[row]!r} does not wait")
         del self.pending[row]
-        del self.live[row]
+        self.reserved.pop(row, None)
+        self._forget(row)
+        self.moved.add(row)
         self.openings += 1
         shape = self.shape_of(row)
         self.waiting_milli -= shape.gpu_milli
@@ -256,6 +324,17 @@ class ClusterState:
         self.jobs[row, c.J_WAITED] += now - self.jobs[row, c.J_SINCE]
         self.jobs[row, [c.J_SINCE, c.J_END]] = now
         self.jobs[row, c.J_STATUS] = status.value
+
+    def _forget(self, row: int) -> None:
+        """A job leaves for good. Bursts that have lost their core are the scheduler's to stop."""
+        del self.live[row]
+        core = int(self.jobs[row, c.J_CORE])
+        if core >= 0:
+            del self.bursts[core][row]
+            if not self.bursts[core] and core not in self.live:
+                del self.bursts[core]
+        elif row in self.bursts and not self.bursts[row]:
+            del self.bursts[row]
 
     # --- what must always hold -----------------------------------------------------------------------------
 
@@ -291,6 +370,10 @@ class ClusterState:
         _say(self.waiting_milli == sum(int(self.jobs[row, c.J_MILLI]) for row in self.pending),
              "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
         _say(len(self.rows) == len(self.ids), "a job has one row")
+        _say(self.reserved.keys() <= self.pending.keys(), "only a job that waits is promised a place")
+        queues = self.jobs[:, c.J_QUEUE].tolist()
+        held = {row: (queues[row], self.shape_of(row), allocation) for row, allocation in self.running.items()}
+        self.holdings.check(held)
 
 
 def _say(holds: bool | np.bool_, invariant: str) -> None:

@@ -103,6 +103,7 @@ class Recorder:
         self._seen: Table = np.full(2 * len(state.spec.nodes), -1, dtype=np.int64)
         self._stamp = 0
         self._intervals: list[tuple[int, Allocation, int, int]] = []
+        self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
 
     def observe(self, now: int) -> None:
         """Take the state's totals as they are from `now` on."""
@@ -125,6 +126,11 @@ class Recorder:
         """A gang gave its place back (or the run is over)."""
         if self.keep_intervals:
             self._intervals.append((row, allocation, start, end))
+
+    def lost(self, row: int, cost: int) -> None:
+        """A job was stopped, and has `cost` microseconds more to do than before."""
+        if cost:
+            self.lost_work[row] = self.lost_work.get(row, 0) + cost
 
     def series(self) -> Series:
         """The samples by column."""

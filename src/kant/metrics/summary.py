@@ -9,6 +9,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.metrics import recorder as rec
+from kant.metrics.fairness import nominal_gpus, over_queues, rho
 from kant.metrics.jtted import best_span, jtted
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import JobTable
@@ -51,11 +52,13 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
         for name, mask in sizes.items()
     }
     started = admitted & (table.first_start >= 0)
+    by_queue = _by_queue(state, recorder, table, admitted, end, quantile)
     return {
         "jobs": len(jobs),
         "completed": int(finished.sum()),
         "censored": int((admitted & ~finished).sum()),
         "rejected": int((status == JobStatus.REJECTED).sum()),
+        "cancelled": int((status == JobStatus.CANCELLED).sum()),
         "makespan_s": int(table.end[finished].max(initial=0)) / SECOND,
         "end_s": end / SECOND,
         "jct_s": spread((table.end - table.submit)[finished], quantile),
@@ -66,7 +69,10 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
         "jtted": _jtted(state, recorder, started, sizes),
         "preemptions": int(jobs[:, c.J_PREEMPTIONS].sum()),
         "evictions": int(jobs[:, c.J_PREEMPTIONS].sum() + jobs[:, c.J_EVICTIONS].sum()),
-        "by_queue": _by_queue(state, recorder, table, admitted, end, quantile),
+        "failures": int(jobs[:, c.J_FAILURES].sum()),
+        "lost_gpu_s": sum(work / SECOND * int(jobs[row, c.J_MILLI]) / GPU for row, work in recorder.lost_work.items()),
+        "fairness": over_queues(by_queue),
+        "by_queue": by_queue,
     }
 
 
@@ -124,12 +130,16 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
 def _by_queue(
     state: ClusterState, recorder: Recorder, table: JobTable, admitted: np.ndarray, end: int, quantile: str
 ) -> Any:
-    """Of each tenant queue: jobs, waits, GPU-hours, and its part of the GPU time in service."""
+    """Of each tenant queue: jobs, waits, GPU-hours, its part of the GPU time in service, and its rho (fairness.py)."""
     jobs = state.jobs[: len(state.ids)]
     running = table.status == JobStatus.RUNNING
     served = jobs[:, c.J_ATTAINED] + np.where(running, end - jobs[:, c.J_SINCE], 0)
     # Hours as floats: exact integers would pass 64 bits, and this is the last division.
     gpu_hours = served / HOUR * (jobs[:, c.J_MILLI] / GPU)
+    useful = served.copy()
+    for row, work in recorder.lost_work.items():
+        useful[row] = max(int(useful[row]) - work, 0)
+    tenancy = state.holdings.tenancy
     in_service = sum(recorder.integral(rec.I_CAPACITY)) / GPU / (HOUR / SECOND)
     result = {}
     for name, code in state.queues.items():
@@ -140,5 +150,6 @@ def _by_queue(
             "wait_s": spread(table.wait[own & admitted], quantile),
             "gpu_hours": hours,
             "sor": _share(hours, in_service),
+            "rho": rho(table, useful, served, own & admitted, nominal_gpus(tenancy, name)),
         }
     return result

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from kant.model.units import clock
+
 # --- Reasons: why a job waits or leaves. Each carries the numbers behind it. ---------------------------------
 
 
@@ -34,12 +36,92 @@ class Behind(_Reason, frozen=True, tag="behind"):
     job: str
 
 
-Reason = NoFit | NeverFits | Behind
+class OverQuota(_Reason, frozen=True, tag="over-quota"):
+    """`queue` (its own or one above it) has `available` of the `asked` amount left of a resource of a GPU model.
+
+    `limit` says what binds: `quota` (all that the queue shares out is in use), `borrowing` or `user`. Amounts are
+    milli-GPUs, milli-cores or MiB. With `ever` true it is so though nobody uses anything: the job can never run.
+    """
+
+    queue: str
+    model: str
+    resource: str
+    asked: int
+    available: int
+    limit: str
+    ever: bool = False
+
+
+class Reserved(_Reason, frozen=True, tag="reserved"):
+    """It would fit now, but not before capacity is needed that is promised to `job` from `start` on."""
+
+    job: str
+    start: int
+
+
+class Closed(_Reason, frozen=True, tag="closed"):
+    """`queue` starts nothing now: `state` is hold, stop or drain, or unknown where the tree has no such queue."""
+
+    queue: str
+    state: str
+
+
+class BackOff(_Reason, frozen=True, tag="back-off"):
+    """It came back `returns` times in a row and is not tried again before `until`."""
+
+    returns: int
+    until: int
+
+
+class CoreWaits(_Reason, frozen=True, tag="core-waits"):
+    """It is a burst of `job`, which does not run."""
+
+    job: str
+
+
+class RetriesUsed(_Reason, frozen=True, tag="retries-used"):
+    """It has failed `failures` times, more often than its retries allow."""
+
+    failures: int
+
+
+Reason = NoFit | NeverFits | Behind | OverQuota | Reserved | Closed | BackOff | CoreWaits | RetriesUsed
+
+
+def amount(value: int, resource: str) -> str:
+    """An amount of a resource for people."""
+    if resource == "memory":
+        return f"{value / 1024:g} GiB"
+    return f"{value / 1000:g} {'GPUs' if resource == 'gpu' else 'cores'}"
+
+
+def _over_quota(reason: OverQuota) -> str:
+    what = f"{amount(reason.asked, reason.resource)}{f' of {reason.model}' if reason.model else ''}"
+    if reason.limit == "user":
+        left = f"its user has {amount(reason.available, reason.resource)} left in queue {reason.queue}"
+    else:
+        left = f"queue {reason.queue} has {amount(reason.available, reason.resource)} left"
+    tail = " before its borrowing limit" if reason.limit == "borrowing" else ""
+    return f"{'beyond any' if reason.ever else 'over'} quota: it asks for {what}, and {left}{tail}"
 
 
 def sentence(reason: Reason) -> str:
     """`reason` for people."""
     match reason:
+        case OverQuota():
+            return _over_quota(reason)
+        case Reserved(job=job, start=start):
+            return f"capacity is held for the reservation of job {job} until {clock(start)}"
+        case Closed(queue=queue, state="unknown"):
+            return f"there is no queue {queue}"
+        case Closed(queue=queue, state=state):
+            return f"queue {queue} is on {state}" if state != "stop" else f"queue {queue} is stopped"
+        case BackOff(returns=returns, until=until):
+            return f"it came back {returns} times in a row and is tried again at {clock(until)}"
+        case CoreWaits(job=job):
+            return f"it is a burst of job {job}, which does not run"
+        case RetriesUsed(failures=failures):
+            return f"it has failed {failures} times and may not be tried again"
         case NoFit(pods=pods, fits=fits):
             return f"not enough free capacity: {fits} of {pods} pods fit now"
         case NeverFits(pods=pods, fits=fits):
@@ -62,9 +144,15 @@ class Start(_Decision, frozen=True, tag="start"):
 
 
 class Preempt(_Decision, frozen=True, tag="preempt"):
-    """Stop a running job; `moved` when the same plan starts it again elsewhere."""
+    """Stop a running job; `moved` when the same plan starts it again elsewhere.
+
+    `by` names the job that takes its place and `why` the right by which it does: `priority`, `reclaim`, `backfill`
+    or `core` (its core has stopped); `queue` where its queue was stopped.
+    """
 
     moved: bool = False
+    by: str = ""
+    why: str = ""
 
 
 class Reject(_Decision, frozen=True, tag="reject"):
@@ -79,6 +167,22 @@ class Hold(_Decision, frozen=True, tag="hold"):
     reason: Reason
 
 
+class Reserve(_Decision, frozen=True, tag="reserve"):
+    """Promise the waiting job `allocation` from `start` to `end`, in place of what it was promised before."""
+
+    start: int
+    end: int
+    allocation: np.ndarray
+
+
+class Release(_Decision, frozen=True, tag="release"):
+    """Take back what the waiting job was promised."""
+
+
+class Expire(_Decision, frozen=True, tag="expire"):
+    """Stop a running job that has reached its limit; it fails."""
+
+
 class Demote(_Decision, frozen=True, tag="demote"):
     """Move the job to a lower level of its multi-level queue."""
 
@@ -91,7 +195,7 @@ class Reorder(Struct, frozen=True, tag="reorder", tag_field="do"):
     jobs: tuple[str, ...]
 
 
-Decision = Start | Preempt | Reject | Hold | Demote | Reorder
+Decision = Start | Preempt | Reject | Hold | Reserve | Release | Expire | Demote | Reorder
 
 
 class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):

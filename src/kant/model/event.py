@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from kant.model.job import Job
+from kant.model.tenant import Tenancy
 
 
 class _Event(Struct, frozen=True, omit_defaults=True, tag_field="event"):
@@ -43,6 +44,7 @@ class JobPreempted(_Event, frozen=True, tag="preempted"):
     job: str
     cost: int = 0
     moved: bool = False  # stopped only to run on other devices at this same instant
+    by: str = ""  # the job that takes its place, where one does
 
 
 class JobEvicted(_Event, frozen=True, tag="evicted"):
@@ -58,6 +60,29 @@ class JobRefused(_Event, frozen=True, tag="refused"):
 
     job: str
     reason: str
+
+
+class JobFailed(_Event, frozen=True, tag="failed"):
+    """The job ended otherwise than it should: by its own fault, or at its limit. It waits again, to be tried anew."""
+
+    job: str
+    reason: str
+    cost: int = 0
+
+
+class JobReserved(_Event, frozen=True, tag="reserved"):
+    """The waiting job is promised `allocation` from `start` to `end`, in place of what it was promised before."""
+
+    job: str
+    start: int
+    end: int
+    allocation: np.ndarray
+
+
+class JobReleased(_Event, frozen=True, tag="released"):
+    """What the waiting job was promised is promised no longer."""
+
+    job: str
 
 
 class JobRejected(_Event, frozen=True, tag="rejected"):
@@ -93,6 +118,12 @@ class QueueOrdered(_Event, frozen=True, tag="ordered"):
     jobs: tuple[str, ...]
 
 
+class QueuesChanged(_Event, frozen=True, tag="queues"):
+    """The tree of queues and their quotas as they are from now on, in place of those before."""
+
+    tenancy: Tenancy
+
+
 class NodeChanged(_Event, frozen=True, tag="node"):
     """A node entered or left service (a `NodeStatus` value). Its jobs are evicted by events of their own."""
 
@@ -113,11 +144,15 @@ Event = (
     | JobPreempted
     | JobEvicted
     | JobRefused
+    | JobFailed
+    | JobReserved
+    | JobReleased
     | JobRejected
     | JobCancelled
     | JobProgressed
     | JobDemoted
     | QueueOrdered
+    | QueuesChanged
     | NodeChanged
     | MixObserved
 )

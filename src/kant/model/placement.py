@@ -1,10 +1,12 @@
-"""Placement proposed, Allocation in force: which devices of which nodes a gang holds.
+"""Placement proposed, Allocation in force, Reservation promised: which devices of which nodes a gang holds.
 
-Both are one array: a row for each piece of a gang on a node, with the columns below. The rows alone say what to
+All are one array: a row for each piece of a gang on a node, with the columns below. The rows alone say what to
 take from a node and what to give back, so that nothing needs to be looked up when the gang ends.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,16 @@ WIDTH = 7
 
 Allocation = NDArray[np.int64]
 """Shape (pieces, WIDTH)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Real devices on real nodes, promised at `since` to a waiting job from `start` to `end` (microseconds)."""
+
+    start: int
+    end: int
+    allocation: Allocation
+    since: int
 
 
 def gpu_milli(allocation: Allocation) -> int:

@@ -83,6 +83,14 @@ def show_duration(us: float) -> str:
     return " ".join(part for part in parts if part[0] != "0" or len(parts) == 1)
 
 
+def clock(us: int) -> str:
+    """A moment on the run's clock for people: `3d 04:05:06` after time zero."""
+    if us >= FOREVER:
+        return "for ever"
+    days, rest = divmod(max(us, 0) // SECOND, 86_400)
+    return f"{days}d {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+
+
 def size_class(gpus: int) -> str:
     """The size class of a job of `gpus` whole GPUs (a share counts as one)."""
     for name, largest in SIZE_CLASSES:

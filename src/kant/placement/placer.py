@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from kant.cluster.columns import Table
@@ -12,6 +14,7 @@ from kant.model.placement import WIDTH, Allocation
 from kant.placement.engine import SLOT_WIDTH, kernel_of
 from kant.placement.fits import mixed
 from kant.placement.policy import NodePolicy
+from kant.placement.timeline import Timeline
 
 SLOT_CELLS = 1 << 22
 """Most leaves that one index keeps over all its slots: 256 demands at 12,500 nodes, about 100 MB."""
@@ -78,6 +81,12 @@ class Placer:
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._empty: Placer | None = None  # the same policy on the empty cluster
         self._never: dict[int, NeverFits | None] = {}
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Commitments in time on the nodes of this snapshot; made when somebody first plans ahead."""
+        state = self.snapshot.state
+        return Timeline(state.empty, self.snapshot.table, state.shapes)
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 from msgspec import Struct
 
-from kant.model.decision import NoFit
 from kant.queueing.turn import Turn
 
 
@@ -16,18 +16,23 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     source: ClassVar[str] = ""
     lanes: ClassVar[bool] = True
     """Whether it serves the lanes; otherwise it looks at all live jobs in every cycle, and none are kept."""
+    forecasts: ClassVar[bool] = False
+    """Whether it asks when something will be free, so that the cycle keeps a forecast for it."""
+    quotas: ClassVar[bool] = True
+    """Whether it heeds quotas, back-offs and bursts. Those that reproduce an experiment do not."""
 
     def lane(self, queue: int, shape: int) -> tuple[int, ...]:
-        """Jobs in one lane are tried in order, and the first that does not fit stops the lane."""
+        """Jobs in one lane are tried in order; the first that cannot start stops the lane. Its queue comes first."""
         return (queue,)
 
     def run(self, turn: Turn) -> None:
         """Write this cycle's decisions into `turn.plan`. By default: serve the lanes, best head first."""
-        for row, shape, lane in turn.waiting.walk():
-            result = turn.place(row, shape)
-            if isinstance(result, NoFit):
-                turn.hold(row, result)
-                turn.waiting.block(shape)
-            else:
+        for row, shape, lane in turn.waiting.walk(turn.share):
+            result = turn.seat(row, shape)
+            if isinstance(result, np.ndarray):
                 turn.start(row, result)
                 turn.waiting.took(lane)
+            else:
+                turn.hold(row, result)
+                turn.waiting.block(lane, shape, turn.retry_at)
+        turn.review(turn.waiting.retry_at)

@@ -9,21 +9,33 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
+from kant.queueing.shares import Shares
 
 
 class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
-    """Base of the orders. A job's priority always comes before the order's key, its arrival after it.
+    """Base of the orders: priority, the order's key, arrival; and queues before all of these, if it shares.
 
-    The key of a waiting job must not change while it waits: the queue is kept sorted, not sorted again.
+    Unless the order is `moving`, the key of a waiting job must not change while it waits: the queue is kept sorted,
+    not sorted again.
     """
 
     source: ClassVar[str] = ""
     remembers: ClassVar[bool] = False
     """Whether the order of one cycle is the start of the next one (column J_RANK), and time alone may change it."""
+    moving: ClassVar[bool] = False
+    """Whether keys change with time or with who waits: then every cycle asks for the keys of all waiting jobs."""
+    by_priority: ClassVar[bool] = True
+    """Whether a job of higher priority comes first, whatever its key."""
+    shares: ClassVar[bool] = False
+    """Whether queues take turns: `share` ranks them, and the job of the lowest queue goes first."""
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
-        """A key for each of `rows` of the job table."""
+        """A key for each of `rows` of the job table (of a moving order: all that wait, as they came to wait)."""
         raise TypeError(f"{type(self).__name__} is no order: it has no keys")
+
+    def share(self, shares: Shares, queue: int) -> tuple[float, ...]:
+        """What `queue` has had of its share, the least first; asked again as the plan grows. Of orders that share."""
+        raise TypeError(f"{type(self).__name__} does not share")
 
     def demotions(self, jobs: Table, running: Table, now: int) -> Sequence[tuple[int, int]]:
         """(row, new level) of running jobs that have used up their level; `keys` already counts them there."""

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_LEVEL, J_PRIORITY, J_RANK, Table
+from kant.cluster.columns import J_LEVEL, J_PRIORITY, J_QUEUE, J_RANK, Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial
-from kant.model.decision import Demote, Hold, NeverFits, NoFit, Plan, Preempt, Reason, Reject, Reorder, Start
+from kant.model.decision import (
+    Demote,
+    Expire,
+    Hold,
+    NeverFits,
+    NoFit,
+    Plan,
+    Preempt,
+    Reason,
+    Reject,
+    Release,
+    Reorder,
+    Reserve,
+    Start,
+)
 from kant.model.placement import Allocation
+from kant.model.units import FOREVER
+from kant.queueing.admission import Admission
+from kant.queueing.forecast import Forecast, Timeline
 from kant.queueing.order import Order
+from kant.queueing.shares import Shares
 from kant.queueing.waiting import Waiting
 
 
@@ -24,25 +44,120 @@ class Placer(Protocol):
 
     def never_fits(self, shape: Shape) -> NeverFits | None: ...
 
+    @property
+    def timeline(self) -> Timeline: ...
+
+
+class Evictor(Protocol):
+    """Makes room for a job that is not seated. `queueing/preemption.py` is one."""
+
+    def make_room(self, turn: Turn, row: int, shape: Shape) -> Allocation | None: ...
+
 
 class Turn:
     """One cycle's state, order, queue and placer, and the plan under way. Only the plan is written."""
 
-    def __init__(self, snapshot: Snapshot, order: Order, waiting: Waiting, placer: Placer) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        order: Order,
+        waiting: Waiting,
+        placer: Placer,
+        evictor: Evictor | None = None,
+        forecast: Forecast | None = None,
+    ) -> None:
         self.state = snapshot.state
         self.order = order
         self.waiting = waiting
         self.placer = placer
+        self.evictor = evictor
+        self.forecast = forecast
         self.now = snapshot.now
         self.previous = snapshot.previous
         self.plan = Plan(snapshot.now, [])
+        self.admission = Admission(snapshot.state)
+        self.stopped: dict[int, None] = {}  # whom the plan stops
+        self.promised: set[int] = set()  # whom it promises a place, or another one
+        self.promised_anew = 0  # how many of them had none
+        self.unpromised: set[int] = set()  # who had a promise, and will have none: it has started, or it was taken back
+        self.victims: list[int] = []  # those of them who make room for somebody
+        self.retry_at = -1  # when the evictor may do more for the job that was last tried; -1: no sooner than others
+
+    @cached_property
+    def shares(self) -> Shares:
+        return Shares(self.state, self.now)
+
+    def share(self, queue: int) -> tuple[float, ...]:
+        """What a queue has had of its share, this plan included."""
+        return self.order.share(self.shares, queue) if self.order.shares else ()
+
+    # --- whether and where -----------------------------------------------------------------------------------
 
     def place(self, row: int, shape: Shape) -> Allocation | NoFit:
         """Place a job's whole gang on the trial."""
-        return self.placer.place(shape, row)
+        if self.forecast is None:
+            return self.placer.place(shape, row)
+        until = min(self.now + self.forecast.estimates.duration(self.state, row), FOREVER)
+        return self.place_beside(row, shape, until)
+
+    def place_beside(self, row: int, shape: Shape, until: int) -> Allocation | NoFit:
+        """Place a gang that runs until then where it stays clear of everything that is promised."""
+        assert self.forecast is not None
+        trial = self.placer.trial
+        blocked = self.forecast.timeline.blocked(self.now, until)
+        if len(blocked) == 0:
+            return self.placer.place(shape, row)
+        trial.restore(blocked)
+        result = self.placer.place(shape, row)
+        trial.evict(blocked)
+        return result
+
+    def seat(self, row: int, shape: Shape) -> Allocation | Reason:
+        """A place for the whole gang, within its quota and on the first GPU model where it fits; or why there is none.
+
+        Where it does not fit as things are, the profile's preemption may make room for it.
+        """
+        self.retry_at = -1
+        admission = self.admission
+        if admission.holdings.tree is None and row not in admission.bursts:
+            options = [shape]
+            result: Allocation | Reason = self.place(row, shape)
+            if not isinstance(result, NoFit):
+                return result
+            reason: Reason = result
+        else:
+            closed = admission.closed(row)
+            if closed is not None:
+                return closed
+            reasons: list[Reason] = []
+            options = admission.options(row, shape)
+            for option in options:
+                result = admission.shortage(row, option) or self.place(row, option)
+                if isinstance(result, np.ndarray):
+                    return result
+                reasons.append(result)
+            # A model on which there is quota says more about why the job waits than one on which there is none.
+            reason = next((reason for reason in reasons if isinstance(reason, NoFit)), reasons[0])
+        if self.evictor is not None:
+            for option in options:
+                made = self.evictor.make_room(self, row, option)
+                if made is not None:
+                    return made
+        return reason
+
+    # --- decisions -------------------------------------------------------------------------------------------
 
     def start(self, row: int, allocation: Allocation) -> None:
         self.plan.decisions.append(Start(self.state.ids[row], allocation))
+        self.admission.starts(row, allocation)
+        self._share(row, 1)
+        if self.forecast is not None:
+            duration = self.forecast.estimates.duration(self.state, row)
+            self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))
+            if row in self.state.reserved or row in self.promised:
+                self.unpromised.add(row)
+        if row in self.state.bursts:
+            self.waiting.core_starts(row)
 
     def hold(self, row: int, reason: Reason) -> None:
         """Say that a job was tried and waits on: once for each time that it waits, not in every cycle."""
@@ -51,16 +166,75 @@ class Turn:
         self.waiting.held.add(row)
         self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
+    def promise(self, row: int, allocation: Allocation, start: int, end: int) -> None:
+        """Reserve a place for a waiting job."""
+        assert self.forecast is not None
+        self.plan.decisions.append(Reserve(self.state.ids[row], start, end, allocation))
+        self.forecast.promises(row, allocation, start, end)
+        if row not in self.promised:
+            self.promised.add(row)
+            self.promised_anew += row not in self.state.reserved
+
+    def release(self, row: int) -> None:
+        """Take back what a waiting job was promised."""
+        assert self.forecast is not None
+        self.plan.decisions.append(Release(self.state.ids[row]))
+        self.forecast.stops(row)
+        self.unpromised.add(row)
+
     def reject(self, row: int, reason: Reason) -> None:
         self.plan.decisions.append(Reject(self.state.ids[row], reason))
 
-    def preempt(self, row: int, moved: bool = False) -> None:
-        self.plan.decisions.append(Preempt(self.state.ids[row], moved))
+    def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
+        """Stop a running job. What it holds is given back on the trial by the caller."""
+        self.plan.decisions.append(Preempt(self.state.ids[row], moved, by, why))
+        self._stops(row)
+
+    def _stops(self, row: int) -> None:
+        self.stopped[row] = None
+        self.admission.stops(row)
+        self._share(row, -1)
+        if self.forecast is not None:
+            self.forecast.stops(row)
+
+    def evict(self, row: int, by: str = "", why: str = "") -> None:
+        """Stop a running job and give back what it holds on the trial."""
+        self.preempt(row, False, by, why)
+        self.placer.trial.evict(self.state.running[row])
+
+    def expire(self, row: int) -> None:
+        """Stop a running job that has reached its limit, and give back what it holds on the trial."""
+        self.plan.decisions.append(Expire(self.state.ids[row]))
+        self._stops(row)
+        self.placer.trial.evict(self.state.running[row])
+
+    def _share(self, row: int, sign: int) -> None:
+        if self.order.shares:
+            shape = self.state.shape_of(row)
+            queue = int(self.state.jobs[row, J_QUEUE])
+            self.shares.add(queue, (shape.gpu_milli, shape.cpu, shape.memory), sign)
 
     def demote(self) -> None:
         """Say which running jobs the order moves to a lower level."""
         for row, level in self.order.demotions(self.state.jobs, self.running(), self.now):
             self.plan.decisions.append(Demote(self.state.ids[row], level))
+
+    def resettle(self) -> None:
+        """Victims that fit elsewhere, and within their quotas, run on there: they move in this very plan."""
+        for row in self.victims:
+            shape = self.state.shape_of(row)
+            if self.admission.closed(row) is not None:
+                continue
+            for option in self.admission.options(row, shape):
+                result = self.admission.shortage(row, option) or self.place(row, option)
+                if isinstance(result, np.ndarray):
+                    decisions, job = self.plan.decisions, self.state.ids[row]
+                    at = next(i for i, d in enumerate(decisions) if isinstance(d, Preempt) and d.job == job)
+                    decisions[at] = msgspec.structs.replace(decisions[at], moved=True)
+                    self.start(row, result)
+                    break
+
+    # --- who there is, in order ------------------------------------------------------------------------------
 
     def running(self) -> Table:
         """Rows of the running jobs, in the order in which they started."""
@@ -77,11 +251,22 @@ class Turn:
         return {row: None for row in rows if row not in leaving} if leaving else rows
 
     def ranking(self, rows: Table) -> Table:
-        """Indices that put `rows` in order, best first: priority, then the order's key, then as they are given."""
+        """Indices that put `rows` in order, best first.
+
+        By the share of their queues, if the order shares; priority; the order's key; then as they are given.
+        """
         jobs = self.state.jobs
         keys = self.order.keys(jobs, rows, self.now)
-        priority = jobs[rows, J_PRIORITY]
-        return np.lexsort([keys, -priority]) if priority.any() else np.argsort(keys, kind="stable")
+        columns = [keys]
+        if self.order.by_priority and jobs[rows, J_PRIORITY].any():
+            columns.append(-jobs[rows, J_PRIORITY])
+        if self.order.shares:
+            queues = np.unique(jobs[rows, J_QUEUE]).tolist()
+            ranked = sorted(queues, key=lambda queue: (self.share(queue), queue))
+            rank = np.zeros(max(queues, default=0) + 1, dtype=np.int64)
+            rank[ranked] = np.arange(len(ranked))
+            columns.append(rank[jobs[rows, J_QUEUE]])
+        return np.lexsort(columns) if len(columns) > 1 else np.argsort(keys, kind="stable")
 
     def remember(self, ranked: Table, runs: set[int]) -> None:
         """Keep the order of this cycle for the next one and say when it changes by itself, if the order has a memory.

@@ -9,149 +9,267 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kant.cluster.columns import J_PRIORITY, J_QUEUE, J_SHAPE
+from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_RETURNS, J_SHAPE, J_USER
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.queueing.order import Order
+from kant.queueing.requeue import Requeue
+
+if TYPE_CHECKING:
+    from kant.queueing.turn import Turn
 
 Entry = tuple[int, Any, int, int]
 """(-priority, key of the order, row, shape): rows are in order of arrival, so they are the tie-break."""
 
-Lane = list[Entry]
-"""A heap of waiting jobs."""
+LaneKey = tuple[int, ...]
+"""The queue first."""
 
-LaneKey = Callable[[int, int], tuple[int, ...]]
-"""From the queue and the shape of a job to its lane."""
+Share = Callable[[int], tuple[float, ...]]
+"""What a queue has had of its share, so far in this cycle."""
+
+
+def no_share(queue: int) -> tuple[float, ...]:
+    """Queues are equal."""
+    return ()
 
 
 class Waiting:
-    """The waiting jobs of a `ClusterState`, following what it lists in `entered`; without `lane_key` unsorted."""
+    """The waiting jobs of a `ClusterState`, following what moves there.
 
-    def __init__(self, state: ClusterState, order: Order, lane_key: LaneKey | None) -> None:
+    `lane_of` says from queue and shape in which lane a job stands (None: nothing is sorted). With `by_lane` a verdict
+    holds for its lane alone: quotas and victims make jobs of one shape differ.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        order: Order,
+        requeue: Requeue,
+        lane_of: Callable[[int, int], LaneKey] | None,
+        by_lane: bool = False,
+    ) -> None:
         self.state = state
         self.order = order
-        self.lane_key = lane_key
-        self.lanes: dict[tuple[int, ...], Lane] = {}
+        self.requeue = requeue
+        self.lane_of = lane_of
+        self.by_lane = by_lane
+        self.lanes: dict[LaneKey, list[Entry]] = {}
         self.arrived: list[int] = []  # not yet seen by a cycle
         self.leaving: set[int] = set()  # rejected in this cycle, not yet gone from the state
         self.held: set[int] = set()  # waiting jobs whose hold has been said
-        self._blocked: dict[int, int] = {}  # shape -> how often its pools had been freed when it did not fit
-        self._touched: set[tuple[int, ...]] = set()  # lanes that got a job since the last walk
-        self._backlog: list[int] = list(state.pending)
-        self._seen = len(state.entered)
-        self._mark = (-1, -1)  # openings, and changes where they count, at the last walk over all lanes
+        self._later: list[tuple[int, int]] = []  # heap of (when it may be tried again, row)
+        self._until: dict[int, int] = {}  # of each row in it, as last said
+        self._blocked: dict[int | LaneKey, tuple[int, int]] = {}  # verdicts: by what they hold, until when at most
+        self._touched: set[LaneKey] = set()  # lanes that got a job since the last walk
+        self.now = state.now
+        self._seen = -1
+        self._mark = (-1, -1, -1)  # openings, changes where they count, refunds at the last walk over all lanes
         self._any_change_counts = False  # some blocked shape has several groups
+        self.retry_at = -1  # when a verdict ends by itself, of those there are
 
-    def refresh(self) -> None:
-        """Take in the jobs that came to wait since the last time."""
+    # --- following the state ---------------------------------------------------------------------------------
+
+    def refresh(self, now: int) -> None:
+        """Take in the jobs that came to wait since the last time, and those whose back-off has ended."""
+        self.now = now
         self.leaving.clear()
-        entered, pending = self.state.entered, self.state.pending
-        rows = self._backlog
-        if len(entered) > self._seen:
-            rows += [row for row in entered[self._seen :] if row in pending]
-            self._seen = len(entered)
+        state, pending = self.state, self.state.pending
+        moved = None if self._seen < 0 else state.moved.since(self._seen)
+        self._seen = state.moved.end
+        if moved is None:
+            rows = list(pending)
+            self.lanes.clear()
+        else:
+            rows = [row for row in moved if row in pending]
+            if state.bursts:
+                rows += [burst for row in moved if row in state.running for burst in self._bursts(row)]
         if rows:
-            self._push(rows)
+            self.held.difference_update(rows)
             self.arrived += rows
-            self._backlog = []
+        if self._later and self._later[0][0] <= now:
+            rows += self._ready(now)
+        if self.order.moving:
+            self.lanes.clear()
+            self._push([row for row in pending if self._may_be_tried(row, now)])
+        elif rows:
+            self._push([row for row in rows if self._may_be_tried(row, now)])
+
+    def _ready(self, now: int) -> list[int]:
+        rows = []
+        while self._later and self._later[0][0] <= now:
+            until, row = heappop(self._later)
+            if self._until.get(row) == until:
+                del self._until[row]
+                if row in self.state.pending:
+                    rows.append(row)
+        return rows
+
+    def _bursts(self, core: int) -> list[int]:
+        return [row for row in self.state.bursts.get(core, ()) if row in self.state.pending]
+
+    def _may_be_tried(self, row: int, now: int) -> bool:
+        jobs = self.state.jobs
+        if jobs[row, J_RETURNS]:
+            back_off = self.requeue.back_off(self.state, row)
+            if back_off is not None and back_off.until > now:
+                if self._until.get(row) != back_off.until:
+                    self._until[row] = back_off.until
+                    heappush(self._later, (back_off.until, row))
+                return False
+        core = int(jobs[row, J_CORE])
+        return core < 0 or core in self.state.running
+
+    def next_ready(self) -> int:
+        """When the next back-off ends; -1 where none is waited for."""
+        return self._later[0][0] if self._later else -1
 
     def _push(self, rows: list[int]) -> None:
-        self.held.difference_update(rows)
-        if self.lane_key is None:
+        if self.lane_of is None or not rows:
             return
         jobs = self.state.jobs
         keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
+        by_priority = self.order.by_priority
         for row, key in zip(rows, keys, strict=True):
-            shape = int(jobs[row, J_SHAPE])
-            lane_key = self.lane_key(int(jobs[row, J_QUEUE]), shape)
+            lane_key = self._lane_key(row)
             lane = self.lanes.get(lane_key)
             if lane is None:
                 lane = self.lanes[lane_key] = []
-            heappush(lane, (-int(jobs[row, J_PRIORITY]), key, row, shape))
+            heappush(lane, (-int(jobs[row, J_PRIORITY]) if by_priority else 0, key, row, int(jobs[row, J_SHAPE])))
             self._touched.add(lane_key)
+
+    def _lane_key(self, row: int) -> LaneKey:
+        """The lane of a job; where users are limited, what holds for one of them does not hold for another."""
+        assert self.lane_of is not None
+        queue, shape, user = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER]].tolist()
+        key = self.lane_of(queue, shape)
+        return (*key, user) if len(key) > 1 and self.state.holdings.limits_users else key
+
+    def ranked(self, turn: Turn) -> list[int]:
+        """All waiting jobs that may be tried now, best first, for disciplines that keep no lanes."""
+        rows = [row for row in self.state.pending if row not in self.leaving and self._may_be_tried(row, self.now)]
+        table = np.array(rows, dtype=np.int64)
+        return table[turn.ranking(table)].tolist() if rows else []
+
+    # --- one cycle's walk ------------------------------------------------------------------------------------
 
     def leave(self, row: int) -> None:
         """The plan rejects this job: nobody tries it any more."""
         self.leaving.add(row)
 
-    def walk(self) -> Iterator[tuple[int, Shape, Lane]]:
-        """Each head that may be tried now, best first over all lanes.
+    def core_starts(self, core: int) -> None:
+        """The plan starts a core: its bursts may be tried in the same cycle."""
+        if core in self.state.bursts:
+            self._push(self._bursts(core))
+
+    def walk(self, share: Share = no_share) -> Iterator[tuple[int, Shape, LaneKey]]:
+        """Each head that may be tried now, best first over all lanes; queues with the least share first.
 
         The caller calls `took` or `block` before it asks for the next one. Every lane ends up empty or blocked, so
         unless something has opened since the last walk only lanes with new jobs need a look.
         """
-        keys: Iterable[tuple[int, ...]] = self._touched
-        mark = (self.state.openings, int(self.state.log[0]) if self._any_change_counts else -1)
-        if self._mark != mark:
+        keys: Iterable[LaneKey] = self._touched
+        state = self.state
+        changes = int(state.log[0]) if self._any_change_counts else -1
+        mark = (state.openings, changes, state.holdings.refunds)
+        if self._mark != mark or 0 <= self.retry_at <= self.now:
             self._mark = mark
+            self.retry_at = -1
             keys = list(self.lanes)
-        ready: list[tuple[Entry, Lane]] = []
+        done = False
+        try:
+            while keys:
+                self._touched = set()
+                yield from self._walk(keys, share)
+                keys = self._touched  # of bursts whose core has just been started
+            done = True
+        finally:
+            if not done:  # the caller left early: some lanes have not been looked at
+                self._mark = (-1, -1, -1)
+
+    def _walk(self, keys: Iterable[LaneKey], share: Share) -> Iterator[tuple[int, Shape, LaneKey]]:
+        ready: list[tuple[tuple[float, ...], Entry, LaneKey]] = []
         for key in keys:
             lane = self.lanes[key]
-            if self._is_open(lane):
-                ready.append((lane[0], lane))
+            if self._is_open(key, lane):
+                ready.append((share(key[0]), lane[0], key))
             elif not lane:
                 del self.lanes[key]
-        self._touched = set()
         heapify(ready)
-        shapes = self.state.shapes.shapes
-        try:
-            while ready:
-                head, lane = ready[0]
-                if not self._blocks(head[3]):
-                    yield head[2], shapes[head[3]], lane
-                if self._is_open(lane):
-                    heapreplace(ready, (lane[0], lane))
-                else:
-                    heappop(ready)
-        finally:
-            if ready:  # the caller left early: some lanes have not been looked at
-                self._mark = (-1, -1)
+        shapes, lanes = self.state.shapes.shapes, self.lanes
+        while ready:
+            had, head, key = ready[0]
+            lane = lanes[key]
+            if lane and lane[0] is head and not self._blocks(key, head[3]):
+                has = share(key[0])
+                if has > had:  # its queue has got something since: others may be before it now
+                    heapreplace(ready, (has, head, key))
+                    continue
+                yield head[2], shapes[head[3]], key
+            if self._is_open(key, lane):
+                heapreplace(ready, (share(key[0]), lane[0], key))
+            else:
+                heappop(ready)
+
+    def took(self, key: LaneKey) -> None:
+        """The head starts, or leaves. A driver that refuses the start brings it back by an event."""
+        heappop(self.lanes[key])
+
+    def block(self, key: LaneKey, shape: Shape, until: int = -1) -> None:
+        """This head cannot start, and will not before something opens (or before `until`)."""
+        self._blocked[key if self.by_lane else shape.index] = (self._stamp(shape), until)
+        if len(shape.parts) > 1:
+            self._any_change_counts = True
+        if until >= 0:
+            self.retry_at = until if self.retry_at < 0 else min(self.retry_at, until)
+
+    def heads(self) -> list[tuple[Entry, LaneKey]]:
+        """The first of every lane, best first."""
+        found = []
+        for key, lane in self.lanes.items():
+            self._clean(lane)
+            if lane:
+                found.append((lane[0], key))
+        return sorted(found)
 
     def head_before(self, row: int) -> int | None:
         """The job that blocks this one: the head of its lane, unless it is the head itself."""
-        if self.lane_key is None:
+        if self.lane_of is None:
             return None
-        jobs, pending = self.state.jobs, self.state.pending
-        lane = self.lanes.get(self.lane_key(int(jobs[row, J_QUEUE]), int(jobs[row, J_SHAPE])), [])
-        while lane and lane[0][2] not in pending:
-            heappop(lane)
+        lane = self.lanes.get(self._lane_key(row), [])
+        self._clean(lane)
         return lane[0][2] if lane and lane[0][2] != row else None
 
-    def took(self, lane: Lane) -> None:
-        """The head starts, or leaves. A driver that refuses the start brings it back by an event."""
-        heappop(lane)
-
-    def block(self, shape: Shape) -> None:
-        """This shape does not fit, and will not before capacity comes free."""
-        self._blocked[shape.index] = self._freed(shape)
-        if len(shape.parts) > 1:
-            self._any_change_counts = True
-
-    def _is_open(self, lane: Lane) -> bool:
-        """Whether the lane has a head, and nothing is known against it."""
+    def _clean(self, lane: list[Entry]) -> None:
         pending, leaving = self.state.pending, self.leaving
         while lane and (lane[0][2] not in pending or lane[0][2] in leaving):
             heappop(lane)
-        return bool(lane) and not self._blocks(lane[0][3])
 
-    def _blocks(self, shape: int) -> bool:
-        at = self._blocked.get(shape)
-        return at is not None and at == self._freed(self.state.shapes.shapes[shape])
+    def _is_open(self, key: LaneKey, lane: list[Entry]) -> bool:
+        """Whether the lane has a head, and nothing is known against it."""
+        self._clean(lane)
+        return bool(lane) and not self._blocks(key, lane[0][3])
 
-    def _freed(self, shape: Shape) -> int:
+    def _blocks(self, key: LaneKey, shape: int) -> bool:
+        verdict = self._blocked.get(key if self.by_lane else shape)
+        if verdict is None or verdict[0] != self._stamp(self.state.shapes.shapes[shape]):
+            return False
+        return verdict[1] < 0 or verdict[1] > self.now
+
+    def _stamp(self, shape: Shape) -> int:
         """What must not change for a verdict on the shape to hold: capacity that came free in its pools.
 
         A gang of several groups may even come to fit when something is taken, because its groups are placed one
-        after the other; for such a shape the verdict holds until any node changes.
+        after the other; for such a shape the verdict holds until any node changes. What a quota kept back may come
+        with anything that is given back anywhere.
         """
+        state = self.state
+        refunds = state.holdings.refunds if self.by_lane else 0
         if len(shape.parts) > 1:
-            return int(self.state.log[0])
-        freed = self.state.freed
+            return int(state.log[0]) + refunds
         if len(shape.pools) == 1:
-            return freed[shape.pools[0]]
-        return sum(freed[pool] for pool in shape.pools)
+            return state.freed[shape.pools[0]] + refunds
+        return sum(state.freed[pool] for pool in shape.pools) + refunds

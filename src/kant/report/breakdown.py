@@ -26,6 +26,7 @@ QUEUE: tuple[Column, ...] = (
     ("wait P50", ("wait_s", "p50"), "time"),
     ("wait P90", ("wait_s", "p90"), "time"),
     ("wait P99", ("wait_s", "p99"), "time"),
+    ("fairness", ("rho",), "factor"),
 )
 
 

@@ -84,6 +84,17 @@ SECTIONS = (
     Section("Run", "the run as a whole", (Row("makespan", ("makespan_s",), "time", LOWER),)),
 )
 
+TENANTS = Section(
+    "Tenants",
+    "what sharing costs them",
+    (
+        Row("finish-time fairness, worst queue", ("fairness", "worst"), "factor", LOWER),
+        Row("finish-time fairness, mean", ("fairness", "mean"), "factor", LOWER),
+        Row("GPU time lost", ("lost_gpu_s",), "time", LOWER),
+    ),
+)
+"""Shown where queues have quotas."""
+
 CARDS = (
     Row("GAR", ("gar", "mean"), "share", HIGHER),
     Row("SOR", ("sor",), "share", HIGHER),
@@ -136,7 +147,8 @@ def cards(runs: Sequence[RunResult], labels: Sequence[str]) -> str:
 def metrics_table(runs: Sequence[RunResult], labels: Sequence[str]) -> str:
     """Every number of every run, with its gain against the first run."""
     body: list[str] = []
-    for section in SECTIONS:
+    shared = any(dig(run.summary, "fairness", "mean") is not None for run in runs)
+    for section in (*SECTIONS, TENANTS) if shared else SECTIONS:
         for at, row in enumerate(section.rows):
             base = dig(runs[0].summary, *row.keys)
             head = (

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from kant.cluster.columns import J_FAILURES
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
-from kant.model.decision import Plan
+from kant.model.decision import Plan, Reason
 from kant.placement.placer import Placer
+from kant.queueing.forecast import Forecast
+from kant.queueing.limits import Limits
+from kant.queueing.requeue import retries_used
 from kant.queueing.turn import Turn
 from kant.queueing.waiting import Waiting
 from kant.scheduler.profile import Profile
@@ -22,36 +26,62 @@ class Scheduler:
         self.state = state
         self.profile = profile
         self.snapshot = Snapshot(state)
-        self.waiting = Waiting(state, profile.order, profile.discipline.lane if profile.discipline.lanes else None)
+        lane = profile.discipline.lane if profile.discipline.lanes else None
+        self.waiting = Waiting(state, profile.order, profile.requeue, lane, profile.preemption is not None)
+        self.limits = Limits(state)
         self.placer = Placer(self.snapshot, profile.placement, seed)
+        ahead = profile.discipline.forecasts
+        self.forecast = Forecast(state, self.placer.timeline, profile.estimates) if ahead else None
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
         self.catch_up(now)
-        plan = run_cycle(self.snapshot, self.profile, self.waiting, self.placer)
+        turn = Turn(
+            self.snapshot, self.profile.order, self.waiting, self.placer, self.profile.preemption, self.forecast
+        )
+        run_cycle(turn, self.profile, self.limits)
         self.snapshot.previous = now
-        return plan
+        return turn.plan
 
     def catch_up(self, now: int) -> None:
         """Bring the snapshot and the queue up to date with the state."""
         self.snapshot.refresh(now)
-        self.waiting.refresh()
+        self.waiting.refresh(now)
+        self.limits.refresh()
+        if self.forecast is not None:
+            self.forecast.refresh(now)
         self.placer.trial.begin()
 
 
-def run_cycle(snapshot: Snapshot, profile: Profile, waiting: Waiting, placer: Placer) -> Plan:
-    """Order, place, make room or hold: the decisions of one instant, in the order in which to carry them out."""
-    turn = Turn(snapshot, profile.order, waiting, placer)
+def run_cycle(turn: Turn, profile: Profile, limits: Limits) -> None:
+    """Stop, order, admit, place, make room or hold: the decisions of one instant, in the order to carry them out."""
+    waiting = turn.waiting
 
-    # 1. What can never fit goes back to its owner at once, and blocks nobody.
+    # 1. What may not run on stops: jobs at their limit, in stopped queues, bursts that have lost their core.
+    limits.stop(turn)
+
+    # 2. What can never start goes back to its owner at once, and blocks nobody.
     for row in waiting.arrived:
-        never = placer.never_fits(snapshot.state.shape_of(row))
+        never = never_starts(turn, row)
         if never is not None:
             turn.reject(row, never)
             waiting.leave(row)
     waiting.arrived.clear()
 
-    # 2. The discipline takes the others in the profile's order. For each it asks the placer for the whole gang at
-    #    once, and decides what a gang that does not fit means: hold it, pass it, or make room.
+    # 3. The discipline takes the others in the profile's order. For each it asks for a seat: within the quota, for
+    #    the whole gang at once, with room made for it if the profile's preemption can. It decides what it means that
+    #    there is none: hold the job, pass it, or promise it a place in time.
     profile.discipline.run(turn)
-    return turn.plan
+
+    # 4. Whoever had to make room and fits elsewhere moves.
+    turn.resettle()
+    turn.review(waiting.next_ready())
+
+
+def never_starts(turn: Turn, row: int) -> Reason | None:
+    """Why a job can never start here; None where it could."""
+    state = turn.state
+    shape = state.shape_of(row)
+    failures = int(state.jobs[row, J_FAILURES])
+    used = retries_used(state, row, failures) if failures else None
+    return used or turn.admission.never(row, shape) or turn.placer.never_fits(shape)

@@ -12,16 +12,24 @@ import msgspec
 from kant.model.errors import InputError
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
+from kant.queueing.estimates import Estimates
 from kant.queueing.order import Order
-from kant.scheduler.registry import KINDS, make_policy
+from kant.queueing.preemption import Preemption
+from kant.queueing.requeue import Requeue
+from kant.scheduler.registry import KINDS, make_policy, make_settings
 
-PARTS = ("name", "about", *KINDS, "simulation")
+SETTINGS: dict[str, type] = {"preemption": Preemption, "requeue": Requeue, "estimates": Estimates}
+"""Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
+
+PARTS = ("name", "about", *KINDS, *SETTINGS, "simulation")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Who goes first (`order`), what a blocked job means (`discipline`), and where jobs go (`placement`).
 
+    Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that came back is tried,
+    `estimates` what disciplines that plan ahead take for its run time.
     `simulation` is for the simulator alone: how jobs run, and what an experiment does that a cluster does not.
     `text` is the TOML that the profile was read from.
     """
@@ -31,6 +39,9 @@ class Profile:
     order: Order
     discipline: Discipline
     placement: NodePolicy
+    preemption: Preemption | None = None
+    requeue: Requeue = field(default_factory=Requeue)
+    estimates: Estimates = field(default_factory=Estimates)
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 
@@ -53,6 +64,7 @@ def parse_profile(text: str, where: str) -> Profile:
     if not isinstance(data.get("simulation", {}), dict):
         raise InputError(f"{where}: simulation", "a table", data["simulation"])
     made = {part: make_policy(part, data[part], f"{where}: {part}") for part in KINDS}
+    made |= {part: make_settings(SETTINGS[part], data[part], f"{where}: {part}") for part in SETTINGS if part in data}
     return Profile(
         name=data.get("name", where),
         about=data.get("about", ""),

@@ -75,3 +75,14 @@ def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
     except msgspec.ValidationError as error:
         allowed = ", ".join(field.name for field in known[name].fields) or "none"
         raise InputError(where, f"a valid configuration of {name} (fields: {allowed}): {error}") from None
+
+
+def make_settings(kind: type, settings: Any, where: str) -> Any:
+    """A table of a profile as the configuration that `kind` is. Raises InputError for what it cannot be."""
+    from kant.model.errors import InputError
+
+    try:
+        return msgspec.convert(settings, kind)
+    except msgspec.ValidationError as error:
+        allowed = ", ".join(field.name for field in fields(kind))
+        raise InputError(where, f"a table of valid fields ({allowed}): {error}") from None

@@ -9,7 +9,7 @@ import numpy as np
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
-from kant.model.units import GPU, SECOND
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.sim.options import SimOptions
 from kant.workload.workload import Workload
 
@@ -54,23 +54,47 @@ def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
     return workload.runtime * options.slowdown_permille // 1000 + options.extra_runtime_s * SECOND
 
 
-def arrivals(workload: Workload, gangs: Gangs, options: SimOptions) -> Iterator[JobSubmitted]:
+def estimates(workload: Workload, options: SimOptions, truth: np.ndarray, seed: int) -> np.ndarray:
+    """What policies know of each run time, microseconds; -1 for nothing.
+
+    With an `estimate_factor` f each is multiplied by a factor of the job's own, log-uniform from 1 to f: users say too
+    much (after the f-model of Mu'alem and Feitelson, IEEE TPDS 12(6), 2001, whose factors are uniform).
+    """
+    known: np.ndarray = {"perfect": truth, "limit": workload.limit, "none": np.full(len(workload), -1)}[
+        options.estimates
+    ]
+    if options.estimate_factor == 1:
+        return known
+    draw = np.random.Generator(np.random.PCG64([seed, 0xF]))
+    longer = known * options.estimate_factor ** draw.random(len(workload))
+    return np.where(known >= 0, np.minimum(np.rint(longer), FOREVER // 2), -1).astype(np.int64)
+
+
+def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 0) -> Iterator[JobSubmitted]:
     """The submissions in order, made as they are asked for. A job that ends at once runs for a microsecond."""
     truth = np.maximum(run_times(workload, options), 1)
-    estimate = {"perfect": truth, "limit": workload.limit, "none": np.full(len(workload), -1)}[options.estimates]
+    estimate = estimates(workload, options, truth, seed)
+    limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else np.full(len(truth), -1)
     columns = (
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
+        limits, workload.core, workload.preemptible,
     )  # fmt: skip
     queues, users, models = workload.queues, workload.users, workload.model_sets
+    checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
+    retries = options.retries
     for first in range(0, len(workload), CHUNK):
         span = slice(first, first + CHUNK)
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
+            limit, core, preemptible,
         ) in rows:  # fmt: skip
-            groups = gangs.of(pods, gpus, milli, cpu, memory)
-            job = Job(name, submit, groups, queues[queue], users[user], priority, models[model], guess)
+            job = Job(
+                name, submit, gangs.of(pods, gpus, milli, cpu, memory), queues[queue], users[user], priority,
+                models[model], guess, bool(preemptible), "", limit, -1, checkpoint, retries,
+                workload.ids[core] if core >= 0 else "",
+            )  # fmt: skip
             yield JobSubmitted(submit, job, runtime, overhead)
 
 

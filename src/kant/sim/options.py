@@ -21,7 +21,11 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     - `recheck_s`: after a change, cycle again this long after it while jobs wait (0: only when something happens).
     - `shape`: how a job with only a total of GPUs becomes a gang: `node` (whole nodes and a remainder) or `gpu`
       (pods of one GPU, which may lie anywhere).
-    - `estimates`: what policies know of run times: `perfect`, `limit` (the user's), or `none`.
+    - `estimates`: what policies know of run times: `perfect`, `limit` (the user's), or `none`. `estimate_factor`: each
+      is multiplied by a factor of its job's own, from 1 up to this (users say too much).
+    - `enforce_limits`: a job that has run for the trace's limit is stopped. `retries`: how often it is tried again.
+    - `checkpoint_s`: a job that is stopped loses what it did since its last checkpoint, which it makes this often; -1:
+      it makes none, and begins anew; not given: nothing is lost, as in published simulators.
     - `static`: arrivals one by one in random order, nothing departs. `inflate`: pods are drawn again, or left out,
       until they ask for this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
       fragmentation is measured against.
@@ -36,6 +40,10 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     recheck_s: int = 0
     shape: Literal["node", "gpu"] = "node"
     estimates: Literal["perfect", "limit", "none"] = "perfect"
+    estimate_factor: float = 1.0
+    enforce_limits: bool = False
+    retries: int = 0
+    checkpoint_s: int | None = None
     static: bool = False
     inflate: float = 0.0
     typical_share: float = 0.95
@@ -55,6 +63,14 @@ def read_options(settings: dict[str, Any], where: str) -> SimOptions:
         ("merge_ends", 0 <= options.merge_ends < 1, "a share from 0 up to 1"),
         ("recheck_s", 0 <= options.recheck_s <= 10**9, "0 to 10^9 seconds"),
         ("inflate", 0 <= options.inflate <= 100, "a share from 0 to 100"),
+        ("estimate_factor", 1 <= options.estimate_factor <= 1e6, "a factor from 1 to 10^6"),
+        ("retries", 0 <= options.retries <= 10**9, "0 to 10^9"),
+        ("checkpoint_s", _is_checkpoint(options.checkpoint_s), "1 to 10^9 seconds, or -1: no checkpoints"),
+        (
+            "checkpoint_s",
+            options.checkpoint_s is None or (options.speed == "steady" and not options.static),
+            "none beside another speed than steady, nor where nothing ends",
+        ),
         ("typical_share", 0 < options.typical_share <= 1, "a share above 0 and up to 1"),
         (
             "resume_cost",
@@ -66,3 +82,7 @@ def read_options(settings: dict[str, Any], where: str) -> SimOptions:
         if not holds:
             raise InputError(f"{where}: simulation.{field}", expected, getattr(options, field))
     return options
+
+
+def _is_checkpoint(seconds: int | None) -> bool:
+    return seconds is None or seconds == -1 or 1 <= seconds <= 10**9

@@ -19,6 +19,7 @@ from kant.model.event import (
     Event,
     JobCancelled,
     JobEvicted,
+    JobFailed,
     JobFinished,
     JobPreempted,
     JobRefused,
@@ -26,19 +27,24 @@ from kant.model.event import (
     JobStarted,
     JobSubmitted,
     MixObserved,
+    QueuesChanged,
 )
+from kant.model.status import JobStatus
+from kant.model.tenant import Tenancy
 from kant.model.units import FOREVER
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, parse_profile
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
+from kant.sim.tenants import check_profile
 
 
 @dataclass(slots=True)
 class Replay:
     """A journal that was run again.
 
-    `recorded` and `replayed` are the digests; `difference` is the first plan that came out otherwise, if any.
+    `tenancy` has the queues as they were first. `recorded` and `replayed` are the digests; `difference` is the first
+    plan that came out otherwise, if any.
     """
 
     header: Header
@@ -48,6 +54,7 @@ class Replay:
     result: RunResult
     submissions: list[JobSubmitted] = field(default_factory=list)
     mix: MixObserved | None = None
+    tenancy: Tenancy | None = None
     difference: tuple[Plan, Plan] | None = None
     until: int = FOREVER  # when the record was cut
 
@@ -80,13 +87,14 @@ def replay(path: Path) -> Replay:
     )
     options = read_options(profile.simulation, f"{path}:1: profile")
     try:
-        state = ClusterState(header.cluster)
+        state = ClusterState(header.cluster, learn=profile.estimates.learns)
     except Violation as violation:
         raise InputError(f"{path}:1: cluster", f"a cluster that can be counted: {violation}") from None
     scheduler, recorder = Scheduler(state, profile, header.seed), Recorder(state, keep_intervals=True)
     recorded, replayed = Journal(), Journal()
     submissions: list[JobSubmitted] = []
     mix: MixObserved | None = None
+    tenancy: Tenancy | None = None
     difference: tuple[Plan, Plan] | None = None
     footer: Footer | None = None  # missing where the record breaks off
     rejected: Counter[str] = Counter()
@@ -115,6 +123,8 @@ def replay(path: Path) -> Replay:
             rejected[line.reason] += 1
         elif isinstance(line, MixObserved):
             mix = line
+        elif isinstance(line, QueuesChanged) and tenancy is None:
+            tenancy = line.tenancy
         elif isinstance(line, JobStarted):
             recorder.started(state.rows[line.job], line.allocation)
     recorder.observe(state.now)
@@ -137,23 +147,27 @@ def replay(path: Path) -> Replay:
     observed = [_with_truth(state, event) for event in submissions]
     return Replay(
         header, profile, recorded.digest, replayed.digest, result,
-        [event for event in observed if event is not None], mix, difference,
+        [event for event in observed if event is not None], mix, tenancy, difference,
         FOREVER if footer is not None and not footer.cut else end,
     )  # fmt: skip
 
 
 def _follow(state: ClusterState, recorder: Recorder, event: Event) -> None:
-    if isinstance(event, JobCancelled | JobEvicted | JobFinished | JobPreempted | JobRefused):
+    if isinstance(event, JobCancelled | JobEvicted | JobFailed | JobFinished | JobPreempted | JobRefused):
         row = state.rows.get(event.job, -1)
+        if isinstance(event, JobEvicted | JobFailed | JobPreempted):
+            recorder.lost(row, event.cost)
         if row in state.running:
             recorder.ended(row, state.running[row], int(state.jobs[row, c.J_STARTED]), event.time)
 
 
 def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None:
     """The submission with its run time: what the journal knows, else what was seen; None where neither says."""
+    row = state.rows[event.job.id]
+    if state.jobs[row, c.J_STATUS] == JobStatus.CANCELLED and state.jobs[row, c.J_END] == event.time:
+        return None  # a burst that came after its core had left
     if event.runtime >= 0:
         return event
-    row = state.rows[event.job.id]
     if state.jobs[row, c.J_END] < 0 or state.jobs[row, c.J_ATTAINED] == 0:
         return None
     return JobSubmitted(event.time, event.job, int(state.jobs[row, c.J_ATTAINED]), event.overhead)
@@ -162,8 +176,11 @@ def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None
 def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> RunResult:
     """What `profile` would have done with the jobs of a journal, on the same cluster and from the same seed."""
     options = read_options(profile.simulation, f"profile {profile.name}")
+    check_profile(profile, again.tenancy, bursts=any(event.job.core for event in again.submissions))
     header = again.header
-    run = Run(header.workload, header.cluster, profile, options, header.seed, again.until, hooks or RunHooks())
+    run = Run(
+        header.workload, header.cluster, profile, options, header.seed, again.until, hooks or RunHooks(), again.tenancy
+    )
     if again.mix is not None:
         run.observe_mix(again.mix.rows)
     return run.result(iter(again.submissions), len(again.submissions))

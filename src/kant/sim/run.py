@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kant import __version__
@@ -23,20 +24,38 @@ from kant.cluster.state import ClusterState
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.model.decision import Demote, Hold, Plan, Preempt, Reject, Reorder, Start, sentence
+from kant.model.decision import (
+    Demote,
+    Expire,
+    Hold,
+    Plan,
+    Preempt,
+    Reject,
+    Release,
+    Reorder,
+    Reserve,
+    Start,
+    sentence,
+)
 from kant.model.event import (
     Event,
+    JobCancelled,
     JobDemoted,
+    JobFailed,
     JobFinished,
     JobPreempted,
     JobProgressed,
     JobRejected,
+    JobReleased,
+    JobReserved,
     JobStarted,
     JobSubmitted,
     MixObserved,
     QueueOrdered,
+    QueuesChanged,
 )
 from kant.model.node import ClusterSpec
+from kant.model.tenant import Tenancy
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.explain import why
@@ -45,6 +64,7 @@ from kant.sim.jobs import Gangs, arrivals, typical_pods
 from kant.sim.options import SimOptions, read_options
 from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
 from kant.sim.static import PackingCurve, static_arrivals
+from kant.sim.tenants import check_profile
 from kant.workload.workload import Workload
 
 REPORT_EVERY = 1024
@@ -72,18 +92,21 @@ def simulate(
     seed: int = 0,
     until: int = FOREVER,
     hooks: RunHooks | None = None,
+    tenancy: Tenancy | None = None,
 ) -> RunResult:
     """Run `workload` on `cluster` under `profile`, up to `until` microseconds after time zero.
 
-    Raises InputError for options of the profile that cannot be used.
+    `tenancy` has the queues and their quotas; without it nothing is limited. Raises InputError for options of the
+    profile that cannot be used, and for queues or bursts that its discipline does not heed.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
+    check_profile(profile, tenancy, bursts=bool((workload.core >= 0).any()) and not options.static)
     if options.static:
         workload = static_arrivals(workload, cluster, options.inflate, seed)
     gangs = Gangs(cluster, options.shape == "gpu")
-    run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks())
+    run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), tenancy)
     run.observe_mix(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
-    return run.result(arrivals(workload, gangs, options), len(workload))
+    return run.result(arrivals(workload, gangs, options, seed), len(workload))
 
 
 class Run:
@@ -98,6 +121,7 @@ class Run:
         seed: int,
         until: int,
         hooks: RunHooks,
+        tenancy: Tenancy | None = None,
     ) -> None:
         self.workload = workload
         self.cluster = cluster
@@ -106,7 +130,7 @@ class Run:
         self.seed = seed
         self.until = until
         self.hooks = hooks
-        self.state = ClusterState(cluster)
+        self.state = ClusterState(cluster, learn=profile.estimates.learns)
         self.scheduler = Scheduler(self.state, profile, seed)
         self.journal = Journal(hooks.journal)
         self.recorder = Recorder(self.state, hooks.keep_intervals)
@@ -117,6 +141,8 @@ class Run:
         self._wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
         self.journal.write(Header(__version__, workload, profile.text or profile.name, seed, cluster))
+        if tenancy is not None and tenancy.queues:
+            self._happen(QueuesChanged(0, tenancy))
 
     def observe_mix(self, rows: np.ndarray) -> None:
         """Say what the typical pods are, before anything arrives."""
@@ -180,12 +206,11 @@ class Run:
             self._wake = FOREVER
 
             changed = False
-            for row in speed.take_ended(now):
+            for row in self._ended(now):
                 self._end(row, now)
                 changed = True
             while arrival is not None and arrival.time == now:
-                self._happen(arrival)
-                speed.submitted(len(state.ids) - 1, arrival.runtime, arrival.overhead)
+                self._arrive(arrival)
                 arrival = next(coming, None)
                 changed = True
             for row, left in speed.progress(now):
@@ -219,6 +244,8 @@ class Run:
             self._wake = plan.review_at
         if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
             self._wake = min(self._wake, now + self.options.recheck_s * SECOND)
+        if any(isinstance(decision, Expire) for decision in plan.decisions):
+            self._wake = now  # who has reached a limit waits again, and is tried again or given back
 
     def _waiting_because(self) -> dict[str, int]:
         """How many jobs still wait for each kind of reason."""
@@ -230,9 +257,44 @@ class Run:
             self.journal.write(event)
         self.state.apply(event)
 
+    def _arrive(self, event: JobSubmitted) -> None:
+        """A job comes. A burst whose core has left already is withdrawn at once."""
+        state, core = self.state, event.job.core
+        if core and state.rows.get(core) not in state.live:
+            alone = msgspec.structs.replace(event.job, core="")
+            self._happen(JobSubmitted(event.time, alone, event.runtime, event.overhead))
+            self._happen(JobCancelled(event.time, event.job.id))
+            return
+        self._happen(event)
+        self.speed.submitted(len(state.ids) - 1, event.runtime, event.overhead)
+
+    def _ended(self, now: int) -> list[int]:
+        """Who ends now: the jobs whose work is done, and the running bursts of those among them that are cores."""
+        ended = self.speed.take_ended(now)
+        for core in ended if self.state.bursts else ():
+            for burst in self.state.bursts.get(core, ()):
+                if burst in self.state.running and burst not in ended:
+                    self.speed.dropped(burst)
+                    ended.append(burst)
+        return ended
+
     def _end(self, row: int, now: int) -> None:
         self._leave(row, now)
         self._happen(JobFinished(now, self.state.ids[row]))
+        self._withdraw_bursts(row, now)
+
+    def _withdraw_bursts(self, core: int, now: int) -> None:
+        """A core has left: nobody needs the bursts of it that wait."""
+        for burst in list(self.state.bursts.get(core, ())):
+            if burst in self.state.pending:
+                self._happen(JobCancelled(now, self.state.ids[burst]))
+
+    def _stop(self, row: int, now: int) -> int:
+        """A running job is stopped; returns the extra work that this costs it."""
+        self._leave(row, now)
+        cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now)
+        self.recorder.lost(row, cost)
+        return cost
 
     def _leave(self, row: int, now: int) -> None:
         if self.hooks.keep_intervals:
@@ -240,7 +302,7 @@ class Run:
 
     def _carry_out(self, plan: Plan) -> None:
         """Do what the plan says; in simulated time everything succeeds at once."""
-        state, now = self.state, plan.time
+        state, now, gone = self.state, plan.time, list[int]()
         for decision in plan.decisions:
             match decision:
                 case Start(job=job, allocation=allocation):
@@ -253,15 +315,21 @@ class Run:
                 case Reject(job=job, reason=reason):
                     self.rejected[sentence(reason)] += 1
                     self._happen(JobRejected(now, job, sentence(reason)))
-                case Preempt(job=job, moved=moved):
-                    row = state.rows[job]
-                    self._leave(row, now)
-                    cost = self.speed.stopped(row, -(-int(state.jobs[row, c.J_MILLI]) // GPU), now)
-                    self._happen(JobPreempted(now, job, cost, moved))
+                    gone.append(state.rows[job])
+                case Preempt(job=job, moved=moved, by=by):
+                    self._happen(JobPreempted(now, job, self._stop(state.rows[job], now), moved, by))
+                case Expire(job=job):
+                    self._happen(JobFailed(now, job, "limit", self._stop(state.rows[job], now)))
+                case Reserve(job=job, start=start, end=end, allocation=allocation):
+                    self._happen(JobReserved(now, job, start, end, allocation))
+                case Release(job=job):
+                    self._happen(JobReleased(now, job))
                 case Demote(job=job, level=level):
                     self._happen(JobDemoted(now, job, level))
                 case Reorder(jobs=jobs):
                     self._happen(QueueOrdered(now, jobs))
+        for row in gone:
+            self._withdraw_bursts(row, now)
 
 
 def speed_of(options: SimOptions) -> Speed:
@@ -270,7 +338,8 @@ def speed_of(options: SimOptions) -> Speed:
         return Endless()
     if options.speed == "interval-overhead":
         return IntervalOverhead(options.merge_ends)
-    return Steady(ResumeCost(options.resume_cost))
+    saves = options.checkpoint_s
+    return Steady(ResumeCost(options.resume_cost), None if saves is None else max(saves, 0) * SECOND)
 
 
 def peak_rss_mib() -> float:

@@ -16,7 +16,11 @@ class Speed(Protocol):
     def started(self, row: int, now: int) -> None: ...
 
     def stopped(self, row: int, gpus: int, now: int) -> int:
-        """The job is preempted; returns the extra work that this costs it."""
+        """The job is stopped before its end; returns the extra work that this costs it."""
+        ...
+
+    def dropped(self, row: int) -> None:
+        """A running job leaves for good before its end."""
         ...
 
     def next_end(self) -> int:
@@ -46,12 +50,17 @@ class ResumeCost:
 
 
 class Steady:
-    """A job runs at full speed from start to end; a preemption costs what `cost` says."""
+    """A job runs at full speed from start to end. To be stopped costs it what `cost` says, and its unsaved work.
 
-    def __init__(self, cost: ResumeCost) -> None:
+    It saves its work every `checkpoint` microseconds that it runs; 0: never; None: at every moment.
+    """
+
+    def __init__(self, cost: ResumeCost, checkpoint: int | None = None) -> None:
         self.cost = cost
+        self.checkpoint = checkpoint
         self._left: dict[int, int] = {}
-        self._ends: dict[int, int] = {}  # of running jobs
+        self._began: dict[int, int] = {}  # of running jobs, as are their ends
+        self._ends: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
 
     def submitted(self, row: int, runtime: int, overhead: int) -> None:
@@ -59,13 +68,20 @@ class Steady:
 
     def started(self, row: int, now: int) -> None:
         end = now + self._left[row]
-        self._ends[row] = end
+        self._began[row], self._ends[row] = now, end
         heappush(self._heap, (end, row))
 
     def stopped(self, row: int, gpus: int, now: int) -> int:
         extra = self.cost.of(gpus)
+        ran = now - self._began.pop(row)
+        if self.checkpoint is not None:
+            extra += ran % self.checkpoint if self.checkpoint else ran
         self._left[row] = self._ends.pop(row) - now + extra
         return extra
+
+    def dropped(self, row: int) -> None:
+        """A running job leaves for good before its end."""
+        del self._began[row], self._ends[row], self._left[row]
 
     def next_end(self) -> int:
         heap, ends = self._heap, self._ends
@@ -77,7 +93,7 @@ class Steady:
         ended: list[int] = []
         while self.next_end() == now:
             row = heappop(self._heap)[1]
-            del self._ends[row], self._left[row]
+            self.dropped(row)
             ended.append(row)
         return ended
 
@@ -96,6 +112,9 @@ class Endless:
 
     def stopped(self, row: int, gpus: int, now: int) -> int:
         return 0
+
+    def dropped(self, row: int) -> None:
+        pass
 
     def next_end(self) -> int:
         return FOREVER
@@ -133,6 +152,9 @@ class IntervalOverhead:
         del self._running[row]
         return 0
 
+    def dropped(self, row: int) -> None:
+        del self._running[row], self._left[row], self._overhead[row]
+
     def next_end(self) -> int:
         return self._updated + min((self._left[row] for row in self._running), default=FOREVER)
 
@@ -140,7 +162,7 @@ class IntervalOverhead:
         latest = now + int(now * self.merge) - self._updated
         ended = [row for row in self._running if self._left[row] <= latest] if self.next_end() == now else []
         for row in ended:
-            del self._running[row], self._left[row], self._overhead[row]
+            self.dropped(row)
         return ended
 
     def progress(self, now: int) -> list[tuple[int, int]]:

@@ -43,7 +43,8 @@ def static_arrivals(workload: Workload, cluster: ClusterSpec, inflate: float, se
     result = workload.take(order)
     clock = np.arange(len(order), dtype=np.int64) * SECOND
     again = [f"{name}#{i}" for i, name in enumerate(result.ids[len(kept) :], start=1)]
-    return replace(result, submit=clock, ids=result.ids[: len(kept)] + again)
+    alone = np.full(len(order), -1, dtype=np.int64)  # nothing ends here, so nobody needs a core
+    return replace(result, submit=clock, core=alone, ids=result.ids[: len(kept)] + again)
 
 
 class PackingCurve:

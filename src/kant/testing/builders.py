@@ -10,10 +10,13 @@ import numpy as np
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import Queue, Quota
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.order import Order
+from kant.queueing.preemption import Preemption
+from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import Profile
 from kant.scheduler.registry import make_policy
 from kant.workload.workload import Workload, make_workload
@@ -67,6 +70,19 @@ def make_jobs(name: str = "test", **columns: Sequence[float] | np.ndarray) -> Wo
     return make_workload(name, **filled)
 
 
+def make_queue(name: str, gpus: float | None = None, **fields: Any) -> Queue:
+    """A queue with a nominal quota of `gpus` over all models, or with `quotas` and other fields as given.
+
+    `borrowing`, `lending` and `user` limit the quota of `gpus`, in GPUs.
+    """
+    limits = {
+        f"{kind}_limit": round(fields.pop(kind) * GPU) for kind in ("borrowing", "lending", "user") if kind in fields
+    }
+    if gpus is not None:
+        fields["quotas"] = (Quota(nominal=round(gpus * GPU), **limits), *fields.get("quotas", ()))
+    return Queue(name, **fields)
+
+
 def make_named_policy(kind: str, choice: Choice) -> Any:
     """The policy of a kind (`order`, `discipline`, `placement`) that `choice` says."""
     if isinstance(choice, (Order, Discipline, NodePolicy)):
@@ -78,14 +94,18 @@ def make_profile(
     order: Choice = "fifo",
     discipline: Choice = "best-effort",
     placement: Choice = "best-fit",
+    preemption: Preemption | None = None,
+    requeue: Requeue | None = None,
     **simulation: Any,
 ) -> Profile:
-    """A profile of three policies; `simulation` is the table of that name."""
+    """A profile of three policies, with or without preemption; `simulation` is the table of that name."""
     return Profile(
         name="test",
         about="",
         order=make_named_policy("order", order),
         discipline=make_named_policy("discipline", discipline),
         placement=make_named_policy("placement", placement),
+        preemption=preemption,
+        requeue=requeue or Requeue(),
         simulation=simulation,
     )

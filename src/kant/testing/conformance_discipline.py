@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.model.decision import Demote, Hold, Plan, Preempt, Reject, Reorder, Start
+from kant.model.decision import Demote, Expire, Hold, Plan, Preempt, Reject, Release, Reorder, Reserve, Start
 from kant.model.job import Job
 from kant.model.status import JobStatus
 from kant.queueing.discipline import Discipline
@@ -72,7 +72,10 @@ class DisciplineRound:
                 case Demote():
                     say(row in state.running, f"{where}: only running jobs are demoted")
                     continue
-                case Preempt():
+                case Reserve() | Release():
+                    say(row in state.pending, f"{where}: only a job that waits is promised a place")
+                    continue
+                case Preempt() | Expire():
                     say(row in state.running and earlier is None, f"{where}: {decision} stops what runs, once")
                     give_back(table, state.running[row])
                 case Start(allocation=allocation):

@@ -15,25 +15,30 @@ from kant.cluster.columns import J_FIRST_START as FIRST_START
 from kant.cluster.columns import J_STATUS as STATUS
 from kant.cluster.journal import Journal
 from kant.cluster.state import ClusterState
-from kant.model.decision import Demote, Plan, Preempt, Reject, Reorder, Start, sentence
+from kant.model.decision import Demote, Expire, Plan, Preempt, Reject, Release, Reorder, Reserve, Start, sentence
 from kant.model.event import (
     Event,
     JobCancelled,
     JobDemoted,
     JobEvicted,
+    JobFailed,
     JobFinished,
     JobPreempted,
     JobRefused,
     JobRejected,
+    JobReleased,
+    JobReserved,
     JobStarted,
     JobSubmitted,
     NodeChanged,
     QueueOrdered,
+    QueuesChanged,
 )
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
+from kant.model.tenant import Queue, Tenancy
 from kant.model.units import FOREVER, SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
@@ -73,7 +78,7 @@ class Harness:
         check: bool = True,
     ) -> None:
         self.profile = profile or make_profile()
-        self.state = ClusterState(cluster)
+        self.state = ClusterState(cluster, learn=self.profile.estimates.learns)
         self.scheduler = Scheduler(self.state, self.profile, seed)
         self.journal = Journal()
         self.seed = seed
@@ -120,6 +125,16 @@ class Harness:
             self._stop(job)
             self.happen(JobEvicted(self.now, job, reason))
 
+    def fail_job(self, *jobs: str, reason: str = "test") -> None:
+        """Jobs end otherwise than they should; they begin anew when they run again."""
+        for job in jobs:
+            self._runs.pop(job, None)
+            self.happen(JobFailed(self.now, job, reason))
+
+    def set_queues(self, *queues: Queue, prices: dict[str, int] | None = None) -> None:
+        """The queues as they are from now on."""
+        self.happen(QueuesChanged(self.now, Tenancy(queues, tuple((prices or {}).items()))))
+
     def fail(self, node: str) -> None:
         """The node fails: what runs there is evicted first."""
         index = self.state.node_index[node]
@@ -151,9 +166,15 @@ class Harness:
                         self.happen(JobRefused(self.now, job, "the driver of the test refuses"))
                     else:
                         self._begin(job)
-                case Preempt(job=job, moved=moved):
+                case Preempt(job=job, moved=moved, by=by):
                     self._stop(job)
-                    self.happen(JobPreempted(self.now, job, 0, moved))
+                    self.happen(JobPreempted(self.now, job, 0, moved, by))
+                case Expire(job=job):
+                    self.fail_job(job, reason="limit")
+                case Reserve(job=job, start=start, end=end, allocation=allocation):
+                    self.happen(JobReserved(self.now, job, start, end, allocation))
+                case Release(job=job):
+                    self.happen(JobReleased(self.now, job))
                 case Reject(job=job, reason=reason):
                     self.happen(JobRejected(self.now, job, sentence(reason)))
                 case Demote(job=job, level=level):

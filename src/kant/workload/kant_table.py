@@ -11,7 +11,7 @@ from kant.model.units import GPU, SECOND
 from kant.workload.kant_parquet_process import read_parquet
 from kant.workload.openb import model_set
 from kant.workload.source import head
-from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Table, coded, read_table
+from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Ints, Table, coded, read_table
 from kant.workload.trace import Trace
 from kant.workload.workload import Workload, make_workload
 
@@ -31,6 +31,8 @@ FIELDS = (
           default=0),
     Field("queue", "text", "queue", default="default"),
     Field("user", "text", "who submitted it", default=""),
+    Field("core", "text", "identifier of the job that this one is a burst of; empty: none", default=""),
+    Field("preemptible", "whole", "0: the scheduler may not stop it", high=1, default=1),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
@@ -39,7 +41,7 @@ FIELDS = (
 _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
     "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
-    "priority": "priority", "overhead_s": "overhead",
+    "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
 }  # fmt: skip
 
 
@@ -72,6 +74,7 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     if len(many):
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
         raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
+    core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
     user, users = coded(table.texts.get("user", [""] * n))
     models, sets = coded(table.texts.get("gpu_models", [""] * n))
@@ -86,11 +89,32 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         user=user,
         users=users,
         models=models,
+        core=core,
         model_sets=tuple(model_set(text) for text in sets),
         origin=0,
         **{column: numbers[name] for name, column in _COLUMN.items()},
     )
     return {"jobs": jobs, "slices": queue, "names": queues}
+
+
+def _cores(path: Path, ids: list[str], names: list[str] | None, submit: Ints) -> Ints:
+    """The row of each job's core, -1 for none. A core is no burst itself, and comes before its bursts."""
+    core = np.full(len(ids), -1, dtype=np.int64)
+    if names is None or not any(names):
+        return core
+    rows = {name: row for row, name in enumerate(ids)}
+    for row, name in enumerate(names):
+        if not name:
+            continue
+        where = f"{path}, job {ids[row]}, field core"
+        if name not in rows:
+            raise InputError(where, "the identifier of a job of the file, or nothing", name)
+        core[row] = rows[name]
+        if names[rows[name]]:
+            raise InputError(where, "a job that is no burst itself", name)
+        if (submit[rows[name]], rows[name]) >= (submit[row], row):
+            raise InputError(where, "a job that is submitted before this one", name)
+    return core
 
 
 def to_table(workload: Workload) -> Table:
@@ -99,6 +123,7 @@ def to_table(workload: Workload) -> Table:
     Raises InputError when a GPU model's name holds a '|', or when a value is out of its column's range.
     """
     texts: dict[str, list[str]] = {"id": workload.ids}
+    texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.core.tolist()]
     for name, codes, names in (
         ("queue", workload.queue, workload.queues),
         ("user", workload.user, workload.users),

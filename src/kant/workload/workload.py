@@ -18,8 +18,9 @@ class Workload:
     gang to the cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod
     (`milli`: per GPU). `limit` is the user's run-time limit (-1: none). `overhead` is what the
     interval-overhead speed model charges. `queue`, `user` and `models` are codes into `queues`, `users` and
-    `model_sets`. `origin` is time zero on the trace's own clock: the first submission that the window keeps,
-    before slicing.
+    `model_sets`. `core` is the row of the job that this one is a burst of (-1: none), a row before it.
+    `preemptible` is 0 where the scheduler may not stop the job. `origin` is time zero on the trace's own
+    clock: the first submission that the window keeps, before slicing.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Workload:
     queue: Ints
     user: Ints
     models: Ints
+    core: Ints
+    preemptible: Ints
     queues: tuple[str, ...] = ("default",)
     users: tuple[str, ...] = ("",)
     model_sets: tuple[tuple[str, ...], ...] = ((),)
@@ -52,15 +55,19 @@ class Workload:
         return self.gpus * np.maximum(self.pods, 1)
 
     def take(self, rows: Ints | NDArray[np.bool_]) -> Workload:
-        """The jobs at `rows` (indices or a mask), in that order."""
+        """The jobs at `rows` (indices or a mask), in that order. A burst without its core is a job like others."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         columns = {name: getattr(self, name)[index] for name in COLUMNS}
+        if (columns["core"] >= 0).any():
+            place = np.full(len(self) + 1, -1, dtype=np.int64)  # the last entry is that of no core
+            place[index] = np.arange(len(index))
+            columns["core"] = place[columns["core"]]
         return replace(self, ids=[self.ids[i] for i in index], **columns)
 
 
 COLUMNS = (
     "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "priority", "overhead",
-    "queue", "user", "models",
+    "queue", "user", "models", "core", "preemptible",
 )  # fmt: skip
 
 
@@ -69,7 +76,7 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
     n = len(submit)
     defaults: dict[str, int] = {
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "priority": 0, "overhead": 0,
-        "queue": 0, "user": 0, "models": 0,
+        "queue": 0, "user": 0, "models": 0, "core": -1, "preemptible": 1,
     }  # fmt: skip
     filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
     filled.update(columns)

@@ -13,6 +13,7 @@ class Loss(Discipline, frozen=True, tag="loss"):
     """Nobody waits: a job that does not fit on arrival is rejected. For static packing experiments."""
 
     source: ClassVar[str] = "A. K. Erlang's loss system, 1917; static packing of FGD, USENIX ATC 2023, section 6"
+    quotas: ClassVar[bool] = False
 
     def run(self, turn: Turn) -> None:
         for row, shape, lane in turn.waiting.walk():

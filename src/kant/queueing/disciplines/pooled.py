@@ -76,6 +76,7 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (SRTF of the simulator)"
     lanes: ClassVar[bool] = False
+    quotas: ClassVar[bool] = False
 
     def run(self, turn: Turn) -> None:
         state = turn.state

@@ -29,6 +29,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
 
     source: ClassVar[str] = "ours; trial before eviction as in KAI-Scheduler's scenarios"
     lanes: ClassVar[bool] = False
+    quotas: ClassVar[bool] = False
 
     def run(self, turn: Turn) -> None:
         state = turn.state

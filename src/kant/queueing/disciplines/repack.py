@@ -23,6 +23,7 @@ class Repack(Discipline, frozen=True, tag="repack"):
 
     source: ClassVar[str] = "Muri artifact, Zhao et al., SIGCOMM 2022; Tiresias simulator, NSDI 2019"
     lanes: ClassVar[bool] = False
+    quotas: ClassVar[bool] = False
 
     def run(self, turn: Turn) -> None:
         state, trial = turn.state, turn.placer.trial

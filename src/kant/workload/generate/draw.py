@@ -16,6 +16,8 @@ from kant.workload.generate.couple import Coupling, couple
 from kant.workload.generate.law import Floats
 from kant.workload.generate.row import Row
 from kant.workload.generate.rows import ROWS
+from kant.workload.generate.services import mixed
+from kant.workload.generate.services import services as draw_services
 from kant.workload.generate.tenants import draw_tenants, tenant_names
 from kant.workload.workload import Ints, Workload, make_workload
 
@@ -30,29 +32,41 @@ def generate(
     days: float = 30,
     gpus: int | None = None,
     load: float | None = None,
+    services: float = 0.0,
+    tenants: int | None = None,
     seed: int = 0,
 ) -> Workload:
     """A workload of `days` days that follows the row called `row` (see ROWS), the same for the same seed.
 
     How many jobs: exactly `jobs`; or, with `gpus` and `load`, as many as keep `load` times `gpus` GPUs busy
     on average (their GPU-time is within one job of that); or as many as the row's cluster saw. With `gpus`,
-    jobs larger than that are left out of the mix. Raises InputError for values that make no workload.
+    jobs larger than that are left out of the mix. `services` is the part of that load that inference services ask for
+    instead (`generate/services.py`). `tenants` is the number of queues, if not the row's own. Raises InputError for
+    values that make no workload.
     """
     chosen = row_named(row)
     _check(jobs, days, gpus, load, seed)
+    if tenants is not None:
+        if not 1 <= tenants <= 10_000:
+            raise InputError("tenants", "a number from 1 to 10000", tenants)
+        chosen = replace(chosen, queues=tenants)
+    if not 0 <= services < 1:
+        raise InputError("services", "a part of the load from 0 to less than 1", services)
+    if services and (gpus is None or load is None):
+        raise InputError("services", "gpus and load beside it: it is a part of them")
     if gpus is not None:
         chosen = _up_to(chosen, gpus)
     streams = [Generator(PCG64(part)) for part in SeedSequence(seed).spawn(3)]
     span = days * DAY_S
     if gpus is not None and load is not None:
-        bodies = _bodies_for(chosen, streams[0].bit_generator, load * gpus * span)
+        bodies = _bodies_for(chosen, streams[0].bit_generator, (1 - services) * load * gpus * span)
     else:
         count = jobs if jobs is not None else max(1, round(chosen.per_hour * days * 24))
         bodies = _bodies(chosen, streams[0], _bounded(count))
     starts = session_starts(streams[1], chosen, len(bodies.sessions), span) * SECOND
     queue, user = draw_tenants(streams[2], chosen, len(bodies.sessions))
     queues, users = tenant_names(chosen)
-    return make_workload(
+    training = make_workload(
         f"{row}-{seed}",
         np.repeat(starts.astype(np.int64), bodies.sessions),
         bodies.seconds * SECOND,
@@ -66,6 +80,9 @@ def generate(
         origin=0,
         notes=(f"generated after {row}: {chosen.source}",),
     )
+    if not services or gpus is None or load is None:
+        return training
+    return mixed(training, draw_services(chosen, services * load * gpus, days, seed))
 
 
 def row_named(name: str) -> Row:

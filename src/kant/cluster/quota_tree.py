@@ -1,0 +1,271 @@
+"""The tree of quotas: what each queue uses, what it may still take, and what it lends and borrows.
+
+For each key (`cluster/quota_limits.py` has the limits):
+
+    usage  = what the queue's own jobs hold + the sum over its children of max(0, usage - guaranteed)
+
+So a queue is charged for what it uses, and its parent only for what goes beyond the guaranteed part. Usage that grows
+may not pass the roof of any node that is charged.
+
+Source: Kueue, pkg/cache/scheduler/resource_node.go. It differs where quotas were lowered below what is used: Kueue
+subtracts what a cohort is overcharged from the guaranteed part of its queues too; here that stays theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from kant.cluster.quota_limits import Amounts, Key, QuotaLimits
+from kant.model.errors import Violation
+from kant.model.tenant import Tenancy
+from kant.model.units import FOREVER
+
+Held = tuple[int, int, Amounts]
+"""Queue, user, and what a job of theirs holds."""
+
+
+class Shortage(NamedTuple):
+    """Why amounts do not fit: `queue` is the one whose limit binds, for the queue that asks.
+
+    kind user: one user's limit in `queue`. borrowing: `queue` may not borrow more. quota: all of the quota that
+    `queue` may share out is in use. `available` is how much of `asked` would fit; negative where more is used than
+    the quotas allow.
+    """
+
+    queue: int
+    key: Key
+    asked: int
+    available: int
+    kind: Literal["user", "borrowing", "quota"]
+
+
+class QuotaTree(QuotaLimits):
+    """The queues of one tenancy and what is used of their quotas. A user is any integer.
+
+    Charging never refuses, since quotas may be lowered while jobs run: `shortage` decides. `charge`, `refund` and
+    `shortage` take time by the depth of the tree, not by its size.
+    """
+
+    def __init__(self, tenancy: Tenancy) -> None:
+        super().__init__(tenancy)
+        slots = len(self.queues) * len(self.keys)
+        self._usage = [0] * slots
+        self._own = [0] * slots  # what the jobs of the queue itself hold
+        self._held: dict[int, dict[int, int]] = {}  # by user, with all below, in slots where a user is limited
+
+    # --- what is used ------------------------------------------------------------------------------------------
+
+    def charge(self, queue: int, user: int, amounts: Amounts) -> None:
+        """A job of `user` in `queue` takes `amounts`, whether they fit or not."""
+        usage, guaranteed, up = self._usage, self._guaranteed, self._up
+        for slot, amount in enumerate(amounts, start=queue * len(self.keys)):
+            if amount == 0:
+                continue
+            self._own[slot] += amount
+            for limited in self._user_slots[slot]:
+                held = self._held.setdefault(limited, {})
+                held[user] = held.get(user, 0) + amount
+            while slot >= 0:
+                before = usage[slot]
+                usage[slot] = before + amount
+                if before < guaranteed[slot]:
+                    amount -= guaranteed[slot] - before
+                    if amount <= 0:
+                        break
+                slot = up[slot]
+
+    def refund(self, queue: int, user: int, amounts: Amounts) -> None:
+        """A job of `user` in `queue` gives `amounts` back. Raises Violation where they were never charged."""
+        usage, guaranteed, up = self._usage, self._guaranteed, self._up
+        first = queue * len(self.keys)
+        for slot, amount in enumerate(amounts, start=first):
+            if amount == 0:
+                continue
+            least = self._own[slot]
+            for limited in self._user_slots[slot]:
+                least = min(least, self._of_user(limited, user))
+            if amount > least:
+                key = self.keys[slot - first]
+                raise Violation(f"queue {self.queues[queue].name!r} gives back {amount} of {key}, and holds {least}")
+        for slot, amount in enumerate(amounts, start=first):
+            if amount == 0:
+                continue
+            self._own[slot] -= amount
+            for limited in self._user_slots[slot]:
+                held = self._held[limited]
+                held[user] -= amount
+                if held[user] == 0:
+                    del held[user]
+                    if not held:
+                        del self._held[limited]
+            while slot >= 0:
+                beyond = usage[slot] - guaranteed[slot]
+                usage[slot] -= amount
+                if beyond <= 0:
+                    break
+                amount = min(amount, beyond)
+                slot = up[slot]
+
+    def shortage(self, queue: int, user: int, amounts: Amounts) -> Shortage | None:
+        """Why a job of `user` in `queue` may not take `amounts` now; None where it may.
+
+        Only limits at which the usage would grow are looked at: what others have overdrawn does not count.
+        """
+        usage, guaranteed, roof, up = self._usage, self._guaranteed, self._roof, self._up
+        for key, amount in enumerate(amounts):
+            if amount <= 0:
+                continue
+            slot = queue * len(self.keys) + key
+            for limited in self._user_slots[slot]:
+                left = self._user_limit[limited] - self._of_user(limited, user)
+                if amount > left:
+                    return Shortage(limited // len(self.keys), self.keys[key], amount, left, "user")
+            rest = amount
+            while slot >= 0 and rest > 0:
+                used = usage[slot]
+                if used + rest > roof[slot]:
+                    return self._short(usage, queue, key, amount)
+                if used < guaranteed[slot]:
+                    rest -= guaranteed[slot] - used
+                slot = up[slot]
+        return None
+
+    def usage(self, queue: int, key: int) -> int:
+        """What the jobs of the queue hold, and what those below it hold beyond their guaranteed parts."""
+        return self._usage[queue * len(self.keys) + key]
+
+    def borrowed(self, queue: int, key: int) -> int:
+        """How far the queue, with all below it, is beyond its quota."""
+        slot = queue * len(self.keys) + key
+        return max(0, self._usage[slot] - self._quota[slot])
+
+    def available(self, queue: int, key: int) -> int:
+        """The most that the queue may still take, users' limits aside; negative where it is overcharged."""
+        return self._binding(self._usage, queue, key)[0]
+
+    def held_by(self, queue: int, user: int, key: int) -> int:
+        """What the user holds in the queue and below it; 0 where the queue does not limit its users."""
+        return self._of_user(queue * len(self.keys) + key, user)
+
+    def _of_user(self, slot: int, user: int) -> int:
+        held = self._held.get(slot)
+        return held.get(user, 0) if held else 0
+
+    def shortage_ever(self, queue: int, amounts: Amounts) -> Shortage | None:
+        """Why `amounts` would not fit even if nobody used anything; None where they would."""
+        for key, amount in enumerate(amounts):
+            slot = queue * len(self.keys) + key
+            for limited in self._user_slots[slot]:
+                if 0 < amount > self._user_limit[limited]:
+                    limit = self._user_limit[limited]
+                    return Shortage(limited // len(self.keys), self.keys[key], amount, limit, "user")
+            if 0 < amount > self._ceiling[slot]:
+                return self._short([0] * len(self._usage), queue, key, amount)
+        return None
+
+    def could_ever(self, queue: int, amounts: Amounts) -> bool:
+        """Whether `amounts` would fit if nobody used anything."""
+        return self.shortage_ever(queue, amounts) is None
+
+    # --- who borrows from whom ---------------------------------------------------------------------------------
+
+    def within_nominal(self, queue: int, amounts: Amounts) -> bool:
+        """Whether the queue may take `amounts` and nobody on its path to the root borrows for it.
+
+        That is: every node of the path that would be charged stays within its quota.
+        """
+        return all(self._first_beyond(queue, key, amount) < 0 for key, amount in enumerate(amounts) if amount > 0)
+
+    def reclaim_scope(self, queue: int, amounts: Amounts) -> int:
+        """The highest node of the path such that all below it on the path would stay within their quotas.
+
+        What the queue lacks was lent inside this node, so queues there that borrow have to give it back; it is the
+        queue itself where it would have to borrow. Source: Kueue, preemption with a hierarchical advantage.
+        """
+        beyond = [self._first_beyond(queue, key, amount) for key, amount in enumerate(amounts) if amount > 0]
+        path = self.paths[queue]
+        return next((node for node in path if node in beyond), path[-1])
+
+    def lent_to(self, queue: int, scope: int, amounts: Amounts) -> bool:
+        """Whether the queue uses what others below `scope` lend: it and all between them are beyond their quota.
+
+        Only keys of which `amounts` asks for something count.
+        """
+        path = self.paths[queue]
+        wanted = [key for key, amount in enumerate(amounts) if amount > 0]
+        between = path[: path.index(scope)] if scope in path else ()
+        return bool(between) and all(any(self.borrowed(node, key) for key in wanted) for node in between)
+
+    # --- copies and checks -------------------------------------------------------------------------------------
+
+    def copy(self) -> QuotaTree:
+        """A tree with the same usage on which what-if is free. What does not change is shared."""
+        other = object.__new__(QuotaTree)
+        other.__dict__.update(self.__dict__)
+        other._usage = self._usage.copy()
+        other._own = self._own.copy()
+        other._held = {slot: held.copy() for slot, held in self._held.items()}
+        return other
+
+    def check(self, held: Iterable[Held] | None = None) -> None:
+        """Raise Violation unless the usage adds up, and is that of the jobs in `held` where they are given."""
+        width = len(self.keys)
+        for slot, used in enumerate(self._usage):
+            node, key = divmod(slot, width)
+            charged = sum(
+                max(0, self.usage(child, key) - self._guaranteed[child * width + key]) for child in self.children[node]
+            )
+            if used != self._own[slot] + charged or self._own[slot] < 0:
+                raise Violation(
+                    f"queue {self.queues[node].name!r} uses {used} of {self.keys[key]}, not what its own jobs hold "
+                    f"({self._own[slot]}) and what those below it hold beyond their guaranteed parts ({charged})"
+                )
+        for slot in self._user_limit:
+            node, key = divmod(slot, width)
+            users = self._held.get(slot, {})
+            below = sum(own for other, own in enumerate(self._own[key::width]) if node in self.paths[other])
+            if sum(users.values()) != below or min(users.values(), default=1) <= 0:
+                raise Violation(
+                    f"what users hold of {self.keys[key]} in queue {self.queues[node].name!r} is not {below}"
+                )
+        if held is not None:
+            fresh = QuotaTree(self.tenancy)
+            for queue, user, amounts in held:
+                fresh.charge(queue, user, amounts)
+            if (fresh._own, fresh._usage, fresh._held) != (self._own, self._usage, self._held):
+                raise Violation("does not hold: the usage of the quotas is the sum over the jobs")
+
+    # --- finding the limit that binds --------------------------------------------------------------------------
+
+    def _binding(self, usage: Sequence[int], queue: int, key: int) -> tuple[int, int]:
+        """How much more the queue may take, and the nearest node whose limit says so."""
+        width = len(self.keys)
+        available, binding = FOREVER, -1
+        for node in reversed(self.paths[queue]):
+            slot = node * width + key
+            free = max(0, self._guaranteed[slot] - usage[slot])
+            if self._up[slot] < 0:
+                available = FOREVER
+            elif free > 0:
+                available = free + max(0, available)
+            room = self._roof[slot] - usage[slot]
+            if room <= available:
+                available, binding = room, node
+        return available, binding
+
+    def _short(self, usage: Sequence[int], queue: int, key: int, asked: int) -> Shortage:
+        available, node = self._binding(usage, queue, key)
+        alone = self.parents[node] < 0 or self.queues[node].isolated
+        return Shortage(node, self.keys[key], asked, available, "quota" if alone else "borrowing")
+
+    def _first_beyond(self, queue: int, key: int, amount: int) -> int:
+        """The nearest node of the path that `amount` would bring beyond its quota; -1 for none."""
+        slot = queue * len(self.keys) + key
+        while slot >= 0 and amount > 0:
+            used = self._usage[slot]
+            if used + amount > self._quota[slot]:
+                return slot // len(self.keys)
+            amount -= max(0, self._guaranteed[slot] - used)
+            slot = self._up[slot]
+        return -1

@@ -1,0 +1,127 @@
+"""GPU-time that each queue has used, hour by hour, for shares that forget.
+
+A queue that used much lately goes behind one that used little, and what it used counts half as much after every half
+life (Kay and Lauder, A fair share scheduler, CACM 31(1), 1988; Slurm's multifactor plugin, `PriorityDecayHalfLife`).
+
+Kept are milli-GPU-seconds of each clock hour in a ring of the last HOURS hours. Within the present hour the sum is
+exact to the milli-GPU-microsecond; at its end the part of a second that remains goes into the next hour, so nothing
+is lost to rounding. A weighted hour must fit 63 bits: a queue may hold up to 2.4 x 10^9 milli-GPUs (2^43 milli-GPU-
+seconds an hour, and 20 bits of weight). All arithmetic is on integers: every machine finds the same shares.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.model.errors import Violation
+from kant.model.units import HOUR, SECOND
+
+HOURS = 28 * 24
+"""Hours that are remembered, the present one among them. With a half life above a few days the tail is cut off."""
+
+_BITS = 20  # of a weight: 1 << _BITS is one
+_WIDE, _FINE = 60, 32  # bits of a factor, and of the fraction of a half life
+
+
+def _factors() -> tuple[int, ...]:
+    """2^(-1/2), 2^(-1/4), 2^(-1/8), … in 60-bit fixed point, each the integer square root of the one before."""
+    roots = [isqrt(1 << (2 * _WIDE - 1))]
+    while len(roots) < _FINE:
+        roots.append(isqrt(roots[-1] << _WIDE))
+    return tuple(roots)
+
+
+_FACTORS = _factors()
+
+
+def weights(half_life: int) -> Table:
+    """The weight of an hour by its age in hours, 2^(-age / half life) in 20-bit fixed point (1 << 20 is one).
+
+    The power is a product of roots of a half, one for each bit of the exponent's fraction: it halves exactly after
+    a half life. Raises Violation unless `half_life` (microseconds) is positive.
+    """
+    if half_life <= 0:
+        raise Violation(f"a half life is longer than nothing, not {half_life} µs")
+    result = np.zeros(HOURS, dtype=np.int64)
+    for age in range(HOURS):
+        halvings, rest = divmod(age * HOUR, half_life)
+        fraction = (rest << _FINE) // half_life
+        weight = 1 << _WIDE
+        for bit, factor in enumerate(_FACTORS, start=1):
+            if (fraction >> (_FINE - bit)) & 1:
+                weight = weight * factor >> _WIDE
+        result[age] = weight >> min(halvings + _WIDE - _BITS, 2 * _WIDE)
+    return result
+
+
+class UsageHours:
+    """GPU-time by queue and hour. A fold over `changed`, in order of time; asking changes no later answer.
+
+    `running[q]` is what queue q holds now, in milli-GPUs. What follows is by queue as well: `_hour` is the hour that
+    `_used` (milli-GPU-microseconds, up to `_since`) belongs to; hours before it are in the ring, later ones are not.
+    """
+
+    def __init__(self) -> None:
+        self.running: list[int] = []
+        self._since: list[int] = []
+        self._hour: list[int] = []
+        self._used: list[int] = []
+        self._ring: Table = np.zeros((16, HOURS), dtype=np.int64)  # milli-GPU-seconds; hour h is in column h % HOURS
+        self._weights: dict[int, Table] = {}
+
+    def changed(self, queue: int, milli_delta: int, now: int) -> None:
+        """Jobs of `queue` (a code from 0 on) hold `milli_delta` milli-GPUs more from `now` (microseconds) on.
+
+        Raises Violation, and changes nothing, where the queue would then hold less than nothing.
+        """
+        if queue >= len(self.running):
+            self._admit(queue)
+        running = self.running[queue]
+        if running + milli_delta < 0:
+            raise Violation(f"queue {queue} holds {running} milli-GPUs and cannot give back {-milli_delta}")
+        if now >= (self._hour[queue] + 1) * HOUR:
+            self._turn(queue, now // HOUR)
+        self._used[queue] += running * (now - self._since[queue])
+        self._since[queue] = now
+        self.running[queue] = running + milli_delta
+
+    def decayed(self, now: int, half_life: int) -> Table:
+        """Milli-GPU-seconds of each queue up to `now`, by code, an hour of age a weighing 2^(-a / half_life).
+
+        The present hour is of age 0 and counts as far as it has come; an hour's weight changes when the clock strikes.
+        Rounded down, by less than a milli-GPU-second an hour. Raises Violation unless `half_life` is positive.
+        """
+        if half_life not in self._weights:
+            self._weights[half_life] = weights(half_life)
+        hour, queues = now // HOUR, len(self.running)
+        present = np.zeros(queues, dtype=np.int64)
+        for queue in range(queues):
+            if hour > self._hour[queue]:
+                self._turn(queue, hour)
+            used = self._used[queue] + self.running[queue] * (now - self._since[queue])
+            present[queue] = used // SECOND
+        by_column = self._weights[half_life][(hour - np.arange(HOURS)) % HOURS]
+        past: Table = (self._ring[:queues] * by_column >> _BITS).sum(axis=1)
+        return past + present
+
+    def _admit(self, queue: int) -> None:
+        new = queue + 1 - len(self.running)
+        for column in (self.running, self._since, self._hour, self._used):
+            column.extend([0] * new)
+        while queue >= len(self._ring):
+            self._ring = np.concatenate([self._ring, np.zeros_like(self._ring)])
+
+    def _turn(self, queue: int, hour: int) -> None:
+        """Close the hours before `hour`, which has begun."""
+        last, running, ring = self._hour[queue], self.running[queue], self._ring[queue]
+        used = self._used[queue] + running * ((last + 1) * HOUR - self._since[queue])
+        ring[last % HOURS], rest = divmod(used, SECOND)
+        if (between := hour - last - 1) >= HOURS:
+            ring[:] = running * (HOUR // SECOND)
+        elif between:
+            ring[np.arange(last + 1, hour) % HOURS] = running * (HOUR // SECOND)
+        ring[hour % HOURS] = 0
+        self._hour[queue], self._since[queue], self._used[queue] = hour, hour * HOUR, rest

@@ -1,0 +1,52 @@
+"""Finish-time fairness: what sharing the cluster costs a queue, against a cluster of its nominal quota alone.
+
+After Themis (Mahajan et al., NSDI 2020), where rho of an app is its completion time in the shared cluster over that in
+a cluster of its fair share. Ours is a ratio of sums by queue, and needs no second simulation:
+
+    rho = sum over the queue's jobs of (time waiting + time running)
+        / sum over them of useful time running x max(1, GPUs of the job / nominal GPUs of the queue)
+
+The divisor is the time that the jobs would take if each had the nominal quota to itself, and a larger one ran slower
+in proportion. It leaves out that jobs of one queue would wait for each other there too: so rho is an upper bound of
+what others have cost the queue, and equal loads compare. Jobs that wait or run at the end count as they stand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kant.metrics.result import JobTable
+from kant.model.tenant import Tenancy
+from kant.model.units import GPU
+
+
+def nominal_gpus(tenancy: Tenancy, name: str) -> float:
+    """GPUs of all models that the queue's own quotas name, or those of the nearest queue above that has any; else 0."""
+    queues = {queue.name: queue for queue in tenancy.queues}
+    while name in queues:
+        own = sum(quota.nominal for quota in queues[name].quotas if quota.resource == "gpu")
+        if own > 0:
+            return own / GPU
+        name = queues[name].parent
+    return 0.0
+
+
+def rho(table: JobTable, useful: np.ndarray, busy: np.ndarray, jobs: np.ndarray, gpus: float) -> float | None:
+    """The ratio of one queue with `gpus` of its own over the jobs that `jobs` masks; None where none has run.
+
+    `busy` is the time that each job has run, `useful` that without work that was lost (microseconds).
+    """
+    if gpus <= 0:
+        return None
+    spent = float(table.wait[jobs].sum(dtype=np.float64) + busy[jobs].sum(dtype=np.float64))
+    slower = np.maximum(table.gpus[jobs] / GPU / gpus, 1.0)
+    alone = float((useful[jobs] * slower).sum())
+    return spent / alone if alone > 0 else None
+
+
+def over_queues(by_queue: dict[str, Any]) -> dict[str, float | None]:
+    """The `worst` and the `mean` rho over the queues that have one."""
+    found = [queue["rho"] for queue in by_queue.values() if queue["rho"] is not None]
+    return {"worst": max(found, default=None), "mean": sum(found) / len(found) if found else None}

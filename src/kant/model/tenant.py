@@ -1,0 +1,161 @@
+"""Queues in a tree, what each of them may use, and what GPUs cost: how tenants share one cluster.
+
+Source: the tree of queues, nominal quotas and the limits of borrowing and lending are those of Kueue (ClusterQueue,
+Cohort).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from kant.model.errors import InputError
+from kant.model.units import FOREVER
+
+MAX_AMOUNT = 1 << 53
+"""Amounts, weights and prices stay below this: a JSON reader that knows only doubles still gets them exactly."""
+
+Resource = Literal["gpu", "cpu", "memory"]
+QueueState = Literal["open", "hold", "stop", "drain"]
+Fallback = Literal["listed", "cheapest"]
+
+RESOURCES: tuple[Resource, ...] = get_args(Resource)
+
+
+class Quota(Struct, frozen=True, omit_defaults=True):
+    """What a queue may use of one resource on the nodes of one GPU model ("": of all models together).
+
+    Amounts are milli-GPUs, milli-cores or MiB; -1 stands for no limit. `nominal` is the queue's own part. Together
+    with all below it the queue may use `borrowing_limit` more than its quota, and lends at most `lending_limit` of it
+    to queues beside it. `user_limit` is the most that one user may hold of it in this queue and below.
+    """
+
+    resource: Resource = "gpu"
+    model: str = ""
+    nominal: int = 0
+    borrowing_limit: int = -1
+    lending_limit: int = -1
+    user_limit: int = -1
+
+
+class Queue(Struct, frozen=True, omit_defaults=True):
+    """A node of the tree of queues, under the queue `parent` ("": a root, which shares with no other root).
+
+    `weight` is its share of what its neighbours leave unused. `isolated`: it lends nothing and borrows nothing,
+    whatever its quotas say. `min_run` is how long (microseconds) a job of it runs before it may be preempted.
+    `fallback` says in which order the GPU models that a job accepts are tried: as the job lists them, or by price.
+
+    `state` holds for all queues below too. open: as usual. hold: starts nothing, and what runs runs on. stop: starts
+    nothing, and what runs is stopped and waits. drain: takes no new jobs, and those that it has still run.
+    """
+
+    name: str
+    parent: str = ""
+    weight: int = 1
+    isolated: bool = False
+    state: QueueState = "open"
+    min_run: int = 0
+    quotas: tuple[Quota, ...] = ()
+    fallback: Fallback = "listed"
+
+
+class Tenancy(Struct, frozen=True, omit_defaults=True):
+    """All queues, in index order (the order of the last tie-break), and prices of GPU models.
+
+    A price is (model, thousandths of the currency for an hour of one GPU).
+    """
+
+    queues: tuple[Queue, ...] = ()
+    prices: tuple[tuple[str, int], ...] = ()
+
+
+# --- What a queue does, by the states on its path to the root: each of them holds, so several add up -----------
+
+
+def starts(states: Iterable[QueueState]) -> bool:
+    """Whether waiting jobs may start."""
+    return not any(state in ("hold", "stop") for state in states)
+
+
+def accepts(states: Iterable[QueueState]) -> bool:
+    """Whether new jobs may be submitted."""
+    return "drain" not in states
+
+
+def runs(states: Iterable[QueueState]) -> bool:
+    """Whether running jobs may run on."""
+    return "stop" not in states
+
+
+# --- What is wrong with it -------------------------------------------------------------------------------------
+
+
+def validated(tenancy: Tenancy, where: str = "tenants") -> Tenancy:
+    """`tenancy` itself. Raises InputError where it is no forest of queues or holds a number out of range."""
+    by_name: dict[str, Queue] = {}
+    for queue in tenancy.queues:
+        if not queue.name:
+            raise InputError(f"{where}, queue {len(by_name) + 1}, name", "a name", queue.name)
+        if queue.name in by_name:
+            raise InputError(f"{where}, queue {queue.name!r}, name", "a name that no other queue has", queue.name)
+        by_name[queue.name] = queue
+    for queue in tenancy.queues:
+        _check_queue(f"{where}, queue {queue.name!r}", queue)
+        if queue.parent and queue.parent not in by_name:
+            raise InputError(f"{where}, queue {queue.name!r}, parent", "the name of a queue", queue.parent)
+    _check_roots(where, by_name)
+    priced: set[str] = set()
+    for model, price in tenancy.prices:
+        if model in priced:
+            raise InputError(f"{where}, prices, {model}", "one price for each model")
+        priced.add(model)
+        _check_range(f"{where}, prices, {model}", price, 0)
+    return tenancy
+
+
+def _check_roots(where: str, queues: Mapping[str, Queue]) -> None:
+    """Raises InputError unless the parents of every queue lead to a root."""
+    rooted = {""}
+    for queue in queues.values():
+        path: dict[str, None] = {}
+        name = queue.name
+        while name not in rooted:
+            if name in path:
+                raise InputError(
+                    f"{where}, queue {name!r}, parent", "a queue that is not below it", queues[name].parent
+                )
+            path[name] = None
+            name = queues[name].parent
+        rooted |= path.keys()
+
+
+def _check_queue(where: str, queue: Queue) -> None:
+    _check_range(f"{where}, weight", queue.weight, 1)
+    _check_word(f"{where}, state", queue.state, get_args(QueueState))
+    _check_word(f"{where}, fallback", queue.fallback, get_args(Fallback))
+    if not 0 <= queue.min_run < FOREVER:
+        raise InputError(f"{where}, min_run", "microseconds from 0 to less than 2^62", queue.min_run)
+    known: set[tuple[str, str]] = set()
+    for number, quota in enumerate(queue.quotas, start=1):
+        place = f"{where}, quota {number}"
+        _check_word(f"{place}, resource", quota.resource, RESOURCES)
+        if (quota.model, quota.resource) in known:
+            of = f" of model {quota.model!r}" if quota.model else ""
+            raise InputError(place, f"one quota for {quota.resource}{of} in each queue")
+        known.add((quota.model, quota.resource))
+        _check_range(f"{place}, nominal", quota.nominal, 0)
+        for field in ("borrowing_limit", "lending_limit", "user_limit"):
+            _check_range(f"{place}, {field}", getattr(quota, field), -1)
+
+
+def _check_range(where: str, value: int, low: int) -> None:
+    if not low <= value < MAX_AMOUNT:
+        none = " (-1: no limit)" if low == -1 else ""
+        raise InputError(where, f"a whole number from {low} to less than 2^53{none}", value)
+
+
+def _check_word(where: str, word: str, words: tuple[str, ...]) -> None:
+    if word not in words:
+        raise InputError(where, f"one of {', '.join(words)}", word)

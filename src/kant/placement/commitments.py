@@ -1,0 +1,284 @@
+"""Commitments: which of its devices, CPU and memory each node owes to whom and when, and what that leaves free.
+
+A commitment is one piece of an allocation over the span [start, end) of time, in microseconds. Each node has a
+ledger: its commitments side by side in one store, in the order of their ends. What a node has free *throughout* a
+window of time is what it has less the peak, in that window, of what it owes: commitments that follow one another
+do not add up. A whole device is free only if nobody holds any of it at any moment of the window.
+"""
+
+from __future__ import annotations
+
+from kant.cluster.columns import (
+    CPU,
+    CPU_FREE,
+    D_CPU,
+    D_GPUS,
+    D_MEMORY,
+    D_MILLI,
+    D_POOLS,
+    DEVICES,
+    FREE,
+    GPUS,
+    IDLE,
+    MEMORY,
+    MEMORY_FREE,
+    Table,
+    devices_of,
+    note_change,
+)
+from kant.compiled import compiled, inlined
+from kant.model.units import FOREVER
+from kant.placement.fits import capacity
+
+# --- commitments: rows of the store -------------------------------------------------------------------------------
+C_START = 0
+C_END = 1  # FOREVER: nobody knows
+C_MASK = 2  # devices, as bits
+C_MILLI = 3  # of each of them
+C_CPU = 4
+C_MEMORY = 5
+C_KEY = 6  # whose it is
+COMMITMENT_WIDTH = 7
+
+# --- ledgers: one row a node --------------------------------------------------------------------------------------
+L_FIRST = 0  # row of the store where the node's commitments begin
+L_COUNT = 1
+L_ROOM = 2  # rows there are for them before they must move
+L_CHANGE = 3  # what L_RISE says holds until this time; -1: it must be computed
+L_RISE = 4  # first time at which the node owes more of anything than it does now
+L_GPUS = 5  # of the node; here, so that a look at a node touches little memory
+L_POOL = 6
+LEDGER_WIDTH = 8  # one line of a cache
+
+NEVER = FOREVER
+"""The start of what never fits. No commitment ends then, so nothing can start then."""
+
+
+@compiled
+def commit(store: Table, used: Table, ledgers: Table, pieces: Table, begin: int, key: int, start: int, end: int) -> int:
+    """Enter `pieces` from row `begin` on. Returns how many are entered in all: fewer where the store is full."""
+    for i in range(begin, pieces.shape[0]):
+        ledger = ledgers[pieces[i, 0]]
+        first, count = ledger[L_FIRST], ledger[L_COUNT]
+        if count == ledger[L_ROOM]:
+            room = max(2 * count, 4)
+            if used[0] + room > store.shape[0]:
+                return i
+            for k in range(count):
+                store[used[0] + k, :] = store[first + k, :]
+            first = ledger[L_FIRST] = used[0]
+            ledger[L_ROOM] = room
+            used[0] += room
+        row = first + count
+        while row > first and store[row - 1, C_END] > end:
+            store[row, :] = store[row - 1, :]
+            row -= 1
+        store[row, C_START] = start
+        store[row, C_END] = end
+        store[row, C_MASK] = pieces[i, 2]
+        store[row, C_MILLI] = pieces[i, 3]
+        store[row, C_CPU] = pieces[i, 4]
+        store[row, C_MEMORY] = pieces[i, 5]
+        store[row, C_KEY] = key
+        ledger[L_COUNT] += 1
+        ledger[L_CHANGE] = -1
+    return len(pieces)
+
+
+@compiled
+def release(store: Table, ledgers: Table, log: Table, pieces: Table, key: int, loosens: bool) -> None:
+    """Strike what `key` holds on the nodes of `pieces`; where that `loosens` a node, it is noted in the log."""
+    for i in range(pieces.shape[0]):
+        ledger = ledgers[pieces[i, 0]]
+        first = kept = ledger[L_FIRST]
+        for row in range(first, first + ledger[L_COUNT]):
+            if store[row, C_KEY] != key:
+                if kept != row:
+                    store[kept, :] = store[row, :]
+                kept += 1
+        if kept - first != ledger[L_COUNT]:
+            ledger[L_COUNT] = kept - first
+            ledger[L_CHANGE] = -1
+            if loosens:
+                note_change(log, pieces[i, 0])
+
+
+@compiled
+def resettle(store: Table, ledgers: Table, target: Table) -> int:
+    """Copy every ledger to `target`, each with room to double; returns the rows of `target` used up."""
+    used = 0
+    for node in range(ledgers.shape[0]):
+        ledger = ledgers[node]
+        for k in range(ledger[L_COUNT]):
+            target[used + k, :] = store[ledger[L_FIRST] + k, :]
+        ledger[L_FIRST] = used
+        ledger[L_ROOM] = max(2 * ledger[L_COUNT], 4)
+        used += ledger[L_ROOM]
+    return used
+
+
+@inlined
+def bits_in(mask: int) -> int:
+    """How many bits of a mask of at most 62 devices are set."""
+    pairs = mask - ((mask >> 1) & 0x5555555555555555)
+    fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
+    bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F
+    halves = bytes_ + (bytes_ >> 8)
+    halves += halves >> 16
+    return int((halves + (halves >> 32)) & 0x7F)
+
+
+@inlined
+def owed_at(store: Table, first: int, last: int, time: int, rows: Table, into: int) -> None:
+    """Write what the commitments in store[first:last] take at one moment to row `into`, laid out as a node row."""
+    slots = devices_of(rows)
+    rows[into, CPU_FREE] = 0
+    rows[into, MEMORY_FREE] = 0
+    for column in range(DEVICES, DEVICES + slots):
+        rows[into, column] = 0
+    for row in range(first, last):
+        if store[row, C_START] <= time < store[row, C_END]:
+            rows[into, CPU_FREE] += store[row, C_CPU]
+            rows[into, MEMORY_FREE] += store[row, C_MEMORY]
+            for device in range(slots):
+                if (store[row, C_MASK] >> device) & 1:
+                    rows[into, DEVICES + device] += store[row, C_MILLI]
+
+
+@inlined
+def free_throughout(
+    empty: Table, store: Table, ledgers: Table, node: int, start: int, until: int, rows: Table, into: int
+) -> None:
+    """Write to row `into` what the node has free throughout [start, until), as a row of a node in service.
+
+    Less than nothing is free where commitments contradict each other. The row before `into` is scratch. The peak
+    is reached at `start` or where a commitment begins.
+    """
+    slots = devices_of(rows)
+    first = ledgers[node, L_FIRST]
+    last = first + ledgers[node, L_COUNT]
+    for column in range(rows.shape[1]):
+        rows[into, column] = empty[node, column]
+    for row in range(first - 1, last):
+        time = start if row < first else store[row, C_START]
+        if row >= first and (time <= start or time >= until or store[row, C_END] <= start):
+            continue
+        owed_at(store, first, last, time, rows, into - 1)
+        for column in (CPU_FREE, MEMORY_FREE):
+            rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
+        for column in range(DEVICES, DEVICES + slots):
+            rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
+    rows[into, IDLE] = 0
+    rows[into, FREE] = 0
+    for column in range(DEVICES, DEVICES + empty[node, GPUS]):
+        rows[into, IDLE] += 1 if rows[into, column] == 1000 else 0
+        rows[into, FREE] += max(rows[into, column], 0)
+
+
+@inlined
+def mask_throughout(store: Table, ledgers: Table, node: int, start: int, until: int) -> int:
+    """The devices of which somebody holds something at some moment of [start, until), as bits."""
+    mask = 0
+    first = ledgers[node, L_FIRST]
+    for row in range(first + ledgers[node, L_COUNT] - 1, first - 1, -1):
+        if store[row, C_END] <= start:
+            break
+        if store[row, C_START] < until:
+            mask |= store[row, C_MASK]
+    return mask
+
+
+@inlined
+def _reaches(free: int, amount: int, pods: int) -> bool:
+    """Whether `pods` pods of this amount fit in what is free (the product could pass 64 bits)."""
+    return amount == 0 or free // amount >= pods
+
+
+@inlined
+def pods_throughout(
+    empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, most: int, start: int, until: int,
+    rows: Table,
+) -> int:  # fmt: skip
+    """How many pods of demand `d`, up to `most`, the node takes throughout [start, until) if it is in service."""
+    gpus = demands[d, D_GPUS]
+    pods = most
+    if gpus == 0 or demands[d, D_MILLI] == 1000:
+        if gpus > 0:
+            idle = ledgers[node, L_GPUS] - bits_in(mask_throughout(store, ledgers, node, start, until))
+            pods = min(pods, idle // gpus)
+        if pods == 0 or (demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0):
+            return int(pods)
+        cpu = memory = 0  # summed up, which is never less than the peak
+        first = ledgers[node, L_FIRST]
+        for row in range(first, first + ledgers[node, L_COUNT]):
+            if store[row, C_END] > start and store[row, C_START] < until:
+                cpu += store[row, C_CPU]
+                memory += store[row, C_MEMORY]
+        if _reaches(empty[node, CPU] - cpu, demands[d, D_CPU], pods) and _reaches(
+            empty[node, MEMORY] - memory, demands[d, D_MEMORY], pods
+        ):
+            return int(pods)
+    free_throughout(empty, store, ledgers, node, start, until, rows, 1)
+    return int(min(capacity(rows, 1, demands, d), pods))
+
+
+@inlined
+def next_end(store: Table, ledgers: Table, node: int, time: int) -> int:
+    """The first end of a commitment of the node after `time`; NEVER where there is none."""
+    first = ledgers[node, L_FIRST]
+    for row in range(first, first + ledgers[node, L_COUNT]):
+        if store[row, C_END] > time:
+            return int(store[row, C_END])
+    return NEVER
+
+
+@inlined
+def wait_for_devices(store: Table, ledgers: Table, node: int, devices: int, time: int, duration: int) -> int:
+    """The earliest start from `time` on at which so many devices are idle for `duration`; NEVER where none is."""
+    first = ledgers[node, L_FIRST]
+    spare = ledgers[node, L_GPUS] - devices
+    row = first + ledgers[node, L_COUNT] - 1
+    mask = 0
+    while row >= first and store[row, C_END] > time:
+        if store[row, C_START] < time + duration:
+            mask |= store[row, C_MASK]
+            if bits_in(mask) > spare:
+                # Those that were met end no earlier than this one, so they are in the way of every start until then.
+                time = store[row, C_END]
+                row = first + ledgers[node, L_COUNT]
+                mask = 0
+        row -= 1
+    return int(time) if spare >= 0 else NEVER
+
+
+@inlined
+def first_start(
+    empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, time: int, duration: int,
+    rows: Table,
+) -> int:  # fmt: skip
+    """The earliest start from `time` on at which the node takes `pods` pods for `duration`; NEVER where none is."""
+    whole = demands[d, D_GPUS] > 0 and demands[d, D_MILLI] == 1000
+    while True:
+        if whole:
+            time = wait_for_devices(store, ledgers, node, pods * demands[d, D_GPUS], time, duration)
+        if time >= NEVER:
+            return NEVER
+        if whole and demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0:
+            return int(time)
+        if pods_throughout(empty, store, ledgers, node, demands, d, pods, time, time + duration, rows) >= pods:
+            return int(time)
+        time = next_end(store, ledgers, node, time)
+
+
+@compiled
+def most_pods(empty: Table, demands: Table, d: int) -> int:
+    """How many pods of demand `d` the roomiest node takes when it is empty."""
+    most = 0
+    for node in range(empty.shape[0]):
+        most = max(most, capacity(empty, node, demands, d))
+    return most
+
+
+@inlined
+def admits(ledgers: Table, node: int, demands: Table, d: int) -> bool:
+    return bool((demands[d, D_POOLS] >> ledgers[node, L_POOL]) & 1)

@@ -1,0 +1,122 @@
+"""Admission: whether a queue may start a job at all, before anybody asks where it fits.
+
+Source: the two steps of Kant (arXiv 2510.01256), static then dynamic admission; the quota tree is that of Kueue.
+"""
+
+from __future__ import annotations
+
+from kant.cluster.columns import J_CORE, J_QUEUE, J_UNWANTED, J_USER
+from kant.cluster.quota_tree import QuotaTree, Shortage
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.model.decision import Closed, CoreWaits, OverQuota
+from kant.model.placement import Allocation
+
+
+class Admission:
+    """The quota's side of one cycle. `starts` and `stops` follow the plan, so that it cannot spend a quota twice."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.holdings = state.holdings
+        self.bursts = {burst for bursts in state.bursts.values() for burst in bursts} if state.bursts else frozenset()
+        self._books: QuotaTree | None = None
+        self._cores: set[int] = set()  # that the plan starts
+
+    @property
+    def books(self) -> QuotaTree:
+        """The usage of the quotas as the plan leaves it. Only where there is a tree."""
+        if self._books is None:
+            assert self.holdings.tree is not None
+            self._books = self.holdings.tree.copy()
+        return self._books
+
+    def closed(self, row: int) -> Closed | CoreWaits | None:
+        """Why the job may not start, whatever is free; None where it may."""
+        core, queue = self.state.jobs[row, [J_CORE, J_QUEUE]].tolist()
+        if core >= 0 and core not in self.state.running and core not in self._cores:
+            return CoreWaits(self.state.ids[core])
+        tree, node = self.holdings.tree, self.holdings.node_of[queue]
+        if tree is None:
+            return None
+        if node < 0:
+            return Closed(self._queue_name(queue), "unknown")
+        if tree.starts[node]:
+            return None
+        where = next(above for above in tree.paths[node] if tree.queues[above].state in ("hold", "stop"))
+        return Closed(tree.queues[where].name, tree.queues[where].state)
+
+    def _queue_name(self, queue: int) -> str:
+        return list(self.state.queues)[queue]
+
+    def options(self, row: int, shape: Shape) -> list[Shape]:
+        """The shapes in which a job may be tried, in order: as it is, or on one GPU model after the other.
+
+        Models are told apart where a quota or a price names one: a gang then stays on one model. They are tried as
+        the job lists them, or the cheapest first, as its queue says.
+        """
+        tree, tenancy = self.holdings.tree, self.holdings.tenancy
+        if shape.model is not None or tree is None or not (tenancy.prices or any(model for model, _ in tree.keys)):
+            return [shape]
+        shapes = self.state.shapes
+        offered = [shapes.pool_keys[pool][0] for pool in shape.pools]
+        models = list(dict.fromkeys(model for model in self.state.live[row].models if model in offered) or
+                      dict.fromkeys(offered))  # fmt: skip
+        node = self.holdings.node_of[int(self.state.jobs[row, J_QUEUE])]
+        if node >= 0 and tree.queues[node].fallback == "cheapest":
+            prices = dict(tenancy.prices)
+            models.sort(key=lambda model: prices.get(model, 1 << 62))
+        return [shapes.on_model(shape, model) for model in models]
+
+    def shortage(self, row: int, shape: Shape) -> OverQuota | None:
+        """Why the quotas do not let the job start now as `shape`; None where they do."""
+        node, user = self._place_in_tree(row)
+        if node < 0:
+            return None
+        return self._over(self.books.shortage(node, user, self.holdings.amounts(shape)), ever=False)
+
+    def never(self, row: int, shape: Shape) -> OverQuota | Closed | None:
+        """Why the job can never start under the quotas as they are; None where it could."""
+        if self.state.jobs[row, J_UNWANTED]:
+            return Closed(self._queue_name(int(self.state.jobs[row, J_QUEUE])), "drain")
+        node, _ = self._place_in_tree(row)
+        if node < 0:
+            return None
+        first: OverQuota | None = None
+        for option in self.options(row, shape):
+            never = self._over(self.books.shortage_ever(node, self.holdings.amounts(option)), ever=True)
+            if never is None:
+                return None
+            first = first or never
+        return first
+
+    def _place_in_tree(self, row: int) -> tuple[int, int]:
+        """The node of the job's queue, -1 where nothing is limited, and its user."""
+        if self.holdings.tree is None:
+            return -1, 0
+        queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
+        return self.holdings.node_of[queue], user
+
+    def _over(self, short: Shortage | None, ever: bool) -> OverQuota | None:
+        if short is None:
+            return None
+        model, resource = short.key
+        return OverQuota(
+            self.books.queues[short.queue].name, model, resource, short.asked, short.available, short.kind, ever
+        )
+
+    def starts(self, row: int, allocation: Allocation) -> None:
+        """The plan starts a job."""
+        if row in self.state.bursts:
+            self._cores.add(row)
+        node, user = self._place_in_tree(row)
+        if node >= 0:
+            self.books.charge(node, user, self.holdings.amounts(self.state.shape_of(row), allocation))
+
+    def stops(self, row: int) -> None:
+        """The plan stops a running job."""
+        if self.holdings.tree is None:
+            return
+        queue, user, _, amounts = self.holdings.charged[row]
+        if self.holdings.node_of[queue] >= 0:
+            self.books.refund(self.holdings.node_of[queue], user, amounts)

@@ -1,0 +1,217 @@
+"""Backfilling with reservations: who waits is promised a place in time, and nobody who starts may delay a promise.
+
+Sources: D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY: the head alone is promised a place);
+A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001 (conservative: everyone is). Here promises are real devices on
+real nodes, so a job with part of a node leaves the rest of it to others.
+"""
+
+from __future__ import annotations
+
+from kant.cluster.columns import J_PRIORITY, J_SINCE
+from kant.cluster.shapes import Shape
+from kant.model.decision import NoFit, Reason, Reserved
+from kant.model.placement import Allocation, Reservation
+from kant.model.units import FOREVER
+from kant.queueing.overtaken import stop_overtakers
+from kant.queueing.turn import Turn
+
+
+class Backfill:
+    """One cycle. `depth` is how many jobs may hold a promise (0: all). Where nobody knows when others end, none can be
+    given; a head that has waited for `timeout` then stops those that overtook it.
+
+    A promise that still holds is kept, and bettered where something came free sooner than planned; then the whole
+    queue is looked at anew. Otherwise only jobs that are new, or due, can start, and only these are looked at.
+    """
+
+    def __init__(self, turn: Turn, depth: int, timeout: int) -> None:
+        assert turn.forecast is not None
+        self.turn = turn
+        self.state = turn.state
+        self.forecast = turn.forecast
+        self.timeline = turn.forecast.timeline
+        self.most = depth or FOREVER
+        self.timeout = timeout
+        self.lifted: dict[int, Reservation] = {}  # promises that are off while somebody else is looked at
+        self.failed: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
+        self.hopeless: set[int] = set()  # pools whose head could not be promised anything
+
+    def run(self) -> None:
+        """Go through the queue in order: start, promise, or hold."""
+        turn, state, forecast = self.turn, self.state, self.forecast
+        rows = turn.waiting.ranked(turn)
+        some_without = forecast.freed and any(row not in state.reserved for row in forecast.tried)
+        anew = forecast.loosened or some_without or self._broken() or self._overtaken(rows)
+        forecast.loosened = forecast.freed = False
+        if anew:
+            forecast.tried.clear()
+        for row in rows:
+            promise = state.reserved.get(row)
+            if anew or (promise.start <= turn.now if promise is not None else row not in forecast.tried):
+                self._serve(row)
+        for row in state.reserved:
+            if row not in self.timeline and row not in turn.waiting.leaving:
+                turn.release(row)
+        if self._promises() < self.most < FOREVER and any(row not in self.timeline for row in forecast.tried):
+            forecast.loosened = True  # somebody started who held a promise: the next in line gets one
+
+    def _promises(self) -> int:
+        """How many jobs hold a promise as the plan stands."""
+        return len(self.state.reserved) + self.turn.promised_anew - len(self.turn.unpromised)
+
+    # --- what makes the whole queue worth a look ---------------------------------------------------------------
+
+    def _broken(self) -> bool:
+        """Whether a promise can no longer be kept: a job outlived its estimate, or a node left."""
+        if not self.forecast.tightened:
+            return False
+        self.forecast.tightened = False
+        broken = [row for row in self.state.reserved if not self.timeline.holds(row)]
+        for row in broken:
+            self._lift(row)
+        return bool(broken)
+
+    def _overtaken(self, rows: list[int]) -> bool:
+        """Whether jobs of higher priority have come: promises of lower priority then give way to them."""
+        state, jobs = self.state, self.state.jobs
+        if not state.reserved:
+            return False
+        new = [row for row in rows if row not in self.forecast.tried and row not in state.reserved]
+        highest = max((int(jobs[row, J_PRIORITY]) for row in new), default=-FOREVER)
+        below = [row for row in state.reserved if jobs[row, J_PRIORITY] < highest]
+        for row in below:
+            self._lift(row)
+        return bool(below)
+
+    def _lift(self, row: int) -> None:
+        """Take a promise off the timeline; its holder may get it back when its turn comes."""
+        if row in self.state.reserved and row in self.timeline:
+            self.lifted[row] = self.state.reserved[row]
+            self.forecast.stops(row)
+
+    # --- one job -----------------------------------------------------------------------------------------------
+
+    def _serve(self, row: int) -> None:
+        turn = self.turn
+        self._lift(row)
+        shape = self.state.shape_of(row)
+        reason: Reason | None = turn.admission.closed(row)
+        best: tuple[int, Allocation] | None = None
+        duration = self.forecast.estimates.duration(self.state, row)
+        until = min(turn.now + duration, FOREVER)
+        options = turn.admission.options(row, shape) if reason is None else []
+        for option in options:
+            short = turn.admission.shortage(row, option)
+            if short is not None:
+                reason = reason or short
+                continue
+            if row not in self.lifted and self._promises() >= self.most:
+                allocation = self._now(row, option, duration, until)
+                found = None if allocation is None else (turn.now, allocation)
+            else:
+                found = self._earliest(row, option, duration, until)
+            if found is not None and found[0] == turn.now:
+                self._start(row, found[1])
+                return
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        if options and turn.evictor is not None:
+            for option in options:
+                made = self._make_room(row, option, until)
+                if made is not None:
+                    self._start(row, made)
+                    return
+        if best is None and reason is None and not self.failed.get(shape.index):
+            made = self._insist(row, shape)
+            if made is not None:
+                self._start(row, made)
+                return
+        self._wait(row, shape, reason, best, duration)
+
+    def _insist(self, row: int, shape: Shape) -> Allocation | None:
+        """Without estimates: the first head of its pools has its way once it has waited for long enough."""
+        if shape.pool_bits in self.hopeless:
+            return None
+        self.hopeless.add(shape.pool_bits)
+        until = int(self.state.jobs[row, J_SINCE]) + self.timeout
+        if until > self.turn.now:
+            self.turn.review(until)
+            return None
+        return stop_overtakers(self.turn, row, shape)
+
+    def _start(self, row: int, allocation: Allocation) -> None:
+        self.lifted.pop(row, None)
+        self.turn.start(row, allocation)
+
+    def _wait(
+        self, row: int, shape: Shape, reason: Reason | None, best: tuple[int, Allocation] | None, duration: int
+    ) -> None:
+        """Keep the old promise, give a new one, or none; and say why the job waits."""
+        turn = self.turn
+        old = self.lifted.pop(row, None)
+        if old is not None and reason is None and (best is None or old.start <= best[0]) and self._still_free(row, old):
+            self.forecast.promises(row, old.allocation, old.start, old.end)
+        elif best is not None and (old is not None or self._promises() < self.most):
+            turn.promise(row, best[1], best[0], min(best[0] + duration, FOREVER))
+        self.forecast.tried.add(row)
+        if row not in turn.waiting.held:
+            turn.hold(row, reason or self._what_is_missing(row, shape))
+
+    def _still_free(self, row: int, promise: Reservation) -> bool:
+        if promise.start < self.turn.now:
+            return False
+        self.timeline.add(row, promise.allocation, promise.start, promise.end)
+        holds = self.timeline.holds(row)
+        self.timeline.remove(row)
+        return holds
+
+    def _earliest(self, row: int, shape: Shape, duration: int, until: int) -> tuple[int, Allocation] | None:
+        """The earliest start; if that is now, with the place that the profile's placement chooses."""
+        found = self.timeline.earliest(shape, duration, self.turn.now)
+        if found is None or found[0] > self.turn.now:
+            return found
+        result = self.turn.place_beside(row, shape, until)
+        if isinstance(result, NoFit):  # several groups: the two searches may differ, and this one is proven too
+            self.turn.placer.trial.restore(found[1])
+            return found
+        return found[0], result
+
+    def _now(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
+        """A place clear of all promises for a job that gets none itself."""
+        if self.failed.get(shape.index, FOREVER + 1) <= duration:
+            return None
+        result = self.turn.place_beside(row, shape, until)
+        if isinstance(result, NoFit):
+            self.failed[shape.index] = duration
+            return None
+        return result
+
+    def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | None:
+        """What preemption can do without touching what is promised."""
+        turn = self.turn
+        assert turn.evictor is not None
+        blocked = self.timeline.blocked(turn.now, until)
+        if len(blocked) == 0:
+            return turn.evictor.make_room(turn, row, shape)
+        turn.placer.trial.restore(blocked)
+        made = turn.evictor.make_room(turn, row, shape)
+        turn.placer.trial.evict(blocked)
+        return made
+
+    def _what_is_missing(self, row: int, shape: Shape) -> Reason:
+        """Whether the job would fit if nothing were promised."""
+        trial = self.turn.placer.trial
+        mark = trial.checkpoint()
+        result = self.turn.placer.place(shape, row)
+        trial.rollback(mark)
+        if isinstance(result, NoFit):
+            return result
+        names = self.state.ids
+        first = min(
+            ((start, other) for other, start in self._promised_starts() if other != row), default=(self.turn.now, row)
+        )
+        return Reserved(names[first[1]], first[0])
+
+    def _promised_starts(self) -> list[tuple[int, int]]:
+        rows = self.state.reserved.keys() | self.turn.promised
+        return [(row, self.timeline.start_of(row)) for row in sorted(rows) if row in self.timeline]

@@ -1,0 +1,31 @@
+"""EASY: backfilling behind one reservation."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from kant.model.units import SECOND
+from kant.queueing import backfill
+from kant.queueing.discipline import Discipline
+from kant.queueing.turn import Turn
+
+
+class Easy(Discipline, frozen=True, tag="easy"):
+    """The first `heads` jobs that do not fit are promised a place in time, on real devices; any other that fits starts
+    if it ends before these are needed or needs none of them. Plans with the profile's `[estimates]`.
+
+    A head that cannot be promised anything, because nobody knows when the others end, is seated after `timeout_s` as
+    `backfill` does it.
+    """
+
+    heads: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
+
+    source: ClassVar[str] = "D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995"
+    lanes: ClassVar[bool] = False
+    forecasts: ClassVar[bool] = True
+
+    def run(self, turn: Turn) -> None:
+        backfill.Backfill(turn, self.heads, self.timeout_s * SECOND).run()

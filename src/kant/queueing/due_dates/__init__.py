@@ -1,0 +1,24 @@
+"""Sequences of jobs with due dates on one machine, made for a small total tardiness (1 || ΣT).
+
+Every rule takes processing times `p`, due dates `d` (integers of one unit, equally long) and the time `start` at which
+the machine is free, and returns the indices of the jobs in the order in which to run them. Where the rule itself does
+not decide, the earlier due date goes first, then the shorter job, then the smaller index.
+"""
+
+from kant.queueing.due_dates.challengers import augmented_mddc, eddc, mddc
+from kant.queueing.due_dates.descent import best_of_the_rules, descend, mdd_vnd
+from kant.queueing.due_dates.positions import positions
+from kant.queueing.due_dates.rules import edd, mdd_sequence, total_tardiness
+
+__all__ = [
+    "augmented_mddc",
+    "best_of_the_rules",
+    "descend",
+    "edd",
+    "eddc",
+    "mdd_sequence",
+    "mdd_vnd",
+    "mddc",
+    "positions",
+    "total_tardiness",
+]

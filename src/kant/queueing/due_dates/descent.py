@@ -1,0 +1,124 @@
+"""MDD-VND: the best rule's sequence, improved by variable neighbourhood descent.
+
+N. Mladenovic and P. Hansen, Variable neighborhood search, Computers & Operations Research 24, 1997. A neighbourhood
+is searched whole and its best move is made; then the first one comes again. When none has a better sequence, the
+descent ends. Nothing is drawn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.compiled import compiled, inlined
+from kant.queueing.due_dates.challengers import augmented_mddc, mddc
+from kant.queueing.due_dates.rules import mdd_sequence, total_tardiness
+
+STEPS = 1000
+"""Moves after which a descent ends in any case."""
+
+BLOCK = 10
+"""Jobs in the shorter of two blocks that change places, at most: longer ones cost time and hardly ever gain."""
+
+
+@inlined
+def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time: int, limit: int) -> tuple[int, int]:
+    """End and ΣT of the places low … high - 1 begun at `time`; given up where `limit` is reached."""
+    total = 0
+    for k in range(low, high):
+        job = sequence[k]
+        time += p[job]
+        total += max(time - d[job], 0)
+        if total >= limit:
+            break
+    return time, total
+
+
+@compiled
+def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int, int]:
+    """(gain, i, j) of the best exchange of the jobs at places i < j; gain 0 where none is better."""
+    n = sequence.shape[0]
+    best = (0, 0, 0)
+    before = start
+    for i in range(n):
+        stays, time = 0, before
+        for j in range(i, n):
+            first, last = sequence[i], sequence[j]
+            time += p[last]
+            stays += max(time - d[last], 0)  # of the places i … j as they stand
+            if j == i:
+                continue
+            limit = stays - best[0]
+            end, moved = tardiness_of(p, d, sequence, i + 1, j, before + p[last], limit)
+            moved += max(before + p[last] - d[last], 0)
+            if moved < limit:
+                moved += max(end + p[first] - d[first], 0)
+                if moved < limit:
+                    best = (stays - moved, i, j)
+        before += p[sequence[i]]
+    return best
+
+
+@compiled
+def best_block_move(
+    p: Table, d: Table, sequence: Table, start: int, shortest: int, longest: int
+) -> tuple[int, int, int, int]:
+    """(gain, i, j, k) of the best exchange of the neighbouring blocks i … j - 1 and j … k - 1; gain 0 for none.
+
+    The shorter block has `shortest` to `longest` jobs; with one job the move is an insertion.
+    """
+    n = sequence.shape[0]
+    best = (0, 0, 0, 0)
+    before = start
+    for i in range(n):
+        stays, end = 0, before
+        for k in range(i + 1, n + 1):
+            end += p[sequence[k - 1]]
+            stays += max(end - d[sequence[k - 1]], 0)
+            if stays <= best[0]:
+                continue
+            for j in range(i + shortest, k - shortest + 1):
+                if min(j - i, k - j) > longest:
+                    continue
+                limit = stays - best[0]
+                time, moved = tardiness_of(p, d, sequence, j, k, before, limit)
+                if moved < limit:
+                    _, rest = tardiness_of(p, d, sequence, i, j, time, limit - moved)
+                    if moved + rest < limit:
+                        best = (stays - moved - rest, i, j, k)
+        before += p[sequence[i]]
+    return best
+
+
+@compiled
+def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Table:
+    """`sequence` after at most `steps` moves; after fewer, no swap, insertion or block move makes it better."""
+    sequence = sequence.copy()
+    for _ in range(steps):
+        gain, i, j = best_swap(p, d, sequence, start)
+        if gain > 0:
+            sequence[i], sequence[j] = sequence[j], sequence[i]
+            continue
+        gain, i, j, k = best_block_move(p, d, sequence, start, 1, 1)
+        if gain == 0:
+            gain, i, j, k = best_block_move(p, d, sequence, start, 2, BLOCK)
+        if gain == 0:
+            break
+        sequence[i:k] = np.concatenate((sequence[j:k], sequence[i:j]))
+    return sequence
+
+
+@compiled
+def best_of_the_rules(p: Table, d: Table, start: int) -> Table:
+    """The sequence of MDD, MDDC or augmented MDDC with the smallest ΣT; the first of them on a tie."""
+    best = mdd_sequence(p, d, start)
+    for rival in (mddc(p, d, start), augmented_mddc(p, d, start)):
+        if total_tardiness(p, d, rival, start) < total_tardiness(p, d, best, start):
+            best = rival
+    return best
+
+
+@compiled
+def mdd_vnd(p: Table, d: Table, start: int) -> Table:
+    """The best rule's sequence after the descent: O(n^3) for each of at most `STEPS` moves."""
+    return descend(p, d, best_of_the_rules(p, d, start), start, STEPS)

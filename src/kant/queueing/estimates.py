@@ -1,0 +1,50 @@
+"""Estimates: for how long a job is planned to run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from kant.cluster.columns import J_ATTAINED, J_P50, J_P90, J_REMAINING, J_SINCE
+from kant.cluster.state import ClusterState
+from kant.model.units import FOREVER, MINUTE
+
+
+class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
+    """What planning takes for the run time of a job.
+
+    `source`: `given` (what its owner said, such as a limit), or `learned` from the jobs that have finished, and given
+    where nothing has been learned. `probability`: a learned run time is not exceeded with this probability, in percent
+    (50 or 90); so a job that is backfilled delays a reservation with at most the rest of it.
+    """
+
+    source: Literal["given", "learned"] = "given"
+    probability: Literal[50, 90] = 90
+
+    @property
+    def learns(self) -> bool:
+        return self.source == "learned"
+
+    def duration(self, state: ClusterState, row: int) -> int:
+        """How much longer the job runs once it starts, microseconds; FOREVER where nobody knows."""
+        promised, attained, remaining = state.jobs[
+            row, [J_P50 if self.probability == 50 else J_P90, J_ATTAINED, J_REMAINING]
+        ].tolist()
+        if self.learns and promised >= 0:
+            return max(int(promised) - int(attained), MINUTE)
+        return max(int(remaining), 1) if remaining >= 0 else FOREVER
+
+    def end(self, state: ClusterState, row: int, now: int) -> int:
+        """When a running job is expected to end, later than `now`; FOREVER where nobody knows.
+
+        A job that outlives its estimate is taken to run twice as long, and twice as long again.
+        """
+        span = self.duration(state, row)
+        if span >= FOREVER:
+            return FOREVER
+        end = int(state.jobs[row, J_SINCE]) + span
+        while end <= now:
+            end += span
+            span *= 2
+        return min(end, FOREVER)

@@ -1,0 +1,127 @@
+"""Forecast: what every node is committed to from now on, kept in step with the state from cycle to cycle."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Protocol
+
+from kant.cluster.columns import J_STARTED
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.model.placement import Allocation
+from kant.model.units import FOREVER
+from kant.queueing.estimates import Estimates
+
+
+class Timeline(Protocol):
+    """Commitments in time on real devices (`placement/timeline.py`). Keys are job rows."""
+
+    def __contains__(self, key: object) -> bool: ...
+    def add(self, key: int, allocation: Allocation, start: int, end: int) -> None: ...
+    def remove(self, key: int) -> None: ...
+    def move(self, key: int, start: int, end: int) -> None: ...
+    def start_of(self, key: int) -> int: ...
+    def expected_end(self, key: int) -> int: ...
+    def allocation_of(self, key: int) -> Allocation: ...
+    def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
+    def holds(self, key: int) -> bool: ...
+    def blocked(self, now: int, until: int) -> Allocation: ...
+
+
+class Forecast:
+    """Running jobs up to their expected end, and reservations. The plan under way may write on it.
+
+    What the plan wrote is brought back to what the state says at the next `refresh`. `loosened`: since a discipline
+    last took note something came free sooner than was planned, so that others may start sooner. `freed`: something came
+    free, if only as planned; that is news for those who hold no promise. `tightened`: something stays longer, so that
+    promises may be broken.
+    """
+
+    def __init__(self, state: ClusterState, timeline: Timeline, estimates: Estimates) -> None:
+        self.state = state
+        self.timeline = timeline
+        self.estimates = estimates
+        self.loosened = True
+        self.freed = True
+        self.tightened = True
+        self.tried: set[int] = set()  # waiting jobs for which there was no place since then
+        self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
+        self._written: set[int] = set()  # rows that a plan has written on
+        self._seen = -1
+        self._marks = (-1, -1)  # queues and nodes: what else can open something
+
+    def refresh(self, now: int) -> None:
+        """Follow the state; put off the end of jobs that outlive their estimate."""
+        state = self.state
+        moved = None if self._seen < 0 else state.moved.since(self._seen)
+        self._seen = state.moved.end
+        if moved is None:
+            moved = [*state.running, *state.pending]
+        for row in dict.fromkeys([*self._written, *moved]):
+            self._reconcile(row, now)
+        self.tried.difference_update(moved)
+        self._written.clear()
+        for row, reservation in state.reserved.items():
+            if row not in self.timeline or self.timeline.start_of(row) != reservation.start:
+                self._reconcile(row, now)
+        while self._ends and self._ends[0][0] <= now:
+            end, row = heappop(self._ends)
+            if row in state.running and row in self.timeline and self.timeline.expected_end(row) == end:
+                later = self.estimates.end(state, row, now)
+                self.timeline.move(row, self.timeline.start_of(row), later)
+                heappush(self._ends, (later, row))
+                self.tightened = True
+        marks = (state.holdings.refunds if state.holdings.tree is not None else 0, state.services)
+        if marks != self._marks:
+            self._marks = marks
+            self.loosened = self.tightened = True
+
+    def _reconcile(self, row: int, now: int) -> None:
+        """Make the commitment of one job what the state says."""
+        state, timeline = self.state, self.timeline
+        wanted: tuple[Allocation, int, int] | None = None
+        if row in state.running:
+            start = int(state.jobs[row, J_STARTED])
+            wanted = (state.running[row], start, self.estimates.end(state, row, now))
+        elif row in state.reserved:
+            promise = state.reserved[row]
+            wanted = (promise.allocation, promise.start, promise.end)
+        if row in timeline:
+            if (
+                wanted is not None
+                and timeline.allocation_of(row) is wanted[0]
+                and (timeline.start_of(row), timeline.expected_end(row)) == wanted[1:]
+            ):
+                return
+            self.freed = True
+            if wanted is None and timeline.expected_end(row) > now:
+                self.loosened = True
+            timeline.remove(row)
+        if wanted is not None:
+            timeline.add(row, *wanted)
+            self.tightened = True
+            if row in state.running and wanted[2] < FOREVER:
+                heappush(self._ends, (wanted[2], row))
+
+    # --- what the plan writes --------------------------------------------------------------------------------
+
+    def starts(self, row: int, allocation: Allocation, now: int, end: int) -> None:
+        """The plan starts a job."""
+        self._take_off(row)
+        self.timeline.add(row, allocation, now, end)
+        if end < FOREVER:
+            heappush(self._ends, (end, row))
+
+    def promises(self, row: int, allocation: Allocation, start: int, end: int) -> None:
+        """The plan promises a place."""
+        self._take_off(row)
+        self.timeline.add(row, allocation, start, end)
+
+    def stops(self, row: int) -> None:
+        """The plan stops a job, or takes its promise back."""
+        self._take_off(row)
+
+    def _take_off(self, row: int) -> None:
+        self._written.add(row)
+        if row in self.timeline:
+            self.timeline.remove(row)

@@ -1,0 +1,58 @@
+"""What has to stop before anything starts: jobs at their limit, in stopped queues, and bursts without their core."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from kant.cluster.columns import J_LIMIT, J_QUEUE, J_STARTED
+from kant.cluster.state import ClusterState
+from kant.queueing.turn import Turn
+
+
+class Limits:
+    """The running jobs that have a limit, by when they reach it; it follows what moves in the state."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._ends: list[tuple[int, int]] = []
+        self._seen = -1
+
+    def refresh(self) -> None:
+        state = self.state
+        moved = None if self._seen < 0 else state.moved.since(self._seen)
+        self._seen = state.moved.end
+        if moved is None:
+            self._ends.clear()
+            moved = list(state.running)
+        for row in moved:
+            if row in state.running and state.jobs[row, J_LIMIT] >= 0:
+                heappush(self._ends, (self._end(row), row))
+
+    def _end(self, row: int) -> int:
+        return int(self.state.jobs[row, J_STARTED] + self.state.jobs[row, J_LIMIT])
+
+    def stop(self, turn: Turn) -> None:
+        """Stop what may not run on, and ask for a cycle when the next job reaches its limit."""
+        state, ends = self.state, self._ends
+        due: list[tuple[int, int]] = []
+        while ends and (ends[0][0] <= turn.now or ends[0][1] not in state.running):
+            end, row = heappop(ends)
+            if row in state.running and end == self._end(row) and (end, row) not in due:
+                turn.expire(row)
+                due.append((end, row))
+        for entry in due:  # until the driver says that it has stopped
+            heappush(ends, entry)
+        if len(ends) > len(due):
+            turn.review(min(end for end, _ in ends if end > turn.now))
+        tree, node_of = state.holdings.tree, state.holdings.node_of
+        if tree is not None and not all(tree.runs):
+            queues = state.jobs[:, J_QUEUE]
+            for row in [row for row in state.running if row not in turn.stopped]:
+                node = node_of[queues[row]]
+                if node >= 0 and not tree.runs[node]:
+                    turn.evict(row, why="queue")
+        for core, bursts in state.bursts.items():
+            if core not in state.running or core in turn.stopped:
+                for row in bursts:
+                    if row in state.running and row not in turn.stopped:
+                        turn.evict(row, why="core")

@@ -1,0 +1,22 @@
+"""EDD: earliest due date first."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import J_DUE, Table
+from kant.model.units import FOREVER
+from kant.queueing.order import Order
+
+
+class Edd(Order, frozen=True, tag="edd"):
+    """By due date; jobs without one come last. Needs no estimate of any run time."""
+
+    source: ClassVar[str] = "J. R. Jackson, Scheduling a production line to minimize maximum tardiness, 1955"
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        due = jobs[rows, J_DUE]
+        return np.where(due < 0, FOREVER, due)

@@ -1,0 +1,27 @@
+"""EDDC: the EDD Challenger."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.queueing.due_dates import eddc, positions
+from kant.queueing.order import Order
+
+
+class Eddc(Order, frozen=True, tag="eddc"):
+    """Shortest first, then earlier due dates pass later ones that are still in time; those without both come last.
+
+    The key is the place in the sequence of all waiting jobs on one machine that is free now: on a cluster a
+    heuristic, which ignores GPUs. n waiting jobs cost O(n^2) in every cycle.
+    """
+
+    source: ClassVar[str] = (
+        "EDDC, arXiv 2510.24013 (Cetinkaya et al., Discovering Heuristics with LLMs for Mixed-Integer Programs)"
+    )
+    moving: ClassVar[bool] = True
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return positions(jobs, rows, now, lambda p, d: eddc(p, d, 0))

@@ -1,0 +1,34 @@
+"""MDD-VND: the modified due date, improved by variable neighbourhood descent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.queueing.due_dates import mdd_sequence, mdd_vnd, positions
+from kant.queueing.order import Order
+
+
+class MddVnd(Order, frozen=True, tag="mdd-vnd"):
+    """By MDD, with the first `depth` jobs improved by swaps and moves; those without due date or estimate come last.
+
+    The key is the place in the sequence of all waiting jobs on one machine that is free now: on a cluster a
+    heuristic, which ignores GPUs. MDD is run on until the machine has done all; which jobs are the first is its choice.
+    """
+
+    depth: Annotated[int, Meta(ge=0, le=300)] = 100
+
+    source: ClassVar[str] = "variable neighbourhood descent, Mladenovic and Hansen, Computers & OR 24, 1997, from MDD"
+    moving: ClassVar[bool] = True
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return positions(jobs, rows, now, self._sequence)
+
+    def _sequence(self, p: Table, d: Table) -> Table:
+        sequence = mdd_sequence(p, d, 0)
+        first = sequence[: self.depth].copy()
+        sequence[: self.depth] = first[mdd_vnd(p[first], d[first], 0)]
+        return sequence

@@ -1,0 +1,28 @@
+"""MDDC: the MDD Challenger."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.queueing.due_dates import mddc, positions
+from kant.queueing.order import Order
+
+
+class Mddc(Order, frozen=True, tag="mddc"):
+    """By a modified due date that also weighs how long the job is; those without due date or estimate come last.
+
+    The key is the place in the sequence of all waiting jobs on one machine that is free now: on a cluster a
+    heuristic, which ignores GPUs. The rule divides by times, so `now` counts as its zero. n waiting jobs cost O(n^2)
+    in every cycle.
+    """
+
+    source: ClassVar[str] = (
+        "MDDC, arXiv 2510.24013 (Cetinkaya et al., Discovering Heuristics with LLMs for Mixed-Integer Programs)"
+    )
+    moving: ClassVar[bool] = True
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return positions(jobs, rows, now, lambda p, d: mddc(p, d, 0))

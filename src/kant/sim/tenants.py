@@ -1,0 +1,29 @@
+"""Whether queues, workload and profile go together, before anything is run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.model.tenant import Tenancy
+from kant.scheduler.profile import Profile
+from kant.workload.workload import Workload
+
+
+def check_queues(workload: Workload, tenancy: Tenancy, where: str) -> None:
+    """Raise InputError unless every queue that has jobs in `workload` is one of `tenancy`, read from `where`."""
+    known = {queue.name for queue in tenancy.queues}
+    for code in np.unique(workload.queue).tolist():
+        if workload.queues[code] not in known:
+            raise InputError(where, f"every queue of {workload.name}, also {workload.queues[code]!r}")
+
+
+def check_profile(profile: Profile, tenancy: Tenancy | None, bursts: bool = False) -> None:
+    """Raise InputError where there are queues with quotas, or bursts, and the profile's discipline heeds neither."""
+    if profile.discipline.quotas:
+        return
+    name = profile.discipline.__struct_config__.tag
+    if tenancy is not None and tenancy.queues:
+        raise InputError(f"profile {profile.name}: discipline", "one that heeds the quotas of queues", name)
+    if bursts:
+        raise InputError(f"profile {profile.name}: discipline", "one that heeds the bursts of a workload", name)

@@ -1,0 +1,106 @@
+"""Inference services beside training: cores that run to the end, and bursts that come and go by the hour of day.
+
+The numbers are ours: no trace tells cores from bursts. Services hold few GPUs each and run on, and their load swings
+three to one between afternoon and night.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import PCG64, Generator, SeedSequence
+
+from kant.model.units import HOUR, SECOND
+from kant.workload.generate.row import Row
+from kant.workload.generate.tenants import draw_tenants
+from kant.workload.workload import Ints, Workload, make_workload
+
+CORE_SIZES, CORE_WEIGHTS = (1, 2, 4, 8), (0.35, 0.25, 0.2, 0.2)
+CORE_PRIORITY, BURST_PRIORITY = 100, 50
+CORE_PART = 0.7
+"""The cores' part of the services' GPU-time; the rest is that of bursts."""
+BURST_HOURS = (0.5, 4.0)
+DAY_SHAPE = np.array([1 + np.cos(2 * np.pi * (hour - 15) / 24) / 2 for hour in range(24)])
+"""The rate of bursts by hour of day: most at 15:00, a third of that at 3:00."""
+
+
+def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
+    """Services that hold `gpus` GPUs on average over `days` days, with the tenants of `row`.
+
+    Cores come within the first twentieth of the span and end with it. They may not be preempted and have priority
+    100. Bursts have the size and the queue of their core, priority 50, and may be preempted.
+    """
+    draw = Generator(PCG64(SeedSequence([seed, 0x5E])))
+    span = days * 24.0
+    sizes: list[int] = []
+    begins: list[float] = []
+    held = 0.0
+    while held < CORE_PART * gpus * span:
+        sizes.append(int(draw.choice(CORE_SIZES, p=CORE_WEIGHTS)))
+        begins.append(draw.random() * span / 20)
+        held += sizes[-1] * (span - begins[-1])
+    queue, user = draw_tenants(draw, row, len(sizes))
+    cores = np.array(sorted(range(len(sizes)), key=begins.__getitem__), dtype=np.int64)
+    size, begin = np.array(sizes)[cores], np.array(begins)[cores]
+    hours = np.arange(int(span))
+    rate = DAY_SHAPE[hours % 24] / DAY_SHAPE[hours % 24].sum() if len(hours) else np.zeros(0)
+    owners: list[int] = []
+    starts: list[float] = []
+    lasts: list[float] = []
+    left = (1 - CORE_PART) * gpus * span
+    while left > 0 and len(hours) and len(cores):
+        core = int(draw.integers(len(cores)))
+        start = float(draw.choice(hours, p=rate)) + draw.random()
+        last = float(draw.uniform(*BURST_HOURS))
+        if begin[core] < start < span:
+            owners.append(core)
+            starts.append(start)
+            lasts.append(last)
+            left -= int(size[core]) * last
+    owner = np.array(owners, dtype=np.int64)
+    is_core = np.arange(len(cores) + len(owner)) < len(cores)
+    whose: Ints = np.concatenate([np.arange(len(cores)), owner])
+    jobs = make_workload(
+        "services",
+        _time(np.concatenate([begin, starts])),
+        _time(np.concatenate([np.maximum(span - begin, 0.01), lasts])),
+        size[whose].astype(np.int64),
+        pods=np.ones(len(whose), dtype=np.int64),
+        queue=queue[cores][whose],
+        user=user[cores][whose],
+        core=np.where(is_core, -1, whose),
+        priority=np.where(is_core, CORE_PRIORITY, BURST_PRIORITY),
+        preemptible=np.where(is_core, 0, 1),
+        ids=[f"service{i}" for i in range(len(cores))] + [f"service{c}-burst{i}" for i, c in enumerate(owners)],
+        origin=0,
+    )
+    return jobs.take(np.argsort(jobs.submit, kind="stable"))
+
+
+def _time(hours: np.ndarray) -> Ints:
+    """Hours as microseconds, whole seconds."""
+    whole: Ints = np.rint(np.asarray(hours) * (HOUR // SECOND)).astype(np.int64) * SECOND
+    return whole
+
+
+def mixed(training: Workload, serving: Workload) -> Workload:
+    """Both workloads as one, in order of submission. They have the queues and users of one row."""
+    columns = {
+        name: np.concatenate([getattr(training, name), getattr(serving, name)])
+        for name in ("submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "priority", "overhead",
+                     "queue", "user", "models", "preemptible")
+    }  # fmt: skip
+    shifted = np.where(serving.core >= 0, serving.core + len(training), -1)
+    both = make_workload(
+        training.name,
+        columns.pop("submit"),
+        columns.pop("runtime"),
+        columns.pop("gpus"),
+        **columns,
+        core=np.concatenate([training.core, shifted]),
+        ids=[*training.ids, *serving.ids],
+        queues=training.queues,
+        users=training.users,
+        origin=0,
+        notes=training.notes,
+    )
+    return both.take(np.argsort(both.submit, kind="stable"))

@@ -1,0 +1,61 @@
+"""A first file of tenants for a workload: each queue's quota in proportion to the GPU-hours of its jobs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.model.tenant import Queue, Quota, Tenancy
+from kant.model.units import GPU, HOUR
+from kant.workload.cluster_toml import A_NAME, is_name
+from kant.workload.workload import Workload
+
+ROOT = "cluster"
+
+
+def proportional(workload: Workload, gpus: int) -> Tenancy:
+    """The queues of `workload` under one root, with nominal quotas that sum to `gpus`; they lend and borrow freely.
+
+    Whole GPUs by largest remainder, and one at least while there are as many GPUs as queues. Raises InputError for a
+    queue whose name no file of tenants can hold.
+    """
+    codes = np.unique(workload.queue).tolist()
+    for code in codes:
+        if not is_name(workload.queues[code]):
+            raise InputError(f"{workload.name}, queue", A_NAME, workload.queues[code])
+    hours = workload.total_gpus * (workload.milli / GPU) * (workload.runtime / HOUR)
+    spent = [float(hours[workload.queue == code].sum()) for code in codes]
+    names = [workload.queues[code] for code in codes]
+    root = ROOT
+    while root in names:
+        root += "-"
+    quotas = apportioned(spent, gpus)
+    queues = [Queue(name, parent=root, quotas=(Quota(nominal=n * GPU),)) for name, n in zip(names, quotas, strict=True)]
+    return Tenancy((Queue(root), *sorted(queues, key=lambda queue: queue.name)))
+
+
+def apportioned(weights: list[float], total: int) -> list[int]:
+    """Whole numbers in proportion to `weights` that sum to `total`: Hamilton's largest remainder, after one each."""
+    count, whole = len(weights), sum(weights)
+    first = 1 if total >= count else 0
+    rest = total - first * count
+    exact = [rest * weight / whole if whole > 0 else rest / count for weight in weights]
+    given = [int(part) for part in exact]
+    order = sorted(range(count), key=lambda i: (given[i] - exact[i], i))
+    for i in order[: rest - sum(given)]:
+        given[i] += 1
+    return [first + part for part in given]
+
+
+def tenants_text(tenancy: Tenancy, of: str) -> str:
+    """The file of a tenancy of GPU quotas alone, with a line that says what it was made of."""
+    lines = [f"# Queues of {of}: quotas in proportion to GPU-hours. Unused quota is lent to the others.", ""]
+    for queue in tenancy.queues:
+        lines += ["[[queue]]", f"name = {json.dumps(queue.name, ensure_ascii=False)}"]
+        if queue.parent:
+            lines.append(f"parent = {json.dumps(queue.parent, ensure_ascii=False)}")
+        lines += [f"gpus = {quota.nominal // GPU}" for quota in queue.quotas]
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,220 @@
+"""The TOML file of tenants: the tree of queues with their quotas, and the prices of GPU models.
+
+[[queue]]
+name = "research"
+gpus = 64                   # short for one quota of 64 GPUs of any model
+
+[[queue]]
+name = "vision"
+parent = "research"
+weight = 2
+min_run = "10m"
+
+[[queue.quota]]
+model = "H100"
+nominal = 16                # GPUs; with resource = "cpu" cores, with "memory" MiB or text such as 512GiB
+borrowing_limit = 8         # leave a limit out for none
+
+[prices]
+H100 = 4.2                  # for one GPU and hour
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kant.model.errors import InputError
+from kant.model.tenant import MAX_AMOUNT, Fallback, Queue, QueueState, Quota, Resource, Tenancy, validated
+from kant.model.units import parse_duration
+from kant.workload.cluster_toml import A_NAME, is_name, is_text
+from kant.workload.source import open_text
+
+_MEMORY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
+_MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
+
+
+class QuotaTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[queue.quota]]` table. None: no limit."""
+
+    model: str = ""
+    resource: Resource = "gpu"
+    nominal: int | float | str = 0
+    borrowing_limit: int | float | str | None = None
+    lending_limit: int | float | str | None = None
+    user_limit: int | float | str | None = None
+
+
+class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[queue]]` table."""
+
+    name: str
+    parent: str = ""
+    weight: int = 1
+    isolated: bool = False
+    state: QueueState = "open"
+    min_run: str = "0s"
+    fallback: Fallback = "listed"
+    gpus: int | float | None = None
+    quota: tuple[QuotaTable, ...] = ()
+
+
+class File(Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole file of tenants."""
+
+    queue: tuple[QueueTable, ...] = ()
+    prices: dict[str, int | float] = {}
+
+
+_GPUS = "GPUs as a number from 0 with at most three decimals"
+_AMOUNT = {
+    "gpu": _GPUS,
+    "cpu": "cores as a number from 0 with at most three decimals",
+    "memory": "memory as whole MiB from 0, or text such as 512GiB or 2TiB",
+}
+_PRICE = "a price from 0 with at most three decimals"
+_NUMBER = "a number, or text such as 512GiB for memory"
+_EXPECTED = {
+    "queue": "[[queue]] tables",
+    "name": A_NAME,
+    "parent": "the name of a queue",
+    "weight": "a whole number from 1",
+    "isolated": "true or false",
+    "state": "one of open, hold, stop, drain",
+    "min_run": "a duration such as 90s, 12h or 27d",
+    "fallback": "one of listed, cheapest",
+    "gpus": _GPUS,
+    "quota": "[[queue.quota]] tables",
+    "model": "text of 1 to 253 printable characters",
+    "resource": "one of gpu, cpu, memory",
+    "nominal": _NUMBER,
+    "borrowing_limit": _NUMBER,
+    "lending_limit": _NUMBER,
+    "user_limit": _NUMBER,
+    "prices": "a table of a price for each GPU model",
+}
+
+
+def read_tenants(path: Path) -> Tenancy:
+    """The tenants that the file at `path` describes. Raises InputError when it cannot be used."""
+    with open_text(path) as stream:
+        text = stream.read()
+    return parse_tenants(str(path), text)
+
+
+def parse_tenants(where: str, text: str) -> Tenancy:
+    """The tenants that `text` describes; `where` is its path, as sentences name it. Raises InputError."""
+    try:
+        tree = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(where, f"TOML ({error or 'nested too deeply'})") from None
+    try:
+        file = msgspec.convert(tree, File)
+    except msgspec.ValidationError as error:
+        raise _refusal(where, tree, str(error)) from None
+    queues = tuple(_queue(f"{where}, [[queue]] {number}", table) for number, table in enumerate(file.queue, start=1))
+    prices: list[tuple[str, int]] = []
+    for model, price in file.prices.items():
+        if not is_text(model):
+            raise InputError(f"{where}, prices", _EXPECTED["model"], model)
+        prices.append((model, _thousandths(f"{where}, prices, {model}", _PRICE, price)))
+    return validated(Tenancy(queues, tuple(prices)), where)
+
+
+def _queue(where: str, table: QueueTable) -> Queue:
+    if not is_name(table.name):
+        raise InputError(f"{where}, name", A_NAME, table.name)
+    quotas = [_quota(f"{where}, [[queue.quota]] {number}", quota) for number, quota in enumerate(table.quota, start=1)]
+    if table.gpus is not None:
+        if any((quota.model, quota.resource) == ("", "gpu") for quota in quotas):
+            raise InputError(f"{where}, gpus", "either this or a quota of the GPUs of all models, not both")
+        quotas.insert(0, Quota(nominal=_thousandths(f"{where}, gpus", _GPUS, table.gpus)))
+    return Queue(
+        name=table.name,
+        parent=table.parent,
+        weight=table.weight,
+        isolated=table.isolated,
+        state=table.state,
+        min_run=parse_duration(table.min_run, f"{where}, min_run"),
+        quotas=tuple(quotas),
+        fallback=table.fallback,
+    )
+
+
+def _quota(where: str, table: QuotaTable) -> Quota:
+    if table.model and not is_text(table.model):
+        raise InputError(f"{where}, model", _EXPECTED["model"], table.model)
+
+    def amount(field: str, value: int | float | str | None) -> int:
+        if value is None:
+            return -1
+        place = f"{where}, {field}"
+        return _mib(place, value) if table.resource == "memory" else _thousandths(place, _AMOUNT[table.resource], value)
+
+    return Quota(
+        resource=table.resource,
+        model=table.model,
+        nominal=amount("nominal", table.nominal),
+        borrowing_limit=amount("borrowing_limit", table.borrowing_limit),
+        lending_limit=amount("lending_limit", table.lending_limit),
+        user_limit=amount("user_limit", table.user_limit),
+    )
+
+
+def _thousandths(where: str, expected: str, value: int | float | str) -> int:
+    """Thousandths of what `value` counts. Raises InputError where it is no number of them below 2^53."""
+    milli = Fraction(-1)
+    if not isinstance(value, str) and abs(value) < MAX_AMOUNT:  # infinity and what is no number compare false
+        milli = Fraction(str(value)) * 1000
+    if milli.denominator != 1 or not 0 <= milli < MAX_AMOUNT:
+        raise InputError(where, expected, value)
+    return int(milli)
+
+
+def _mib(where: str, value: int | float | str) -> int:
+    mib = Fraction(value if isinstance(value, int) else -1)
+    if isinstance(value, str) and (part := _MEMORY.fullmatch(value)):
+        mib = Fraction(part[1]) * _MIB[part[2]]
+    if mib.denominator != 1 or not 0 <= mib < MAX_AMOUNT:
+        raise InputError(where, _AMOUNT["memory"], value)
+    return int(mib)
+
+
+_TABLES: dict[str, tuple[str, type[Struct]]] = {
+    "queue": ("[[queue]]", QueueTable),
+    "quota": ("[[queue.quota]]", QuotaTable),
+}
+
+
+def _refusal(where: str, tree: Any, complaint: str) -> InputError:
+    """Our own sentence for what msgspec found: it says where, the tables above say what was expected."""
+    message, _, steps = complaint.partition(" - at `$")
+    value: Any = tree
+    place, field, table = where, "", ""
+    within: type[Struct] = File
+    for key, number in re.findall(r"\.(\w+)|\[([0-9]+|\.\.\.)\]", steps):
+        if key:
+            value, field = value[key], key
+            place, table = f"{place}, {key}", place
+        elif number == "...":  # a value of the prices; msgspec does not say which
+            model = next(model for model, price in value.items() if type(price) not in (int, float))
+            if not is_text(model):
+                return InputError(place, _EXPECTED["model"], model)
+            return InputError(f"{place}, {model}", _PRICE, value[model])
+        else:
+            value = value[int(number)]
+            shown, within = _TABLES[field]
+            place, field = f"{table}, {shown} {int(number) + 1}", ""
+    if message.startswith("Object contains unknown field"):
+        known = within.__struct_fields__
+        return InputError(place, f"only the keys {', '.join(known)}", next(key for key in value if key not in known))
+    if message.startswith("Object missing required field"):
+        missing = message.split("`")[1]
+        return InputError(place, f"the key {missing}, {_EXPECTED[missing]}")
+    return InputError(place, _EXPECTED.get(field, "a table"), value)

@@ -1,0 +1,383 @@
+"""The timeline against brute force: starts are the earliest, promises hold, and nothing is blocked in vain."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.snapshot import Snapshot
+from kant.cluster.state import ClusterState
+from kant.model.decision import NoFit
+from kant.model.errors import Violation
+from kant.model.job import Job, PodGroup
+from kant.model.node import ClusterSpec
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.units import FOREVER
+from kant.placement.placer import Placer
+from kant.placement.policies.best_fit import BestFit
+from kant.placement.timeline import Timeline
+from kant.testing import make_cluster, make_group, make_job
+from kant.testing.naive import admits, pods_that_fit, wrong_with
+from kant.testing.strategies import clusters, demands, groups
+
+ROOT = Path(__file__).parents[2]
+DURATIONS = (1, 2, 3, 5, 8, 20, FOREVER)
+
+
+class Plain:
+    """The same questions, answered by looking at every moment of every node."""
+
+    def __init__(self, spec: ClusterSpec, state: ClusterState) -> None:
+        self.spec = spec
+        self.empty = state.empty
+        self.status = state.table
+        self.held: dict[int, tuple[Allocation, int, int]] = {}
+
+    def owed(self, time: int, others: dict[int, tuple[Allocation, int, int]] | None = None) -> Table:
+        """What is free at one moment, as a node table (devices, CPU and memory only)."""
+        table = self.empty.copy()
+        for allocation, start, end in (self.held if others is None else others).values():
+            if start <= time < end:
+                for piece in allocation.tolist():
+                    for device in range(62):
+                        if piece[MASK] >> device & 1:
+                            table[piece[NODE], c.DEVICES + device] -= piece[MILLI]
+                    table[piece[NODE], c.CPU_FREE] -= piece[CPU]
+                    table[piece[NODE], c.MEMORY_FREE] -= piece[MEMORY]
+        return table
+
+    def throughout(self, start: int, until: int) -> Table:
+        """What is free at every moment of [start, until)."""
+        moments = {start} | {begin for _, begin, _ in self.held.values() if start < begin < until}
+        table = np.minimum.reduce([self.owed(moment) for moment in moments])
+        table[:, c.STATUS] = self.status[:, c.STATUS]
+        return table
+
+    def fits_at(self, job: Job, group: PodGroup, start: int, duration: int) -> bool:
+        table = self.throughout(start, start + duration)
+        pods = [
+            pods_that_fit(node, row, group.demand)
+            for node, row in zip(self.spec.nodes, np.maximum(table, 0), strict=True)
+            if admits(node, job)
+        ]
+        return sum(pods) >= group.count
+
+    def starts(self, not_before: int) -> list[int]:
+        return sorted({not_before} | {end for _, _, end in self.held.values() if not_before < end < FOREVER})
+
+    def earliest(self, job: Job, group: PodGroup, duration: int, not_before: int) -> int | None:
+        return next((t for t in self.starts(not_before) if self.fits_at(job, group, t, duration)), None)
+
+    def holds(self, key: int) -> bool:
+        allocation, start, end = self.held[key]
+        table = self.throughout(start, end)
+        for piece in allocation.tolist():
+            row = table[piece[NODE]]
+            devices = [device for device in range(62) if piece[MASK] >> device & 1]
+            short = any(row[c.DEVICES + device] < 0 for device in devices)
+            short |= piece[CPU] > 0 and row[c.CPU_FREE] < 0
+            short |= piece[MEMORY] > 0 and row[c.MEMORY_FREE] < 0
+            if short or row[c.STATUS] != 0:
+                return False
+        return True
+
+
+class Both:
+    """A timeline and brute force, told the same."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.state = ClusterState(spec)
+        self.spec = spec
+        self.timeline = self.fresh()
+        self.plain = Plain(spec, self.state)
+
+    def fresh(self) -> Timeline:
+        return Timeline(self.state.empty, self.state.table, self.state.shapes)
+
+    def replayed(self) -> Timeline:
+        """A timeline that knows only what is committed now."""
+        timeline = self.fresh()
+        for key, (allocation, start, end) in self.plain.held.items():
+            timeline.add(key, allocation, start, end)
+        return timeline
+
+    def add(self, key: int, allocation: Allocation, start: int, end: int) -> None:
+        self.timeline.add(key, allocation, start, end)
+        self.plain.held[key] = (allocation, start, end)
+
+    def check_start(self, job: Job, duration: int, not_before: int) -> tuple[int, Allocation] | None:
+        """Ask for the earliest start of `job`: it collides with nothing, and for one group nothing is earlier."""
+        found = self.timeline.earliest(self.state.shapes.of(job), duration, not_before)
+        alone = [self.plain.earliest(job, group, duration, not_before) for group in job.groups]
+        if found is None:
+            assert len(alone) > 1 or alone[0] is None
+            return None
+        start, allocation = found
+        assert start in self.plain.starts(not_before)
+        free = np.maximum(self.plain.throughout(start, start + duration), 0)
+        assert not wrong_with(self.spec, free, job, allocation)
+        assert all(bound is not None and start >= bound for bound in alone)
+        if len(alone) == 1:
+            assert start == alone[0]
+        again = self.replayed().earliest(self.state.shapes.of(job), duration, not_before)
+        assert again is not None and again[0] == start and again[1].tolist() == allocation.tolist()
+        return found
+
+
+@st.composite
+def pieces(draw: st.DrawFn, spec: ClusterSpec) -> Allocation:
+    """One or two pieces on any nodes, not of any shape in particular."""
+    rows = np.zeros((draw(st.integers(1, 2)), WIDTH), dtype=np.int64)
+    for row in rows:
+        node = draw(st.integers(0, len(spec.nodes) - 1))
+        mask = draw(st.integers(0, (1 << spec.nodes[node].gpus) - 1))
+        milli = draw(st.sampled_from((1000, 1000, 500, 200))) if mask else 0
+        cpu, memory = draw(st.sampled_from((0, 0, 500, 1500))), draw(st.sampled_from((0, 0, 256, 900)))
+        row[[NODE, PODS, MASK, MILLI, CPU, MEMORY, TAG]] = (node, 1, mask, milli, cpu, memory, -1)
+    return rows
+
+
+@st.composite
+def spans(draw: st.DrawFn, now: int) -> tuple[int, int]:
+    start = now + draw(st.sampled_from((0, 0, 0, 1, 2, 4, 7)))
+    return start, draw(st.sampled_from((start + 1, start + 2, start + 3, start + 5, start + 9, FOREVER)))
+
+
+@st.composite
+def filled(draw: st.DrawFn, overdue: bool = False) -> Both:
+    """Up to twelve commitments that collide with nothing; or where `overdue`, perhaps with each other."""
+    both = Both(draw(clusters()))
+    for key in range(draw(st.integers(0, 12))):
+        allocation, (start, end) = draw(pieces(both.spec)), draw(spans(0))
+        both.add(key, allocation, start, end)
+        if not overdue and not all(map(both.plain.holds, both.plain.held)):
+            both.timeline.remove(key)
+            del both.plain.held[key]
+    for node in range(len(both.spec.nodes)):
+        both.state.table[node, c.STATUS] = draw(st.sampled_from((0, 0, 0, 0, 1, 2)))
+    return both
+
+
+def one_group() -> st.SearchStrategy[tuple[PodGroup, ...]]:
+    return st.builds(PodGroup, st.integers(1, 6), demands(shares_of_several=True)).map(lambda group: (group,))
+
+
+@given(st.data(), filled(), st.sampled_from(DURATIONS), st.integers(0, 6))
+def test_the_start_of_one_group_is_the_earliest_there_is(
+    data: st.DataObject, both: Both, duration: int, not_before: int
+) -> None:
+    both.check_start(make_job("j", groups=data.draw(one_group())), duration, not_before)
+
+
+@given(st.data(), filled(overdue=True), st.sampled_from(DURATIONS))
+def test_it_is_so_too_where_commitments_contradict_each_other(data: st.DataObject, both: Both, duration: int) -> None:
+    both.check_start(make_job("j", groups=data.draw(one_group())), duration, 0)
+
+
+@given(st.data(), filled(), st.sampled_from(DURATIONS))
+def test_several_groups_collide_with_nothing_and_none_starts_before_it_could_alone(
+    data: st.DataObject, both: Both, duration: int
+) -> None:
+    before = both.replayed()
+    job = make_job("j", groups=data.draw(groups(3)))
+    found = both.check_start(job, duration, 1)
+    single = make_job("s", groups=(make_group(1, 3),))
+    assert (found is None) or both.plain.throughout(found[0], found[0] + 1) is not None
+    after, fresh = (timeline.earliest(both.state.shapes.of(single), 5, 1) for timeline in (both.timeline, before))
+    assert str(after) == str(fresh), "what was tried leaves nothing behind"
+
+
+@given(st.data(), filled(), st.sampled_from(DURATIONS))
+def test_a_promise_of_the_earliest_start_holds_and_the_next_one_beside_it(
+    data: st.DataObject, both: Both, duration: int
+) -> None:
+    for key in range(100, 104):
+        job = make_job(str(key), groups=data.draw(groups(2)))
+        found = both.check_start(job, duration, 0)
+        if found is not None:
+            both.add(key, found[1], found[0], min(found[0] + duration, FOREVER))
+            assert both.timeline.holds(key)
+
+
+@given(filled(overdue=True))
+def test_a_reservation_holds_if_nothing_else_takes_what_it_takes(both: Both) -> None:
+    for key in both.plain.held:
+        assert both.timeline.holds(key) == both.plain.holds(key)
+
+
+@given(st.data(), filled(), st.integers(0, 8), st.integers(1, 12))
+def test_what_is_left_beside_the_blocked_is_what_is_free_throughout(
+    data: st.DataObject, both: Both, now: int, duration: int
+) -> None:
+    check_blocked(both, now, duration)
+    check_blocked(both, data.draw(st.integers(0, 9)), duration)  # at another time, with what is known of the first
+    job = make_job("j", groups=data.draw(one_group()))
+    table = check_blocked(both, now, duration)
+    snapshot = Snapshot(both.state)
+    snapshot.table[:] = table
+    shape = both.state.shapes.of(job)
+    fits = not isinstance(Placer(snapshot, BestFit(), 0).place(shape), NoFit)
+    found = both.timeline.earliest(shape, duration, now)
+    assert fits == (found is not None and found[0] == now)
+
+
+def check_blocked(both: Both, now: int, duration: int) -> Table:
+    """Take what is blocked from the table of now; the rest must be exactly what is free throughout."""
+    table = both.state.empty.copy()
+    table[:, c.STATUS] = both.state.table[:, c.STATUS]
+    log, pools = c.make_log(len(table)), both.state.pools.copy()
+    serving = np.flatnonzero(table[:, c.STATUS] == 0)
+    for allocation, start, end in both.plain.held.values():
+        if start <= now < end:
+            there = allocation[np.isin(allocation[:, NODE], serving)]
+            assert c.take(table, log, pools, there) == -1
+    blocked = both.timeline.blocked(now, now + duration)
+    assert (blocked[:, PODS] == 1).all() and (blocked[:, TAG] == -1).all()
+    assert (blocked[:, [MASK, CPU, MEMORY]].sum(axis=1) > 0).all()
+    assert ((blocked[:, MASK] > 0) == (blocked[:, MILLI] > 0)).all()
+    assert c.take(table, log, pools, blocked) == -1
+    expected = both.plain.throughout(now, now + duration)
+    slots = (table.shape[1] - c.DEVICES - 1) // 2
+    columns = [c.CPU_FREE, c.MEMORY_FREE, *range(c.DEVICES, c.DEVICES + slots)]
+    assert table[serving][:, columns].tolist() == expected[serving][:, columns].tolist()
+    return table
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_timeline_that_lived_long_answers_as_a_fresh_one(data: st.DataObject) -> None:
+    """Adding, removing, moving, failing nodes and asking, in any order, while time goes on (and once back)."""
+    both = Both(data.draw(clusters(4)))
+    kinds = [make_job(str(i), groups=data.draw(groups(1) if i else groups(2))) for i in range(3)]
+    now = 0
+    for key in range(data.draw(st.integers(5, 25))):
+        step = data.draw(st.sampled_from(("add", "book", "remove", "move", "status", "time", "ask", "ask", "blocked")))
+        held = sorted(both.plain.held)
+        job, duration = data.draw(st.sampled_from(kinds)), data.draw(st.sampled_from(DURATIONS))
+        if step == "add":
+            both.add(key, data.draw(pieces(both.spec)), *data.draw(spans(now)))
+            if not both.plain.holds(key):
+                both.timeline.remove(key)
+                del both.plain.held[key]
+        elif step == "book":
+            found = both.check_start(job, duration, now)
+            if found is not None:
+                both.add(key, found[1], found[0], min(found[0] + duration, FOREVER))
+        elif step == "remove" and held:
+            gone = data.draw(st.sampled_from(held))
+            both.timeline.remove(gone)
+            del both.plain.held[gone]
+        elif step == "move" and held:
+            moved = data.draw(st.sampled_from(held))
+            start, end = data.draw(spans(now))
+            both.timeline.move(moved, start, end)
+            both.plain.held[moved] = (both.plain.held[moved][0], start, end)
+        elif step == "status":
+            node = data.draw(st.integers(0, len(both.spec.nodes) - 1))
+            both.state.table[node, c.STATUS] = data.draw(st.sampled_from((0, 0, 1, 2)))
+        elif step == "time":
+            now = max(now + data.draw(st.sampled_from((1, 2, 5, -3))), 0)
+        elif step == "blocked":
+            again = both.replayed()
+            assert both.timeline.blocked(now, now + duration).tolist() == again.blocked(now, now + duration).tolist()
+        else:
+            both.check_start(job, duration, now + data.draw(st.sampled_from((0, 0, 4))))
+        for known, (allocation, start, end) in both.plain.held.items():
+            assert known in both.timeline and both.timeline.holds(known) == both.plain.holds(known)
+            assert (both.timeline.start_of(known), both.timeline.expected_end(known)) == (start, end)
+            assert both.timeline.allocation_of(known) is allocation
+        assert len(both.timeline) == len(both.plain.held)
+
+
+def whole(node: int, mask: int) -> Allocation:
+    return np.array([[node, 1, mask, 1000, 0, 0, mask.bit_count()]], dtype=np.int64)
+
+
+def test_a_promise_goes_to_the_tightest_node_and_devices_that_follow_each_other_do_not_add_up() -> None:
+    both = Both(make_cluster(4, 4, 4))
+    both.add(0, whole(0, 0b0001), 0, 10)
+    both.add(1, whole(1, 0b0111), 0, 4)
+    both.add(2, whole(1, 0b0011), 4, 9)
+    found = both.check_start(make_job("a", 1), 9, 0)
+    assert found is not None and found[1].tolist() == whole(1, 0b1000).tolist()
+    found = both.check_start(make_job("b", 2), 9, 0)
+    assert found is not None and found[1].tolist() == whole(0, 0b0110).tolist()
+    found = both.check_start(make_job("c", 2), 5, 4)
+    assert found is not None and (found[0], found[1].tolist()) == (4, whole(1, 0b1100).tolist())
+
+
+def test_behind_a_commitment_without_end_nothing_ever_starts() -> None:
+    both = Both(make_cluster(2))
+    both.add(0, whole(0, 0b01), 0, FOREVER)
+    assert both.check_start(make_job("a", 2), 1, 0) is None
+    assert both.check_start(make_job("b", 1), FOREVER, 7) is not None
+    assert both.check_start(make_job("c", groups=(make_group(1), make_group(1, 1, milli=999))), 1, 0) is None
+
+
+def test_a_commitment_is_one_a_job_and_lasts_for_some_time() -> None:
+    timeline = Both(make_cluster(2)).timeline
+    timeline.add(3, whole(0, 1), 5, 6)
+    for key, start, end in ((3, 5, 6), (4, 6, 6), (4, 6, FOREVER + 1)):
+        with pytest.raises(Violation):
+            timeline.add(key, whole(0, 1), start, end)
+    with pytest.raises(Violation):
+        timeline.move(3, 7, 7)
+    with pytest.raises(KeyError):
+        timeline.remove(4)
+
+
+def test_groups_without_an_end_wait_for_as_many_ends_as_they_need() -> None:
+    """Alone each group fits at once, together they never fit beside what runs: halving finds the end to wait for."""
+    both = Both(make_cluster(2, 2, 2))
+    for node, end in enumerate((30, 20, 50)):
+        both.add(node, whole(node, 0b01), 0, end)
+    job = make_job("a", groups=(make_group(1, 3), make_group(1, 2, milli=600)))
+    found = both.check_start(job, FOREVER, 0)
+    assert found is not None and found[0] == 30
+
+
+def sample() -> str:
+    """A digest of promises and of what they block, on a cluster that fills up."""
+    draw = np.random.Generator(np.random.PCG64(5))
+    both = Both(make_cluster(8, 8, 4, 4, 2, 8, cpu=9000))
+    digest = hashlib.blake2b(digest_size=8)
+    for key in range(60):
+        gpus, pods = int(draw.integers(0, 5)), int(draw.integers(1, 6))
+        groups = [make_group(gpus, pods, milli=int(draw.choice((1000, 1000, 300))), cpu=500)]
+        groups += [make_group(1, 2, cpu=250)] * (key % 3 == 0)
+        duration = int(draw.integers(1, 90))
+        found = both.timeline.earliest(both.state.shapes.of(make_job(str(key), groups=groups)), duration, key)
+        if found is not None:
+            both.timeline.add(key, found[1], found[0], found[0] + duration)
+            digest.update(str((found[0], found[1].tolist())).encode())
+        if key % 7 == 6:
+            gone = next(k for k in range(key) if k in both.timeline)
+            both.timeline.remove(gone)
+        digest.update(str(both.timeline.blocked(key, key + duration).tolist()).encode())
+    return digest.hexdigest()
+
+
+def test_compiled_and_plain_python_promise_the_same() -> None:
+    plain = subprocess.run(
+        [sys.executable, "-m", "tests.core.test_timeline"],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert plain.stdout.strip() == sample()
+
+
+if __name__ == "__main__":
+    print(sample())

@@ -1,0 +1,393 @@
+"""Victim sets: enough, nobody in vain, as cheap as can be; and disasters of other schedulers, not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Snapshot
+from kant.model.decision import NoFit
+from kant.model.job import Job
+from kant.model.node import ClusterSpec
+from kant.model.placement import Allocation, gpu_milli
+from kant.placement.placer import Placer
+from kant.queueing.victims import Admits, Candidate, choose
+from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
+from kant.testing.drawn import generator
+from kant.testing.naive import pods_that_fit_anywhere, wrong_with
+from kant.testing.strategies import clusters, jobs
+
+NO_CAP = 1 << 40
+Chosen = tuple[list[Candidate], Allocation] | None
+Key = tuple[tuple[int, ...], int, int, int, tuple[int, ...]]
+
+
+@dataclass
+class Case:
+    """A cluster with running jobs, and a newcomer that waits."""
+
+    harness: Harness
+    newcomer: Job
+    candidates: list[Candidate]
+    cap: int = NO_CAP
+
+    def __post_init__(self) -> None:
+        self.spec: ClusterSpec = self.harness.state.spec
+        self.row = self.harness.state.rows[self.newcomer.id]
+        self.shape: Shape = self.harness.state.shape_of(self.row)
+        self.placer = Placer(Snapshot(self.harness.state), self.harness.profile.placement, 0)
+        self.table: Table = self.placer.trial.table.copy()
+
+    def choose(self, admits: Admits | None = None, **limits: int) -> Chosen:
+        """What `choose` answers. Whatever it answers, the trial holds that and no more; it is then rolled back."""
+        trial = self.placer.trial
+        found = choose(self.placer, self.shape, self.row, self.candidates, self.cap, admits, **limits)
+        if found is None:
+            assert trial.checkpoint() == 0
+            assert np.array_equal(trial.table, self.table)
+            return None
+        victims, placed = found
+        after = self.without(victims)
+        assert not wrong_with(self.spec, after, self.newcomer, placed)
+        for piece in placed:
+            c.take_piece(after, piece)
+        assert np.array_equal(trial.table, after)
+        assert trial.checkpoint() == len(victims) + 1
+        trial.rollback(0)
+        return found
+
+    def without(self, victims: Collection[Candidate]) -> Table:
+        """The node table when these have left."""
+        table = self.table.copy()
+        for victim in victims:
+            for piece in victim.allocation:
+                c.give_piece(table, piece)
+        return table
+
+    def fits(self, victims: Collection[Candidate]) -> bool:
+        """Whether the newcomer is placed when these have left, asked of a placer that has seen nothing yet."""
+        placer = Placer(Snapshot(self.harness.state), self.harness.profile.placement, 0)
+        for victim in victims:
+            placer.trial.evict(victim.allocation)
+        return not isinstance(placer.place(self.shape, self.row), NoFit)
+
+    def plainly_fits(self, victims: Collection[Candidate]) -> bool:
+        """The same for a gang of one group, counted without the engine."""
+        (group,) = self.newcomer.groups
+        table = self.without(victims)
+        return pods_that_fit_anywhere(self.spec, table, self.newcomer, group.demand) >= group.count
+
+    def optimum(self, admits: Admits | None = None) -> Key | None:
+        """The best key over all subsets that suffice within the cap."""
+        sets = (s for n in range(len(self.candidates) + 1) for s in combinations(self.candidates, n))
+        within = sorted((s for s in sets if sum(who.milli for who in s) <= self.cap), key=key)
+        return next((key(s) for s in within if (not admits or admits(s)) and self.plainly_fits(s)), None)
+
+
+def key(victims: Sequence[Candidate]) -> Key:
+    """Smaller is better: worst rank, price, milli-GPUs, number, rows."""
+    rank = max((who.rank for who in victims), default=())
+    rows = tuple(sorted(who.row for who in victims))
+    return rank, sum(who.price for who in victims), sum(who.milli for who in victims), len(victims), rows
+
+
+def stage(
+    harness: Harness, newcomer: Job, prices: Sequence[int] = (), ranks: Sequence[int] = (), **fields: int
+) -> Case:
+    """All running jobs are candidates, of the prices and ranks given in the order in which they started."""
+    harness.submit(newcomer)
+    running = harness.state.running.items()
+    candidates = [
+        Candidate(row, held, gpu_milli(held), prices[i] if prices else 0, (ranks[i] if ranks else 0,))
+        for i, (row, held) in enumerate(running)
+    ]
+    return Case(harness, newcomer, candidates, **fields)
+
+
+def crowd(*gpus: int, placement: str = "worst-fit", **amounts: int) -> Harness:
+    return Harness(make_cluster(*gpus, **amounts), make_profile(placement=placement))
+
+
+def run(harness: Harness, *jobs: Job) -> Harness:
+    """All of them start, in this order."""
+    for job in jobs:
+        harness.submit(job)
+        harness.cycle()
+    assert harness.running()[-len(jobs) :] == [job.id for job in jobs]
+    return harness
+
+
+def names(case: Case, found: Chosen) -> list[str]:
+    """Who has to stop."""
+    assert found is not None
+    return [case.harness.state.ids[victim.row] for victim in found[0]]
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int = 12, groups: int = 3, pods: int = 100) -> Case:
+    """Up to six nodes of any kind with up to `most` running gangs, and a newcomer."""
+    placement = draw(st.sampled_from(("best-fit", "worst-fit", "first-fit", "consolidated", "fgd", "random")))
+    harness = Harness(draw(clusters()), make_profile(placement=placement), check=False)
+    for i in range(draw(st.integers(1, most))):
+        harness.submit(draw(jobs(f"j{i}")))
+    harness.cycle(0)
+    newcomer = draw(jobs("new", most_groups=groups).filter(lambda job: job.pods <= pods))
+    count = len(harness.running())
+    prices = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    ranks = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    return stage(harness, newcomer, prices, ranks, cap=draw(st.sampled_from((NO_CAP, NO_CAP, 4_000, 8_000))))
+
+
+def quota(case: Case, share: int) -> Admits:
+    """A quota's side: those in an odd row have to give up this share, in percent, of what they hold."""
+    odd = sum(who.milli for who in case.candidates if who.row % 2)
+    return lambda victims: sum(who.milli for who in victims if who.row % 2) * 100 >= odd * share
+
+
+@given(cases(), st.sampled_from((None, None, 30, 100)), st.sampled_from((0, 10)))
+def test_the_victims_are_enough_and_none_of_them_can_be_spared(case: Case, share: int | None, exact: int) -> None:
+    """Also gangs of several groups, the quota's side, and both ways to search. `Case.choose` looks at the trial."""
+    admits = None if share is None else quota(case, share)
+    found = case.choose(admits, exact=exact)
+    if found is None:
+        return
+    victims, _ = found
+    assert len({who.row for who in victims}) == len(victims)
+    assert {who.row for who in victims} <= {who.row for who in case.candidates}
+    assert sum(who.milli for who in victims) <= case.cap
+    assert case.fits(victims)
+    assert admits is None or admits(victims)
+    for spared in victims:
+        others = [who for who in victims if who is not spared]
+        assert not case.fits(others) or not (admits is None or admits(others)), f"{spared} stops in vain"
+
+
+@given(cases(), st.sampled_from((0, 10)))
+def test_a_higher_rank_is_not_touched_where_the_lower_ones_suffice(case: Case, exact: int) -> None:
+    case.cap = NO_CAP
+    found = case.choose(exact=exact)
+    if found is None or len(case.newcomer.groups) > 1:
+        return
+    worst = max((who.rank for who in found[0]), default=())
+    assert not worst or not case.plainly_fits([who for who in case.candidates if who.rank < worst])
+
+
+@given(cases(most=8, groups=1), st.sampled_from((None, None, 30, 100)))
+def test_among_few_candidates_the_victims_are_the_best_of_all_sets(case: Case, share: int | None) -> None:
+    """Brute force over all subsets, counted without the engine: None only where no subset suffices."""
+    admits = None if share is None else quota(case, share)
+    found = case.choose(admits)
+    assert (None if found is None else key(found[0])) == case.optimum(admits)
+
+
+@given(cases(most=8, groups=1, pods=1))
+def test_for_one_pod_the_victims_are_the_cheapest_however_many_there_are_to_choose_from(case: Case) -> None:
+    found, best = case.choose(exact=0), case.optimum()
+    assert (None if found is None else key(found[0])[:4]) == (None if best is None else best[:4])
+
+
+@given(cases(), st.randoms(use_true_random=False))
+def test_the_order_in_which_candidates_are_given_changes_nothing(case: Case, random: object) -> None:
+    found = case.choose()
+    random.shuffle(case.candidates)  # type: ignore[attr-defined]
+    again = case.choose()
+    assert (found is None) == (again is None)
+    if found and again:
+        assert [who.row for who in found[0]] == [who.row for who in again[0]]
+        assert np.array_equal(found[1], again[1])
+
+
+def full_case(seed: int, most: int) -> Case | None:
+    """A full cluster of 8-GPU nodes under gangs of prices that differ widely; None with more than `most` of them."""
+    draw = generator(seed)
+    harness = crowd(*[8] * int(draw.integers(2, 6)), placement=str(draw.choice(["worst-fit", "consolidated"])))
+    harness.check = False
+    for i in range(20):
+        harness.submit(make_job(f"j{i}", int(draw.choice([1, 2, 3, 4, 5, 8])), int(draw.choice([1, 1, 2, 3]))))
+        harness.cycle(0)
+    gpus = int(draw.choice([1, 2, 3, 4, 8]))
+    count, pods = len(harness.running()), int(draw.integers(1, 1 + 16 // gpus))
+    if count > most:
+        return None
+    prices = [who * int(draw.lognormal(5, 1) + 1) for who in map(gpu_milli, harness.state.running.values())]
+    return stage(harness, make_job("new", gpus, pods), prices)
+
+
+def test_a_greedy_search_stays_close_to_the_optimum() -> None:
+    """The search for many candidates, made to solve what brute force solves too: price over optimum, on average."""
+    ratios = []
+    for seed in range(250):
+        case = full_case(seed, 9)
+        best = None if case is None else case.optimum()
+        if case is None or best is None or not best[1]:
+            continue
+        found = case.choose(exact=0)
+        assert found is not None
+        ratios.append(key(found[0])[1] / best[1])
+    mean, worst, hit = np.mean(ratios), max(ratios), np.mean(np.array(ratios) == 1)
+    print(f"{len(ratios)} cases: mean {mean:.4f}, worst {worst:.2f}, optimal in {hit:.1%}")
+    assert len(ratios) > 50
+    assert mean < 1.02 and worst < 1.5
+
+
+def test_nobody_stops_for_a_newcomer_that_fits() -> None:
+    harness = run(crowd(4), make_job("a", 2))
+    case = stage(harness, make_job("new", 2))
+    assert names(case, case.choose()) == []
+
+
+def test_376_gpus_are_not_evicted_for_48() -> None:
+    """KAI-Scheduler PR 1565: a reclaim for 48 GPUs evicted 376 GPUs of running work.
+
+    47 nodes of 8 run gangs of several sizes. Whatever the cheapest order, 48 GPUs are gained for 48 that stop.
+    """
+    harness = crowd(*[8] * 47)
+    run(harness, *(make_job(f"four{i}", 4) for i in range(47)), *(make_job(f"one{i}") for i in range(188)))
+    prices = [int(price) for price in generator(0).integers(1, 10**6, 235)]
+    case = stage(harness, make_job("new", 8, 6), prices, cap=48_000)
+    found = case.choose()
+    assert found is not None
+    assert sum(who.milli for who in found[0]) == 48_000
+    by_node = sorted(
+        sum(price for price, who in zip(prices, case.candidates, strict=True) if (who.allocation[:, 0] == node).any())
+        for node in range(47)
+    )
+    assert sum(who.price for who in found[0]) == sum(by_node[:6]), "the six nodes that are cheapest to clear"
+    case.cap = 47_999
+    assert case.choose() is None
+
+
+def test_one_victim_where_one_suffices() -> None:
+    """Volcano 5984: one victim is needed, ten are evicted.
+
+    Ten jobs on each node; the newcomer wants what any one of them holds.
+    """
+    harness = run(crowd(10, 10), *(make_job(f"j{i}") for i in range(20)))
+    case = stage(harness, make_job("new", 1), prices=[5] * 13 + [4] + [5] * 6)
+    assert names(case, case.choose()) == ["j13"]
+    assert names(case, case.choose(exact=0, trials=0)) == ["j13"]
+
+
+def test_evicted_means_it_runs() -> None:
+    """Volcano 4926: pods are evicted and the preemptor still cannot run.
+
+    One GPU is free on each node, three in sum. Stopping `busy0` or `busy1` frees GPUs enough for the pod, but not
+    the CPU beside `hog0` or `hog1`.
+    """
+    harness = crowd(4, 4, 4, cpu=8_000)
+    run(harness, *(make_job(f"busy{i}", 2, cpu=2_000) for i in range(3)))  # worst fit: one on each node
+    run(harness, *(make_job(f"hog{i}", 1, cpu=5_500) for i in range(2)), make_job("third", 1, cpu=2_000))
+    assert [harness.nodes_of(job) for job in ("busy2", "third", "hog0", "hog1")] == [["n2"], ["n2"], ["n0"], ["n1"]]
+    prices = [1, 1, 4, 50, 60, 3]
+    case = stage(harness, make_job("new", 2, cpu=4_500), prices)
+    assert names(case, case.choose()) == names(case, case.choose(exact=0)) == ["third"]
+    case = stage(harness, make_job("wide", 4, cpu=8_000), prices)
+    assert sorted(names(case, case.choose())) == ["busy2", "third"]
+    case = stage(harness, make_job("never", 4, 1, cpu=8_001), prices)
+    assert case.choose() is None
+
+
+def test_free_gpus_that_lie_on_different_nodes_do_not_count_as_room() -> None:
+    """One GPU free on each of four nodes, and a pod of four: a whole node is cleared, the cheapest."""
+    harness = run(crowd(4, 4, 4, 4), *(make_job(f"three{i}", 3) for i in range(4)))
+    case = stage(harness, make_job("new", 4), prices=[9, 3, 2, 7])
+    assert names(case, case.choose()) == ["three2"]
+
+
+def test_a_gang_over_several_nodes_is_stopped_as_a_whole_and_paid_for_once() -> None:
+    """`wide` lies on both nodes: dearer than each of the small ones, cheaper than both that are in the way."""
+    harness = run(crowd(4, 4), make_job("wide", 3, 2), make_job("a", 1), make_job("b", 1))
+    case = stage(harness, make_job("new", 3, 2), prices=[50, 1, 1])
+    for exact in (0, 10):
+        found = case.choose(exact=exact)
+        assert names(case, found) == ["wide"]
+
+
+def test_jobs_that_only_stop_together_are_one_victim() -> None:
+    """A candidate may hold what several jobs hold: `core` and its burst on the other node go or stay together."""
+    harness = run(crowd(2, 2, 2), make_job("core", 2), make_job("burst", 2), make_job("alone", 2))
+    case = stage(harness, make_job("new", 2), prices=[4, 1, 5])
+    core, burst, alone = case.candidates
+    both = Candidate(core.row, np.concatenate([core.allocation, burst.allocation]), 4_000, 4, (0,))
+    case.candidates = [both, alone]
+    assert names(case, case.choose()) == ["core"]
+    case.cap = 2_000
+    assert names(case, case.choose()) == ["alone"]
+
+
+def test_one_large_victim_that_makes_room_for_many_pods_beats_many_small_ones() -> None:
+    harness = run(crowd(4, 4), make_job("large", 4), *(make_job(f"s{i}") for i in range(4)))
+    case = stage(harness, make_job("new", 1, 4), prices=[6, 2, 2, 2, 2])
+    assert names(case, case.choose(exact=0)) == ["large"]
+
+
+def test_where_the_cheapest_set_breaks_the_cap_the_smallest_is_taken() -> None:
+    harness = run(crowd(4, 4), make_job("large", 4), make_job("half", 2), make_job("other", 2))
+    case = stage(harness, make_job("new", 2), prices=[1, 30, 20])
+    for exact in (0, 10):
+        case.cap = 4_000
+        assert names(case, case.choose(exact=exact)) == ["large"]
+        case.cap = 2_000
+        assert names(case, case.choose(exact=exact)) == ["other"]
+        case.cap = 1_999
+        assert case.choose(exact=exact) is None
+
+
+def test_whoever_lies_where_the_newcomer_may_not_go_is_stopped_only_for_the_quota() -> None:
+    """`far` holds a node of another model: no room is made there, but its owner's quota may be what is in the way."""
+    spec = make_cluster(2, 2)
+    nodes = tuple(
+        type(node)(node.name, node.gpus, model, cpu=node.cpu, memory=node.memory)
+        for node, model in zip(spec.nodes, ("A100", "H800"), strict=True)
+    )
+    harness = Harness(ClusterSpec("two models", nodes), make_profile())
+    run(harness, make_job("near", 2, models=("A100",)), make_job("far", 2, models=("H800",)))
+    case = stage(harness, make_job("new", 2, models=("A100",)), prices=[9, 1])
+    far = case.candidates[1]
+    for exact in (0, 10):
+        assert names(case, case.choose(exact=exact)) == ["near"]
+        assert sorted(names(case, case.choose(lambda victims: far in victims, exact=exact))) == ["far", "near"]
+
+
+def test_a_quota_that_wants_more_back_than_the_cap_lets_go_gets_nothing() -> None:
+    harness = run(crowd(4, 4), *(make_job(f"j{i}", 2) for i in range(4)))
+    case = stage(harness, make_job("new", 2), prices=[1, 2, 3, 4], cap=4_000)
+    for exact in (0, 10):
+        assert case.choose(lambda victims: len(victims) > 2, exact=exact) is None
+        assert names(case, case.choose(lambda victims: len(victims) > 1, exact=exact)) == ["j0", "j1"]
+
+
+def test_the_search_stops_at_its_limit_with_a_set_that_is_proven() -> None:
+    harness = run(crowd(*[4] * 8), *(make_job(f"j{i}") for i in range(32)))
+    prices = [int(price) for price in generator(1).integers(1, 100, 32)]
+    case = stage(harness, make_job("new", groups=[make_group(3, 2), make_group(1, 4)]), prices)
+    found = case.choose(trials=0)
+    assert found is not None
+    victims, _ = found
+    assert sum(who.milli for who in victims) == 10_000
+    for spared in victims:
+        assert not case.fits([who for who in victims if who is not spared])
+
+
+@pytest.mark.parametrize("pods", [1, 8])
+def test_among_thousands_the_nodes_that_are_cheapest_to_clear_are_cleared(pods: int) -> None:
+    harness = Harness(make_cluster(*[8] * 250), make_profile(placement="worst-fit"), check=False)
+    harness.submit(*(make_job(f"j{i}") for i in range(2_000)))
+    harness.cycle(0)
+    prices = [int(price) for price in generator(2).integers(1, 10**6, 2_000)]
+    case = stage(harness, make_job("new", 8, pods), prices, cap=pods * 8_000)
+    found = case.choose()
+    assert found is not None
+    clear = np.zeros(250, dtype=np.int64)
+    for who in case.candidates:
+        clear[who.allocation[0, 0]] += who.price
+    assert sum(who.price for who in found[0]) == int(np.sort(clear)[:pods].sum())
