@@ -27,7 +27,7 @@ from kant.placement.placer import Placer
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.timeline import Timeline
 from kant.testing import make_cluster, make_group, make_job
-from kant.testing.naive import admits, pods_that_fit, wrong_with
+from kant.testing.naive import admits, free_devices, pods_that_fit, wrong_with
 from kant.testing.strategies import clusters, demands, groups
 
 ROOT = Path(__file__).parents[2]
@@ -115,6 +115,29 @@ class Both:
         self.timeline.add(key, allocation, start, end)
         self.plain.held[key] = (allocation, start, end)
 
+    def check_tightest(self, job: Job, duration: int, start: int, allocation: Allocation) -> None:
+        """The nodes taken are those with the least free among all that could be; each but the last is used up."""
+        demand, free = job.groups[0].demand, np.maximum(self.plain.throughout(start, start + duration), 0)
+        shares = demand.gpus > 0 and demand.milli < 1000
+        fitting = []
+        for index, node in enumerate(self.spec.nodes):
+            pods = pods_that_fit(node, free[index], demand) if admits(node, job) else 0
+            devices = free_devices(node, free[index])
+            left = sum(devices) if shares else sum(device == 1000 for device in devices)
+            if pods:
+                fitting.append((left, index, pods))
+        expected, missing = {}, job.pods
+        for _, index, pods in sorted(fitting):
+            expected[index] = min(pods, missing)
+            missing -= expected[index]
+            if missing == 0:
+                break
+        taken: dict[int, int] = {}
+        for piece in allocation.tolist():
+            taken[piece[NODE]] = taken.get(piece[NODE], 0) + piece[PODS]
+        assert list(taken.items()) == list(expected.items())
+        assert shares or len(allocation) == len(taken), "pods on one node are one piece"
+
     def check_start(self, job: Job, duration: int, not_before: int) -> tuple[int, Allocation] | None:
         """Ask for the earliest start of `job`: it collides with nothing, and for one group nothing is earlier."""
         found = self.timeline.earliest(self.state.shapes.of(job), duration, not_before)
@@ -129,6 +152,7 @@ class Both:
         assert all(bound is not None and start >= bound for bound in alone)
         if len(alone) == 1:
             assert start == alone[0]
+            self.check_tightest(job, duration, start, allocation)
         again = self.replayed().earliest(self.state.shapes.of(job), duration, not_before)
         assert again is not None and again[0] == start and again[1].tolist() == allocation.tolist()
         return found
@@ -190,9 +214,8 @@ def test_several_groups_collide_with_nothing_and_none_starts_before_it_could_alo
 ) -> None:
     before = both.replayed()
     job = make_job("j", groups=data.draw(groups(3)))
-    found = both.check_start(job, duration, 1)
+    both.check_start(job, duration, 1)
     single = make_job("s", groups=(make_group(1, 3),))
-    assert (found is None) or both.plain.throughout(found[0], found[0] + 1) is not None
     after, fresh = (timeline.earliest(both.state.shapes.of(single), 5, 1) for timeline in (both.timeline, before))
     assert str(after) == str(fresh), "what was tried leaves nothing behind"
 
@@ -344,6 +367,28 @@ def test_groups_without_an_end_wait_for_as_many_ends_as_they_need() -> None:
     job = make_job("a", groups=(make_group(1, 3), make_group(1, 2, milli=600)))
     found = both.check_start(job, FOREVER, 0)
     assert found is not None and found[0] == 30
+
+
+def test_bounds_that_are_given_up_are_learned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kant.placement.timeline.BOUND_CELLS", 1)
+    both = Both(make_cluster(8, 8, 4))
+    for key, (gpus, duration) in enumerate((g, d) for d in (1, 9, 3, 60) for g in (8, 1, 4, 2)):
+        found = both.check_start(make_job(str(key), gpus), duration, 0)
+        assert found is not None
+        both.add(key, found[1], found[0], found[0] + duration)
+
+
+def test_a_node_may_be_committed_more_often_than_there_was_room_for() -> None:
+    both = Both(make_cluster(1, 1))
+    for key in range(300):
+        found = both.timeline.earliest(both.state.shapes.of(make_job("j")), 5, 0)
+        assert found is not None and found[0] == key // 2 * 5
+        both.add(key, found[1], found[0], found[0] + 5)
+    assert all(map(both.timeline.holds, range(300)))
+    for key in range(0, 300, 2):
+        both.timeline.remove(key)
+    found = both.timeline.earliest(both.state.shapes.of(make_job("j")), FOREVER, 0)
+    assert found is not None and (found[0], found[1][0, NODE]) == (0, 0)
 
 
 def sample() -> str:

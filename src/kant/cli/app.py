@@ -14,11 +14,13 @@ from kant.cli.check import check
 from kant.cli.cluster import cluster_app
 from kant.cli.compare import compare
 from kant.cli.demo import demo
+from kant.cli.eta import eta
 from kant.cli.policies import policies
 from kant.cli.profiles import profiles_app
 from kant.cli.replay import replay
 from kant.cli.simulate import simulate
 from kant.cli.trace import trace_app
+from kant.cli.why import why
 from kant.model.errors import InputError
 
 BAD_INPUT = 2
@@ -31,7 +33,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # ours to report
 )
-for verb in (simulate, compare, replay, check, policies, demo):
+for verb in (simulate, compare, replay, why, eta, check, policies, demo):
     app.command(verb)
 for group in (trace_app, cluster_app, profiles_app):
     app.command(group)

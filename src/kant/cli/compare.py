@@ -11,6 +11,7 @@ from kant.cli.inputs import (
     ClusterOption,
     Format,
     Json,
+    LedgerFlag,
     Queues,
     Seed,
     Slice,
@@ -43,6 +44,7 @@ def compare(
     seed: Seed = 0,
     until: Until = None,
     out: Annotated[Path, Parameter(help="Folder for the results and the report.")] = Path("kant-run"),
+    ledger: LedgerFlag = False,
     json: Json = False,
 ) -> int:
     """Schedule a trace under several profiles; print the gains and write the report."""
@@ -57,7 +59,7 @@ def compare(
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
     tenancy = load_queues(queues, jobs, chosen)
-    results = run_all(jobs, machines, chosen, seed, end, out, tenancy=tenancy)
+    results = run_all(jobs, machines, chosen, seed, end, out, tenancy=tenancy, ledger=ledger)
     report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
     interrupted = cut_short(results, len(chosen))
     if json:

@@ -32,6 +32,8 @@ Queues = Annotated[
     Parameter(help="A TOML file of queues and their quotas (see `kant trace tenants`). Default: no quotas."),
 ]
 
+LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes.", negative="")]
+
 
 def whole(kind: type, tokens: Sequence[Token]) -> int:
     """A whole number as it is written: nothing is rounded."""

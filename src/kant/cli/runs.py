@@ -54,6 +54,7 @@ def run_all(
     out: Path | None,
     keep: bool = False,
     tenancy: Tenancy | None = None,
+    ledger: bool = False,
 ) -> list[RunResult]:
     """Simulate under each profile in turn; with `out`, write each journal as it happens.
 
@@ -77,6 +78,7 @@ def run_all(
                 progress=lambda done, total, task=task: bar.update(task, completed=done, total=total),  # type: ignore[misc]
                 stop=lambda: bool(asked),
                 keep_intervals=keep or out is not None,
+                ledger=ledger,
             )
             with ExitStack() as files:
                 if out is not None:

@@ -10,6 +10,7 @@ from kant.cli.inputs import (
     ClusterOption,
     Format,
     Json,
+    LedgerFlag,
     Out,
     Queues,
     Seed,
@@ -39,6 +40,7 @@ def simulate(
     seed: Seed = 0,
     until: Until = None,
     out: Out = None,
+    ledger: LedgerFlag = False,
     json: Json = False,
 ) -> int:
     """Schedule a trace on a virtual cluster and print the five metrics."""
@@ -51,7 +53,7 @@ def simulate(
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
     tenancy = load_queues(queues, jobs, [chosen])
-    results = run_all(jobs, machines, [chosen], seed, end, out, tenancy=tenancy)
+    results = run_all(jobs, machines, [chosen], seed, end, out, tenancy=tenancy, ledger=ledger)
     report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
     if json:
         print_json(results[0].summary)

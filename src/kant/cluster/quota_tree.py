@@ -135,6 +135,10 @@ class QuotaTree(QuotaLimits):
         """What the jobs of the queue hold, and what those below it hold beyond their guaranteed parts."""
         return self._usage[queue * len(self.keys) + key]
 
+    def own(self, queue: int, key: int) -> int:
+        """What the jobs of the queue itself hold."""
+        return self._own[queue * len(self.keys) + key]
+
     def borrowed(self, queue: int, key: int) -> int:
         """How far the queue, with all below it, is beyond its quota."""
         slot = queue * len(self.keys) + key
@@ -175,15 +179,19 @@ class QuotaTree(QuotaLimits):
 
         That is: every node of the path that would be charged stays within its quota.
         """
-        return all(self._first_beyond(queue, key, amount) < 0 for key, amount in enumerate(amounts) if amount > 0)
+        return all(
+            self._first_beyond(queue, key, amount, self._quota) < 0 for key, amount in enumerate(amounts) if amount > 0
+        )
 
-    def reclaim_scope(self, queue: int, amounts: Amounts) -> int:
+    def reclaim_scope(self, queue: int, amounts: Amounts, entitled: Sequence[int] | None = None) -> int:
         """The highest node of the path such that all below it on the path would stay within their quotas.
 
         What the queue lacks was lent inside this node, so queues there that borrow have to give it back; it is the
-        queue itself where it would have to borrow. Source: Kueue, preemption with a hierarchical advantage.
+        queue itself where it would have to borrow. With `entitled` (an amount for each slot) that stands for the
+        quotas. Source: Kueue, preemption with a hierarchical advantage.
         """
-        beyond = [self._first_beyond(queue, key, amount) for key, amount in enumerate(amounts) if amount > 0]
+        limits = self._quota if entitled is None else entitled
+        beyond = [self._first_beyond(queue, key, amount, limits) for key, amount in enumerate(amounts) if amount > 0]
         path = self.paths[queue]
         return next((node for node in path if node in beyond), path[-1])
 
@@ -259,12 +267,12 @@ class QuotaTree(QuotaLimits):
         alone = self.parents[node] < 0 or self.queues[node].isolated
         return Shortage(node, self.keys[key], asked, available, "quota" if alone else "borrowing")
 
-    def _first_beyond(self, queue: int, key: int, amount: int) -> int:
-        """The nearest node of the path that `amount` would bring beyond its quota; -1 for none."""
+    def _first_beyond(self, queue: int, key: int, amount: int, limits: Sequence[int]) -> int:
+        """The nearest node of the path that `amount` would bring beyond its limit; -1 for none."""
         slot = queue * len(self.keys) + key
         while slot >= 0 and amount > 0:
             used = self._usage[slot]
-            if used + amount > self._quota[slot]:
+            if used + amount > limits[slot]:
                 return slot // len(self.keys)
             amount -= max(0, self._guaranteed[slot] - used)
             slot = self._up[slot]

@@ -229,6 +229,7 @@ class ClusterState:
         self.jobs[row, c.J_ATTAINED] += event.time - self.jobs[row, c.J_SINCE]
         self.jobs[row, c.J_SINCE] = event.time
         self.jobs[row, c.J_REMAINING] = event.remaining
+        self.moved.add(row)
         self.rivals[self.shape_of(row).pool_bits].stirred = event.time
 
     def _demoted(self, event: ev.JobDemoted) -> None:

@@ -46,7 +46,8 @@ class RunResult:
     """One simulated (or recorded) run under one profile.
 
     `summary` is the object that `--json` prints. `intervals` has a row for each piece of a job on a node:
-    (job row, node index, bit mask of devices, milli-GPUs of each device, start, end).
+    (job row, node index, bit mask of devices, milli-GPUs of each device, start, end). `wait_by_cause` has, where a
+    ledger was kept, a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
     """
 
     profile: str
@@ -59,3 +60,4 @@ class RunResult:
     end: int
     interrupted: bool = False
     intervals: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
+    wait_by_cause: dict[str, Ints] | None = None

@@ -132,6 +132,8 @@ def reach_of(
     bounds: Table, floors: Table, slot: int, met: NDArray[np.bool_], nodes: int, not_before: int, heap: Table
 ) -> int:
     """The time by which the bounds of `nodes` more nodes lie; NEVER where there are not so many."""
+    if nodes == 0:
+        return not_before
     size = total = 0
     for block in range(floors.shape[1]):
         floor = floors[slot, block]
@@ -176,9 +178,12 @@ def find_earliest(
     while True:
         start = moment_of(entries, known, most, count - placed, heap)
         if start > horizon and horizon < NEVER:
-            # Twice as many each time: so the rounds are few, and not many more are met than must be.
+            # At most twice as many as are known, and at least some more: so the steps are few, and few nodes are met
+            # in vain.
             more = (count + most - 1) // most + known + SPARE
-            horizon = min(start, reach_of(bounds, floors, slot, met, more, not_before, heap))
+            horizon = reach_of(bounds, floors, slot, met, more, not_before, heap)
+            if start < horizon:
+                horizon = max(start, reach_of(bounds, floors, slot, met, known // 8, not_before, heap))
             for block in range(floors.shape[1]):
                 if floors[slot, block] > horizon:
                     continue

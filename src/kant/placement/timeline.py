@@ -36,10 +36,7 @@ from kant.placement.earliest import BLOCK, CURSOR, ENTRY_WIDTH, SLOT_WIDTH, find
 from kant.placement.promises import all_hold, promised
 
 BOUND_CELLS = 1 << 23
-"""Most bounds kept over all slots: 670 pairs of a demand and a class of durations at 12,500 nodes, 64 MB."""
-
-CLASS_BITS = 2
-"""A class of durations spans a factor of 2 to this power: finer ones have better bounds, and there are more of them."""
+"""Most bounds kept over all slots: 670 pairs of a demand and a class of durations at 12,500 nodes, 67 MB."""
 
 _TRIED = -1  # key of what `earliest` enters to try the groups of a gang one after the other
 
@@ -145,11 +142,11 @@ class Timeline:
             most = self._most[demand] = int(most_pods(self._empty, demands, demand))
         if most * len(self._empty) < pods:
             return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
-        level = (duration.bit_length() - 1) // CLASS_BITS * CLASS_BITS
-        slot = self._slot(demand, level)
+        least = 1 << (duration.bit_length() - 1)  # classes by powers of two: finer ones would have to learn more
+        slot = self._slot(demand, least)
         start, pieces = find_earliest(
             self._empty, self._table, self._store, self._ledgers, self._loosened, demands, demand, pods,
-            min(most, pods), duration, 1 << level, now, not_before, self._bounds, self._floors, self._marks, slot,
+            min(most, pods), duration, least, now, not_before, self._bounds, self._floors, self._marks, slot,
             self._entries, self._heap, self._rows,
         )  # fmt: skip
         return int(start), pieces
@@ -214,9 +211,9 @@ class Timeline:
                 release(self._store, self._ledgers, self._loosened, pieces, _TRIED, True)
         return -1, start, np.concatenate(placed)
 
-    def _slot(self, demand: int, level: int) -> int:
+    def _slot(self, demand: int, least: int) -> int:
         """The slot of bounds of a demand and a class of durations. When there are too many, all are given up."""
-        slot = self._slot_of.get((demand, level))
+        slot = self._slot_of.get((demand, least))
         if slot is not None:
             return slot
         slot = len(self._slot_of)
@@ -229,14 +226,14 @@ class Timeline:
                 self._slot_of.clear()
                 slot = 0
         # What does not start earlier for a shorter duration does not for a longer one.
-        shorter = max((other for kind, other in self._slot_of if kind == demand and other < level), default=-1)
+        shorter = max((other for kind, other in self._slot_of if kind == demand and other < least), default=-1)
         if shorter < 0:
             self._marks[slot, CURSOR] = -1
         else:
             known = self._slot_of[demand, shorter]
             self._bounds[slot], self._floors[slot] = self._bounds[known], self._floors[known]
             self._marks[slot] = self._marks[known]
-        self._slot_of[demand, level] = slot
+        self._slot_of[demand, least] = slot
         return slot
 
     def _allot(self, slots: int) -> None:

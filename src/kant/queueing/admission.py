@@ -21,7 +21,7 @@ class Admission:
         self.holdings = state.holdings
         self.bursts = {burst for bursts in state.bursts.values() for burst in bursts} if state.bursts else frozenset()
         self._books: QuotaTree | None = None
-        self._cores: set[int] = set()  # that the plan starts
+        self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
 
     @property
     def books(self) -> QuotaTree:
@@ -34,7 +34,7 @@ class Admission:
     def closed(self, row: int) -> Closed | CoreWaits | None:
         """Why the job may not start, whatever is free; None where it may."""
         core, queue = self.state.jobs[row, [J_CORE, J_QUEUE]].tolist()
-        if core >= 0 and core not in self.state.running and core not in self._cores:
+        if core >= 0 and not self._runs.get(core, core in self.state.running):
             return CoreWaits(self.state.ids[core])
         tree, node = self.holdings.tree, self.holdings.node_of[queue]
         if tree is None:
@@ -66,7 +66,7 @@ class Admission:
         if node >= 0 and tree.queues[node].fallback == "cheapest":
             prices = dict(tenancy.prices)
             models.sort(key=lambda model: prices.get(model, 1 << 62))
-        return [shapes.on_model(shape, model) for model in models]
+        return [shapes.on_model(shape, model) for model in models] or [shape]
 
     def shortage(self, row: int, shape: Shape) -> OverQuota | None:
         """Why the quotas do not let the job start now as `shape`; None where they do."""
@@ -75,20 +75,21 @@ class Admission:
             return None
         return self._over(self.books.shortage(node, user, self.holdings.amounts(shape)), ever=False)
 
-    def never(self, row: int, shape: Shape) -> OverQuota | Closed | None:
-        """Why the job can never start under the quotas as they are; None where it could."""
-        if self.state.jobs[row, J_UNWANTED]:
-            return Closed(self._queue_name(int(self.state.jobs[row, J_QUEUE])), "drain")
+    def unwanted(self, row: int) -> Closed | CoreWaits | None:
+        """Why nobody will ever let the job start: its queue took no new jobs when it came, or its core has left."""
+        queue, core, unwanted = self.state.jobs[row, [J_QUEUE, J_CORE, J_UNWANTED]].tolist()
+        if unwanted:
+            return Closed(self._queue_name(queue), "drain")
+        if core >= 0 and core not in self.state.live:
+            return CoreWaits(self.state.ids[core])
+        return None
+
+    def never(self, row: int, shape: Shape) -> OverQuota | None:
+        """Why the job can never start as `shape` under the quotas as they are; None where it could."""
         node, _ = self._place_in_tree(row)
         if node < 0:
             return None
-        first: OverQuota | None = None
-        for option in self.options(row, shape):
-            never = self._over(self.books.shortage_ever(node, self.holdings.amounts(option)), ever=True)
-            if never is None:
-                return None
-            first = first or never
-        return first
+        return self._over(self.books.shortage_ever(node, self.holdings.amounts(shape)), ever=True)
 
     def _place_in_tree(self, row: int) -> tuple[int, int]:
         """The node of the job's queue, -1 where nothing is limited, and its user."""
@@ -107,14 +108,14 @@ class Admission:
 
     def starts(self, row: int, allocation: Allocation) -> None:
         """The plan starts a job."""
-        if row in self.state.bursts:
-            self._cores.add(row)
+        self._runs[row] = True
         node, user = self._place_in_tree(row)
         if node >= 0:
             self.books.charge(node, user, self.holdings.amounts(self.state.shape_of(row), allocation))
 
     def stops(self, row: int) -> None:
         """The plan stops a running job."""
+        self._runs[row] = False
         if self.holdings.tree is None:
             return
         queue, user, _, amounts = self.holdings.charged[row]

@@ -41,14 +41,19 @@ class Backfill:
         turn, state, forecast = self.turn, self.state, self.forecast
         rows = turn.waiting.ranked(turn)
         some_without = forecast.freed and any(row not in state.reserved for row in forecast.tried)
-        anew = forecast.loosened or some_without or self._broken() or self._overtaken(rows)
+        insists = any(until <= turn.now for until in forecast.insists.values())
+        anew = forecast.loosened or some_without or insists or self._broken() or self._overtaken(rows)
         forecast.loosened = forecast.freed = False
         if anew:
             forecast.tried.clear()
+            forecast.insists.clear()
         for row in rows:
             promise = state.reserved.get(row)
             if anew or (promise.start <= turn.now if promise is not None else row not in forecast.tried):
                 self._serve(row)
+        turn.review(min((start for _, start in self._promised_starts()), default=-1))
+        for until in forecast.insists.values():
+            turn.review(until if until > turn.now else -1)
         for row in state.reserved:
             if row not in self.timeline and row not in turn.waiting.leaving:
                 turn.release(row)
@@ -63,11 +68,12 @@ class Backfill:
 
     def _broken(self) -> bool:
         """Whether a promise can no longer be kept: a job outlived its estimate, or a node left."""
-        if not self.forecast.tightened:
-            return False
-        self.forecast.tightened = False
-        broken = [row for row in self.state.reserved if not self.timeline.holds(row)]
-        for row in broken:
+        reserved = self.state.reserved
+        broken = {row for row, promise in reserved.items() if promise.start < self.turn.now}
+        if self.forecast.tightened:
+            self.forecast.tightened = False
+            broken |= {row for row in reserved if row not in broken and not self.timeline.holds(row)}
+        for row in sorted(broken):
             self._lift(row)
         return bool(broken)
 
@@ -134,10 +140,8 @@ class Backfill:
             return None
         self.hopeless.add(shape.pool_bits)
         until = int(self.state.jobs[row, J_SINCE]) + self.timeout
-        if until > self.turn.now:
-            self.turn.review(until)
-            return None
-        return stop_overtakers(self.turn, row, shape)
+        self.forecast.insists[row] = until
+        return None if until > self.turn.now else stop_overtakers(self.turn, row, shape)
 
     def _start(self, row: int, allocation: Allocation) -> None:
         self.lifted.pop(row, None)

@@ -27,7 +27,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     def run(self, turn: Turn) -> None:
         """Write this cycle's decisions into `turn.plan`. By default: serve the lanes, best head first."""
-        for row, shape, lane in turn.waiting.walk(turn.share):
+        for row, shape, lane in turn.waiting.walk(turn.share if turn.order.shares else None):
             result = turn.seat(row, shape)
             if isinstance(result, np.ndarray):
                 turn.start(row, result)

@@ -44,6 +44,7 @@ class Forecast:
         self.loosened = True
         self.freed = True
         self.tightened = True
+        self.insists: dict[int, int] = {}  # heads that can be promised nothing, and when they have waited long enough
         self.tried: set[int] = set()  # waiting jobs for which there was no place since then
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
@@ -60,6 +61,10 @@ class Forecast:
         for row in dict.fromkeys([*self._written, *moved]):
             self._reconcile(row, now)
         self.tried.difference_update(moved)
+        if not self.insists.keys().isdisjoint(moved):  # another head may insist now
+            self.loosened = True
+        for row in moved:
+            self.insists.pop(row, None)
         self._written.clear()
         for row, reservation in state.reserved.items():
             if row not in self.timeline or self.timeline.start_of(row) != reservation.start:
@@ -94,7 +99,7 @@ class Forecast:
             ):
                 return
             self.freed = True
-            if wanted is None and timeline.expected_end(row) > now:
+            if timeline.expected_end(row) > (now if wanted is None else wanted[2]):
                 self.loosened = True
             timeline.remove(row)
         if wanted is not None:

@@ -33,17 +33,25 @@ class Limits:
 
     def stop(self, turn: Turn) -> None:
         """Stop what may not run on, and ask for a cycle when the next job reaches its limit."""
-        state, ends = self.state, self._ends
-        due: list[tuple[int, int]] = []
-        while ends and (ends[0][0] <= turn.now or ends[0][1] not in state.running):
+        ends = self._ends
+        while ends and (ends[0][0] <= turn.now or not self._is_current(*ends[0])):
             end, row = heappop(ends)
-            if row in state.running and end == self._end(row) and (end, row) not in due:
+            if self._is_current(end, row) and row not in turn.stopped:
                 turn.expire(row)
-                due.append((end, row))
-        for entry in due:  # until the driver says that it has stopped
-            heappush(ends, entry)
-        if len(ends) > len(due):
-            turn.review(min(end for end, _ in ends if end > turn.now))
+        if ends:
+            turn.review(ends[0][0])
+        for row in turn.stopped:  # until the driver says that it has stopped
+            heappush(ends, (self._end(row), row))
+        self._stop_queues(turn)
+        self._stop_bursts(turn)
+
+    def _is_current(self, end: int, row: int) -> bool:
+        """Whether this is the end of the run that the job is in."""
+        return row in self.state.running and end == self._end(row)
+
+    def _stop_queues(self, turn: Turn) -> None:
+        """What runs in a stopped queue makes way, and waits."""
+        state = self.state
         tree, node_of = state.holdings.tree, state.holdings.node_of
         if tree is not None and not all(tree.runs):
             queues = state.jobs[:, J_QUEUE]
@@ -51,6 +59,10 @@ class Limits:
                 node = node_of[queues[row]]
                 if node >= 0 and not tree.runs[node]:
                     turn.evict(row, why="queue")
+
+    def _stop_bursts(self, turn: Turn) -> None:
+        """Bursts run only while their core does."""
+        state = self.state
         for core, bursts in state.bursts.items():
             if core not in state.running or core in turn.stopped:
                 for row in bursts:

@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_SINCE, J_STARTED, J_SUBMIT
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
 from kant.cluster.shapes import Shape
 from kant.model.placement import Allocation
-from kant.queueing.preemption import candidate, running_rivals, stop
+from kant.queueing.preemption import candidate, stop
+from kant.queueing.standing import BEYOND, Mask, Standing, less
 from kant.queueing.turn import Turn
-from kant.queueing.victims import choose
+from kant.queueing.victims import Admits, Candidate, choose
 
 UNLIMITED = 1 << 60
 
 
-def overtakers(turn: Turn, row: int, shape: Shape) -> list[int]:
+def overtakers(standing: Standing, row: int, shape: Shape) -> Mask:
     """Preemptible jobs that started while `row` waited and stand behind it by priority and submission.
 
-    This order does not change, and who started before the head came is never touched: so none of them can do the
-    same to the head later on (docs/design/0009-no-two-rounds.md).
+    This order does not change, so none of them can do the same to it later on (docs/design/0009-no-two-rounds.md).
     """
-    jobs = turn.state.jobs
-    rivals = running_rivals(turn, shape)
-    own = (-int(jobs[row, J_PRIORITY]), int(jobs[row, J_SUBMIT]), row)
-    since = int(jobs[row, J_SINCE])
-    return [
-        other
-        for other in rivals
-        if jobs[other, J_PREEMPTIBLE]
-        and jobs[other, J_STARTED] >= since
-        and (-int(jobs[other, J_PRIORITY]), int(jobs[other, J_SUBMIT]), other) > own
-    ]
+    jobs = standing.state.jobs
+    since, core, *own = jobs[row, [J_SINCE, J_CORE, J_PRIORITY, J_SUBMIT]].tolist()
+    rows, priority, submit = standing.rows, standing.priority, jobs[standing.rows, J_SUBMIT]
+    later = (submit > own[1]) | ((submit == own[1]) & (rows > row))
+    behind: Mask = standing.loose & ((priority < own[0]) | ((priority == own[0]) & later))
+    behind &= (standing.pools & shape.pool_bits != 0) & (jobs[rows, J_STARTED] >= since) & (rows != core)
+    return behind
+
+
+def within_its_right(standing: Standing, row: int, shape: Shape) -> Iterator[tuple[Mask, Admits | None]]:
+    """Sets of overtakers that the head may take the place of, and what must hold once they have left.
+
+    A head that would bring its queue beyond what it is entitled to leaves those alone that are within; those of its
+    own queue it may stop if it is within in their place.
+    """
+    state, behind = standing.state, overtakers(standing, row, shape)
+    queue = int(state.jobs[row, J_QUEUE])
+    node = state.holdings.node_of[queue]
+    amounts = state.holdings.amounts(shape)
+    if standing.tree is None or node < 0 or not any(amounts) or standing.reach(node, amounts) != BEYOND:
+        yield behind, None
+        return
+
+    def is_within(victims: Collection[Candidate]) -> bool:
+        charged = [state.holdings.charged[who.row] for who in victims]
+        return standing.reach(node, less(amounts, [held for home, _, _, held in charged if home == queue])) != BEYOND
+
+    yield behind & (standing.beyond | (standing.queue == queue)), is_within
+    yield behind & standing.beyond, None
 
 
 def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
     """Seat the head in place of as few of those as it takes, if that is proven to be enough; None where it is not."""
+    standing = turn.evictor.standing(turn) if turn.evictor is not None else Standing(turn, "nominal", 0)
     for option in turn.admission.options(row, shape):
         if turn.admission.shortage(row, option) is not None:
             continue
-        jobs = turn.state.jobs
-        found = [candidate(turn, other, (int(jobs[other, J_PRIORITY]),)) for other in overtakers(turn, row, option)]
-        chosen = choose(turn.placer, option, row, found, UNLIMITED) if found else None
-        if chosen is not None:
-            victims, allocation = chosen
-            for victim in victims:
-                stop(turn, victim.row, row, "backfill")
-            return allocation
+        for allowed, admits in within_its_right(standing, row, option):
+            found = [candidate(turn, int(standing.rows[i])) for i in np.flatnonzero(allowed)]
+            chosen = choose(turn.placer, option, row, found, UNLIMITED, admits) if found else None
+            if chosen is not None:
+                victims, allocation = chosen
+                for victim in victims:
+                    stop(turn, victim.row, row, "backfill")
+                return allocation
     return None

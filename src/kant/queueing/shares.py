@@ -6,32 +6,41 @@ from kant.cluster.columns import CPU, GPUS, MEMORY, P_CAPACITY, STATUS
 from kant.cluster.holdings import Held
 from kant.cluster.state import ClusterState
 from kant.model.status import NodeStatus
+from kant.model.tenant import RESOURCES
 from kant.model.units import FOREVER
+from kant.queueing.admission import Admission
+
+PARTS: tuple[str, ...] = RESOURCES
 
 
 class Shares:
     """A copy of what queues hold, which the plan under way writes on. Made once a cycle, for orders that share.
 
-    A queue is counted with all that stand above it, so that siblings can be compared on every level. Queues that no
-    tree knows stand alone, with weight 1.
+    A queue is counted with all that stand above it, so that siblings can be compared on every level. The own jobs of a
+    queue with others below stand beside these, with weight 1; so do queues that no tree knows, beside the roots.
     """
 
-    def __init__(self, state: ClusterState, now: int) -> None:
+    def __init__(self, state: ClusterState, now: int, admission: Admission) -> None:
         self.state = state
         self.now = now
+        self.admission = admission
         self.holdings = state.holdings
         self.capacity = _capacity(state)
         self.held: dict[int, list[int]] = {}  # by path node
         self._paths: dict[int, tuple[int, ...]] = {}
+        self._of_keys: list[int] = []
+        self._used: dict[int, dict[int, int]] = {}  # by half life, then by path node
         for queue, held in enumerate(self.holdings.held):
             self.add(queue, (held[0], held[1], held[2]), 1)
 
     def path(self, queue: int) -> tuple[int, ...]:
-        """The nodes of the tree from the root to `queue`; one number below zero where the tree does not know it."""
+        """The nodes of the tree from the root to `queue`; a number below zero stands for its own jobs alone."""
         path = self._paths.get(queue)
         if path is None:
             tree, node = self.holdings.tree, self.holdings.node_of[queue]
-            path = (-1 - queue,) if tree is None or node < 0 else tree.paths[node][::-1]
+            path = () if tree is None or node < 0 else tree.paths[node][::-1]
+            if tree is None or node < 0 or not tree.is_leaf[node]:
+                path = (*path, -1 - queue)
             self._paths[queue] = path
         return path
 
@@ -50,6 +59,33 @@ class Shares:
         """The largest share of one resource of the cluster that a path's node holds."""
         held = self.held.get(node, [0, 0, 0])
         return max(h / capacity for h, capacity in zip(held, self.capacity, strict=True) if capacity > 0)
+
+    def beyond_nominal(self, node: int) -> float:
+        """As `dominant`, of what the node holds beyond its nominal quota; of own jobs and unknown queues all."""
+        tree = self.holdings.tree
+        if tree is None or node < 0:
+            return self.dominant(node)
+        books = self.admission.books
+        if not self._of_keys:
+            self._of_keys = [max(self._capacity_of(*key), 1) for key in tree.keys]
+        return max((books.borrowed(node, key) / of_all for key, of_all in enumerate(self._of_keys)), default=0.0)
+
+    def _capacity_of(self, model: str, resource: str) -> int:
+        """Of one resource, on the nodes of one GPU model or of all."""
+        if resource != "gpu":
+            return self.capacity[PARTS.index(resource)]
+        pools = self.state.shapes.pools_admitting((model,) if model else ())
+        return sum(int(row[P_CAPACITY]) for pool, row in enumerate(self.state.pools) if pools >> pool & 1)
+
+    def used(self, node: int, half_life: int) -> int:
+        """Milli-GPU-seconds that a path's node has used, by age counted half after every half life."""
+        used = self._used.get(half_life)
+        if used is None:
+            used = self._used[half_life] = {}
+            for queue, amount in enumerate(self.holdings.usage.decayed(self.now, half_life).tolist()):
+                for above in self.path(queue):
+                    used[above] = used.get(above, 0) + amount
+        return used.get(node, 0)
 
 
 def _capacity(state: ClusterState) -> Held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -34,6 +34,9 @@ from kant.queueing.order import Order
 from kant.queueing.shares import Shares
 from kant.queueing.waiting import Waiting
 
+if TYPE_CHECKING:
+    from kant.queueing.standing import Standing
+
 
 class Placer(Protocol):
     """Where something fits. Placements stay taken on `trial` until it is rolled back."""
@@ -52,6 +55,7 @@ class Evictor(Protocol):
     """Makes room for a job that is not seated. `queueing/preemption.py` is one."""
 
     def make_room(self, turn: Turn, row: int, shape: Shape) -> Allocation | None: ...
+    def standing(self, turn: Turn) -> Standing: ...
 
 
 class Turn:
@@ -76,6 +80,7 @@ class Turn:
         self.previous = snapshot.previous
         self.plan = Plan(snapshot.now, [])
         self.admission = Admission(snapshot.state)
+        self.standing: Standing | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # whom the plan stops
         self.promised: set[int] = set()  # whom it promises a place, or another one
         self.promised_anew = 0  # how many of them had none
@@ -85,7 +90,7 @@ class Turn:
 
     @cached_property
     def shares(self) -> Shares:
-        return Shares(self.state, self.now)
+        return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
         """What a queue has had of its share, this plan included."""
@@ -192,6 +197,7 @@ class Turn:
 
     def _stops(self, row: int) -> None:
         self.stopped[row] = None
+        self.waiting.core_stops(row)
         self.admission.stops(row)
         self._share(row, -1)
         if self.forecast is not None:

@@ -26,22 +26,18 @@ Entry = tuple[int, Any, int, int]
 """(-priority, key of the order, row, shape): rows are in order of arrival, so they are the tie-break."""
 
 LaneKey = tuple[int, ...]
-"""The queue first."""
+"""The queue first, where the order is one of queues."""
 
 Share = Callable[[int], tuple[float, ...]]
 """What a queue has had of its share, so far in this cycle."""
 
 
-def no_share(queue: int) -> tuple[float, ...]:
-    """Queues are equal."""
-    return ()
-
-
 class Waiting:
     """The waiting jobs of a `ClusterState`, following what moves there.
 
-    `lane_of` says from queue and shape in which lane a job stands (None: nothing is sorted). With `by_lane` a verdict
-    holds for its lane alone: quotas and victims make jobs of one shape differ.
+    `lane_of` says from queue and shape in which lane a job stands (None: nothing is sorted). Where quotas are, or with
+    `preempts`, a verdict holds for one job alone: jobs of one shape then differ in what they may do. With both it
+    holds only until any job moves: who starts or leaves may change what a queue is entitled to take back.
     """
 
     def __init__(
@@ -50,62 +46,69 @@ class Waiting:
         order: Order,
         requeue: Requeue,
         lane_of: Callable[[int, int], LaneKey] | None,
-        by_lane: bool = False,
+        preempts: bool = False,
     ) -> None:
         self.state = state
         self.order = order
         self.requeue = requeue
         self.lane_of = lane_of
-        self.by_lane = by_lane
+        self.preempts = preempts
         self.lanes: dict[LaneKey, list[Entry]] = {}
         self.arrived: list[int] = []  # not yet seen by a cycle
         self.leaving: set[int] = set()  # rejected in this cycle, not yet gone from the state
+        self._sorted: set[int] = set()  # who stands in a lane
+        self._cores: dict[int, bool] = {}  # whether a core runs as the plan leaves it, if it starts or stops it
         self.held: set[int] = set()  # waiting jobs whose hold has been said
         self._later: list[tuple[int, int]] = []  # heap of (when it may be tried again, row)
         self._until: dict[int, int] = {}  # of each row in it, as last said
-        self._blocked: dict[int | LaneKey, tuple[int, int]] = {}  # verdicts: by what they hold, until when at most
+        self._blocked: dict[int | LaneKey, tuple[int, int, int]] = {}  # verdicts: stamp, until when at most, on whom
         self._touched: set[LaneKey] = set()  # lanes that got a job since the last walk
         self.now = state.now
         self._seen = -1
-        self._mark = (-1, -1, -1)  # openings, changes where they count, refunds at the last walk over all lanes
+        self._mark = (-1, -1, -1, -1)  # openings, changes where they count, refunds, moves at the last full walk
+        self._by_user = False  # lanes are of one user each
         self._any_change_counts = False  # some blocked shape has several groups
         self.retry_at = -1  # when a verdict ends by itself, of those there are
 
     # --- following the state ---------------------------------------------------------------------------------
 
+    @property
+    def by_job(self) -> bool:
+        """Whether a verdict is about one job, not about all of its shape."""
+        return self.preempts or self.state.holdings.tree is not None
+
     def refresh(self, now: int) -> None:
         """Take in the jobs that came to wait since the last time, and those whose back-off has ended."""
         self.now = now
         self.leaving.clear()
+        self._cores.clear()
         state, pending = self.state, self.state.pending
         moved = None if self._seen < 0 else state.moved.since(self._seen)
         self._seen = state.moved.end
-        if moved is None:
+        came = list(pending) if moved is None else [row for row in moved if row in pending]
+        self.held.difference_update(came)
+        self.arrived += came
+        rows = [*came, *self._ready(now)]
+        if moved is not None and state.bursts:
+            bursts = [(core, burst) for core in moved for burst in self._bursts(core)]
+            rows += [burst for core, burst in bursts if core in state.running]
+            self.arrived += [burst for core, burst in bursts if core not in state.live]  # they can never run
+        other_lanes = self._by_user != state.holdings.limits_users
+        self.arrived = [row for row in dict.fromkeys(self.arrived) if row in pending]
+        if moved is None or self.order.moving or other_lanes or not self._sorted.isdisjoint(came):
+            self._by_user = state.holdings.limits_users
+            self.lanes.clear()
+            self._sorted.clear()
             rows = list(pending)
-            self.lanes.clear()
-        else:
-            rows = [row for row in moved if row in pending]
-            if state.bursts:
-                rows += [burst for row in moved if row in state.running for burst in self._bursts(row)]
-        if rows:
-            self.held.difference_update(rows)
-            self.arrived += rows
-        if self._later and self._later[0][0] <= now:
-            rows += self._ready(now)
-        if self.order.moving:
-            self.lanes.clear()
-            self._push([row for row in pending if self._may_be_tried(row, now)])
-        elif rows:
-            self._push([row for row in rows if self._may_be_tried(row, now)])
+        self._push([row for row in rows if self._may_be_tried(row, now)])
 
     def _ready(self, now: int) -> list[int]:
         rows = []
         while self._later and self._later[0][0] <= now:
             until, row = heappop(self._later)
-            if self._until.get(row) == until:
+            if self._backs_off(until, row):
                 del self._until[row]
-                if row in self.state.pending:
-                    rows.append(row)
+                rows.append(row)
         return rows
 
     def _bursts(self, core: int) -> list[int]:
@@ -120,16 +123,30 @@ class Waiting:
                     self._until[row] = back_off.until
                     heappush(self._later, (back_off.until, row))
                 return False
-        core = int(jobs[row, J_CORE])
-        return core < 0 or core in self.state.running
+        return self._core_runs(row)
+
+    def _core_runs(self, row: int) -> bool:
+        """Whether the core of a burst runs as the plan stands; of other jobs True."""
+        core = int(self.state.jobs[row, J_CORE]) if self.state.bursts else -1
+        return core < 0 or self._cores.get(core, core in self.state.running)
 
     def next_ready(self) -> int:
         """When the next back-off ends; -1 where none is waited for."""
+        while self._later and not self._backs_off(*self._later[0]):
+            heappop(self._later)
         return self._later[0][0] if self._later else -1
 
+    def _backs_off(self, until: int, row: int) -> bool:
+        """Whether this is how long a job still waits."""
+        if row not in self.state.pending:
+            self._until.pop(row, None)
+        return self._until.get(row) == until
+
     def _push(self, rows: list[int]) -> None:
+        rows = [row for row in dict.fromkeys(rows) if row not in self._sorted]
         if self.lane_of is None or not rows:
             return
+        self._sorted.update(rows)
         jobs = self.state.jobs
         keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
         by_priority = self.order.by_priority
@@ -146,12 +163,14 @@ class Waiting:
         assert self.lane_of is not None
         queue, shape, user = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER]].tolist()
         key = self.lane_of(queue, shape)
-        return (*key, user) if len(key) > 1 and self.state.holdings.limits_users else key
+        if self.order.shares and key[:1] != (queue,):
+            key = (queue, *key)
+        return (*key, user) if len(key) > 1 and self._by_user else key
 
     def ranked(self, turn: Turn) -> list[int]:
         """All waiting jobs that may be tried now, best first, for disciplines that keep no lanes."""
         rows = [row for row in self.state.pending if row not in self.leaving and self._may_be_tried(row, self.now)]
-        table = np.array(rows, dtype=np.int64)
+        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
         return table[turn.ranking(table)].tolist() if rows else []
 
     # --- one cycle's walk ------------------------------------------------------------------------------------
@@ -163,9 +182,15 @@ class Waiting:
     def core_starts(self, core: int) -> None:
         """The plan starts a core: its bursts may be tried in the same cycle."""
         if core in self.state.bursts:
-            self._push(self._bursts(core))
+            self._cores[core] = True
+            self._push([row for row in self._bursts(core) if self._may_be_tried(row, self.now)])
 
-    def walk(self, share: Share = no_share) -> Iterator[tuple[int, Shape, LaneKey]]:
+    def core_stops(self, core: int) -> None:
+        """The plan stops a core: its bursts may not be tried any more."""
+        if core in self.state.bursts:
+            self._cores[core] = False
+
+    def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, LaneKey]]:
         """Each head that may be tried now, best first over all lanes; queues with the least share first.
 
         The caller calls `took` or `block` before it asks for the next one. Every lane ends up empty or blocked, so
@@ -174,10 +199,9 @@ class Waiting:
         keys: Iterable[LaneKey] = self._touched
         state = self.state
         changes = int(state.log[0]) if self._any_change_counts else -1
-        mark = (state.openings, changes, state.holdings.refunds)
+        mark = (state.openings, changes, state.holdings.refunds, self._moves())
         if self._mark != mark or 0 <= self.retry_at <= self.now:
             self._mark = mark
-            self.retry_at = -1
             keys = list(self.lanes)
         done = False
         try:
@@ -187,15 +211,20 @@ class Waiting:
                 keys = self._touched  # of bursts whose core has just been started
             done = True
         finally:
+            if self.retry_at >= 0:
+                self.retry_at = self._next_retry()
             if not done:  # the caller left early: some lanes have not been looked at
-                self._mark = (-1, -1, -1)
+                self._mark = (-1, -1, -1, -1)
 
-    def _walk(self, keys: Iterable[LaneKey], share: Share) -> Iterator[tuple[int, Shape, LaneKey]]:
+    def _walk(self, keys: Iterable[LaneKey], share: Share | None) -> Iterator[tuple[int, Shape, LaneKey]]:
+        def had_by(key: LaneKey) -> tuple[float, ...]:
+            return share(key[0]) if share is not None else ()
+
         ready: list[tuple[tuple[float, ...], Entry, LaneKey]] = []
         for key in keys:
             lane = self.lanes[key]
             if self._is_open(key, lane):
-                ready.append((share(key[0]), lane[0], key))
+                ready.append((had_by(key), lane[0], key))
             elif not lane:
                 del self.lanes[key]
         heapify(ready)
@@ -203,28 +232,34 @@ class Waiting:
         while ready:
             had, head, key = ready[0]
             lane = lanes[key]
-            if lane and lane[0] is head and not self._blocks(key, head[3]):
-                has = share(key[0])
+            if lane and lane[0] is head and not self._blocks(key, head):
+                has = had_by(key)
                 if has > had:  # its queue has got something since: others may be before it now
                     heapreplace(ready, (has, head, key))
                     continue
                 yield head[2], shapes[head[3]], key
             if self._is_open(key, lane):
-                heapreplace(ready, (share(key[0]), lane[0], key))
+                heapreplace(ready, (had_by(key), lane[0], key))
             else:
                 heappop(ready)
 
     def took(self, key: LaneKey) -> None:
         """The head starts, or leaves. A driver that refuses the start brings it back by an event."""
-        heappop(self.lanes[key])
+        self._sorted.discard(heappop(self.lanes[key])[2])
 
     def block(self, key: LaneKey, shape: Shape, until: int = -1) -> None:
         """This head cannot start, and will not before something opens (or before `until`)."""
-        self._blocked[key if self.by_lane else shape.index] = (self._stamp(shape), until)
+        by_job, row = self.by_job, self.lanes[key][0][2]
+        self._blocked[key if by_job else shape.index] = (self._stamp(shape), until, row if by_job else -1)
         if len(shape.parts) > 1:
             self._any_change_counts = True
         if until >= 0:
             self.retry_at = until if self.retry_at < 0 else min(self.retry_at, until)
+
+    def _next_retry(self) -> int:
+        """When the first verdict on a head ends by itself; -1 where none does."""
+        ends = [self._blocked[key][1] for key, lane in self.lanes.items() if lane and self._blocks(key, lane[0])]
+        return min((end for end in ends if end >= 0), default=-1)
 
     def heads(self) -> list[tuple[Entry, LaneKey]]:
         """The first of every lane, best first."""
@@ -245,19 +280,25 @@ class Waiting:
 
     def _clean(self, lane: list[Entry]) -> None:
         pending, leaving = self.state.pending, self.leaving
-        while lane and (lane[0][2] not in pending or lane[0][2] in leaving):
-            heappop(lane)
+        while lane and (lane[0][2] not in pending or lane[0][2] in leaving or not self._core_runs(lane[0][2])):
+            self._sorted.discard(heappop(lane)[2])
 
     def _is_open(self, key: LaneKey, lane: list[Entry]) -> bool:
         """Whether the lane has a head, and nothing is known against it."""
         self._clean(lane)
-        return bool(lane) and not self._blocks(key, lane[0][3])
+        return bool(lane) and not self._blocks(key, lane[0])
 
-    def _blocks(self, key: LaneKey, shape: int) -> bool:
-        verdict = self._blocked.get(key if self.by_lane else shape)
-        if verdict is None or verdict[0] != self._stamp(self.state.shapes.shapes[shape]):
+    def _blocks(self, key: LaneKey, head: Entry) -> bool:
+        """Whether the head is known not to start."""
+        by_job, row, shape = self.by_job, head[2], head[3]
+        verdict = self._blocked.get(key if by_job else shape)
+        if verdict is None or verdict[2] != (row if by_job else -1):
             return False
-        return verdict[1] < 0 or verdict[1] > self.now
+        return verdict[0] == self._stamp(self.state.shapes.shapes[shape]) and not 0 <= verdict[1] <= self.now
+
+    def _moves(self) -> int:
+        """How many jobs have moved, where that alone may give a waiting job the right to stop another."""
+        return self.state.moved.end if self.preempts and self.state.holdings.tree is not None else 0
 
     def _stamp(self, shape: Shape) -> int:
         """What must not change for a verdict on the shape to hold: capacity that came free in its pools.
@@ -267,9 +308,9 @@ class Waiting:
         with anything that is given back anywhere.
         """
         state = self.state
-        refunds = state.holdings.refunds if self.by_lane else 0
+        others = state.holdings.refunds + self._moves() if self.by_job else 0
         if len(shape.parts) > 1:
-            return int(state.log[0]) + refunds
+            return int(state.log[0]) + others
         if len(shape.pools) == 1:
-            return state.freed[shape.pools[0]] + refunds
-        return sum(state.freed[pool] for pool in shape.pools) + refunds
+            return state.freed[shape.pools[0]] + others
+        return sum(state.freed[pool] for pool in shape.pools) + others

@@ -80,8 +80,15 @@ def run_cycle(turn: Turn, profile: Profile, limits: Limits) -> None:
 
 def never_starts(turn: Turn, row: int) -> Reason | None:
     """Why a job can never start here; None where it could."""
-    state = turn.state
-    shape = state.shape_of(row)
+    state, first = turn.state, None
     failures = int(state.jobs[row, J_FAILURES])
     used = retries_used(state, row, failures) if failures else None
-    return used or turn.admission.never(row, shape) or turn.placer.never_fits(shape)
+    unwanted = used or turn.admission.unwanted(row)
+    if unwanted is not None:
+        return unwanted
+    for option in turn.admission.options(row, state.shape_of(row)):
+        never = turn.admission.never(row, option) or turn.placer.never_fits(option)
+        if never is None:
+            return None
+        first = first or never
+    return first

@@ -1,31 +1,98 @@
-"""Why is this job waiting? One dominant reason, with the numbers behind it."""
+"""Why is this job waiting? One dominant reason, the numbers behind it, and what would free it."""
 
 from __future__ import annotations
 
-from kant.model.decision import Behind, NoFit, Reason
-from kant.model.errors import Violation
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.cluster.columns import J_MILLI, J_PODS, J_PRIORITY, J_QUEUE, J_SINCE
+from kant.model.decision import Reason
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.eta import Expected, expected_starts
+from kant.scheduler.evidence import Fact, Remedy
+from kant.scheduler.facts import facts_behind
+from kant.scheduler.inquiry import Inquiry
+from kant.scheduler.remedies import remedies_for
 
 
-def why(scheduler: Scheduler, job: str) -> Reason | None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The `rank` of a job, from 1, among the `of` waiting jobs that it is compared with."""
+
+    rank: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything that is known at `now` of why `job` waits since `since` (microseconds on the run's clock).
+
+    `reason` is None where nothing keeps the next cycle from starting it. Ranks follow the profile's order:
+    `among_rivals` counts the waiting jobs that compete for some of the same pools, `in_queue` those of its own queue.
+    `expected` has its expected start (scheduler/eta.py).
+    """
+
+    job: str
+    now: int
+    since: int
+    queue: str
+    priority: int
+    pods: int
+    gpus: int  # milli-GPUs, all pods together
+    reason: Reason | None
+    facts: tuple[Fact, ...]
+    remedies: tuple[Remedy, ...]
+    among_rivals: Place
+    in_queue: Place
+    expected: Expected
+
+
+def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
     """The one reason for which `job` waits; None where nothing keeps the next cycle from starting it.
 
-    First what no time will cure, then the job that blocks its lane, then what is missing now. Asking changes
-    nothing. Raises Violation for a job that does not wait.
+    Asking changes nothing. Raises Violation for a job that does not wait.
     """
-    state, placer = scheduler.state, scheduler.placer
-    row = state.row_of(job)
-    if row not in state.pending:
-        raise Violation(f"job {job!r} does not wait")
-    scheduler.catch_up(state.now)
-    shape = state.shape_of(row)
-    never = placer.never_fits(shape)
-    if never is not None:
-        return never
-    head = scheduler.waiting.head_before(row)
-    if head is not None:
-        return Behind(state.ids[head])
-    mark = placer.trial.checkpoint()
-    result = placer.place(shape, row)
-    placer.trial.rollback(mark)
-    return result if isinstance(result, NoFit) else None
+    inquiry = Inquiry(scheduler, now)
+    return inquiry.why(inquiry.row(job))
+
+
+def explanation(scheduler: Scheduler, job: str, now: int | None = None) -> Explanation:
+    """All that can be said at `now` (by default the time of the last event) about why `job` waits.
+
+    Asking changes nothing. Raises Violation for a job that does not wait.
+    """
+    expected = expected_starts(scheduler, now, only=job)
+    inquiry = Inquiry(scheduler, now)
+    row, state = inquiry.row(job), inquiry.state
+    reason = inquiry.why(row)
+    rivals, own = _places(inquiry, row)
+    jobs = state.jobs
+    return Explanation(
+        job=job,
+        now=inquiry.now,
+        since=int(jobs[row, J_SINCE]),
+        queue=state.live[row].queue,
+        priority=int(jobs[row, J_PRIORITY]),
+        pods=int(jobs[row, J_PODS]),
+        gpus=int(jobs[row, J_MILLI]),
+        reason=reason,
+        facts=facts_behind(inquiry, row, reason),
+        remedies=remedies_for(inquiry, row, reason),
+        among_rivals=rivals,
+        in_queue=own,
+        expected=expected[job],
+    )
+
+
+def _places(inquiry: Inquiry, row: int) -> tuple[Place, Place]:
+    """The job's rank among its rivals for the same pools, and in its own queue."""
+    state, turn = inquiry.state, inquiry.turn
+    rows = turn.pending()
+    ranked = rows[turn.ranking(rows)]
+    bits = state.shape_of(row).pool_bits
+    rivals = np.array([bool(state.shape_of(other).pool_bits & bits) or other == row for other in ranked.tolist()])
+    found = []
+    for group in (ranked[rivals], ranked[state.jobs[ranked, J_QUEUE] == state.jobs[row, J_QUEUE]]):
+        found.append(Place(int(np.flatnonzero(group == row)[0]) + 1, len(group)))
+    return found[0], found[1]

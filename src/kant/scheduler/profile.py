@@ -16,7 +16,7 @@ from kant.queueing.estimates import Estimates
 from kant.queueing.order import Order
 from kant.queueing.preemption import Preemption
 from kant.queueing.requeue import Requeue
-from kant.scheduler.registry import KINDS, make_policy, make_settings
+from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
 
 SETTINGS: dict[str, type] = {"preemption": Preemption, "requeue": Requeue, "estimates": Estimates}
 """Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
@@ -64,6 +64,11 @@ def parse_profile(text: str, where: str) -> Profile:
     if not isinstance(data.get("simulation", {}), dict):
         raise InputError(f"{where}: simulation", "a table", data["simulation"])
     made = {part: make_policy(part, data[part], f"{where}: {part}") for part in KINDS}
+    if made["order"].shares and not made["discipline"].quotas:
+        heeding = ", ".join(name for name, policy in policies("discipline").items() if policy.type.quotas)
+        raise InputError(
+            f"{where}: discipline", f"one of {heeding} with an order of queues", data["discipline"]["policy"]
+        )
     made |= {part: make_settings(SETTINGS[part], data[part], f"{where}: {part}") for part in SETTINGS if part in data}
     return Profile(
         name=data.get("name", where),

@@ -76,21 +76,28 @@ def read_journal(path: Path) -> tuple[Header, Iterator[Event | Plan | Footer]]:
     return header, (line for line in lines if not isinstance(line, Header))
 
 
-def replay(path: Path) -> Replay:
-    """Take the events of the journal in again and cycle where it cycled. Raises InputError for a broken journal."""
-    header, lines = read_journal(path)
+def scheduler_of(header: Header, path: Path) -> Scheduler:
+    """The header's profile before the header's cluster, to which nothing has happened yet. Raises InputError."""
     known = builtin_texts()
     profile = (
         builtin_profile(header.profile)
         if header.profile in known
         else parse_profile(header.profile, f"{path}:1: profile")
     )
-    options = read_options(profile.simulation, f"{path}:1: profile")
     try:
         state = ClusterState(header.cluster, learn=profile.estimates.learns)
     except Violation as violation:
         raise InputError(f"{path}:1: cluster", f"a cluster that can be counted: {violation}") from None
-    scheduler, recorder = Scheduler(state, profile, header.seed), Recorder(state, keep_intervals=True)
+    return Scheduler(state, profile, header.seed)
+
+
+def replay(path: Path) -> Replay:
+    """Take the events of the journal in again and cycle where it cycled. Raises InputError for a broken journal."""
+    header, lines = read_journal(path)
+    scheduler = scheduler_of(header, path)
+    state, profile = scheduler.state, scheduler.profile
+    options = read_options(profile.simulation, f"{path}:1: profile")
+    recorder = Recorder(state, keep_intervals=True)
     recorded, replayed = Journal(), Journal()
     submissions: list[JobSubmitted] = []
     mix: MixObserved | None = None

@@ -21,6 +21,7 @@ from kant import __version__
 from kant.cluster import columns as c
 from kant.cluster.journal import Footer, Header, Journal
 from kant.cluster.state import ClusterState
+from kant.metrics.ledger import Ledger, wait_by_cause
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
@@ -58,7 +59,7 @@ from kant.model.node import ClusterSpec
 from kant.model.tenant import Tenancy
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.explain import why
+from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.profile import Profile
 from kant.sim.jobs import Gangs, arrivals, typical_pods
 from kant.sim.options import SimOptions, read_options
@@ -76,12 +77,16 @@ CHECK_EVERY = 1 << 15
 
 @dataclass(slots=True)
 class RunHooks:
-    """What a caller may want of a run: a place for the journal, its progress, and a way to stop it."""
+    """What a caller may want of a run: a place for the journal, its progress, and a way to stop it.
+
+    With `ledger` every wait is split by its causes (metrics/ledger.py).
+    """
 
     journal: Callable[[bytes], object] | None = None
     progress: Callable[[int, int], object] = lambda done, total: None
     stop: Callable[[], bool] = lambda: False
     keep_intervals: bool = False
+    ledger: bool = False
 
 
 def simulate(
@@ -135,6 +140,7 @@ class Run:
         self.journal = Journal(hooks.journal)
         self.recorder = Recorder(self.state, hooks.keep_intervals)
         self.curve = PackingCurve(self.state) if options.static else None
+        self.ledger = Ledger(self.scheduler) if hooks.ledger else None
         self.speed = speed_of(options)
         self.interrupted = False
         self.rejected: Counter[str] = Counter()  # by reason
@@ -163,6 +169,9 @@ class Run:
         summary |= self._account(time.process_time() - self._began)
         if self.curve is not None:
             summary |= self.curve.curves()
+        causes = self.ledger.columns(end) if self.ledger is not None else None
+        if causes is not None:
+            summary["wait_by_cause"] = wait_by_cause(causes, table, tuple(self.state.queues))
         return RunResult(
             profile=self.profile.name,
             workload=self.workload,
@@ -174,6 +183,7 @@ class Run:
             end=end,
             interrupted=self.interrupted,
             intervals=self.recorder.intervals(),
+            wait_by_cause=causes,
         )
 
     def _account(self, cpu_s: float) -> dict[str, Any]:
@@ -222,6 +232,8 @@ class Run:
                 self._carry_out(plan)
             self._set_wake(plan, now, changed)
             self.recorder.observe(now)
+            if self.ledger is not None:
+                self.ledger.observe(now)
             if self.curve is not None:
                 self.curve.observe(int(state.jobs[len(state.ids) - 1, c.J_MILLI]))
 
@@ -244,12 +256,17 @@ class Run:
             self._wake = plan.review_at
         if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
             self._wake = min(self._wake, now + self.options.recheck_s * SECOND)
+        if self.options.enforce_limits:  # a start is seen by the next cycle, and that must come before the limit
+            started = [self.state.rows[decision.job] for decision in plan.decisions if isinstance(decision, Start)]
+            limits = (int(self.state.jobs[row, c.J_LIMIT]) for row in started)
+            self._wake = min([self._wake, *(now + limit for limit in limits if limit > 0)])
         if any(isinstance(decision, Expire) for decision in plan.decisions):
             self._wake = now  # who has reached a limit waits again, and is tried again or given back
 
     def _waiting_because(self) -> dict[str, int]:
         """How many jobs still wait for each kind of reason."""
-        reasons = (why(self.scheduler, self.state.ids[row]) for row in list(self.state.pending))
+        inquiry = Inquiry(self.scheduler)
+        reasons = (inquiry.why(row) for row in list(self.state.pending))
         return dict(Counter("ready" if reason is None else str(reason.__struct_config__.tag) for reason in reasons))
 
     def _happen(self, event: Event) -> None:

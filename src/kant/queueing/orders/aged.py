@@ -1,0 +1,34 @@
+"""Aged: priority that waiting outweighs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from kant.cluster.columns import J_PRIORITY, J_SUBMIT, Table
+from kant.model.units import FOREVER, SECOND
+from kant.queueing.order import Order
+
+
+class Aged(Order, frozen=True, tag="aged"):
+    """Each step of priority is worth `step_s` of waiting: a job of priority p goes before one of priority q exactly
+    if it came no more than (p - q) * step_s later. Nothing changes while a job waits, so nothing is sorted again.
+
+    The bound: with priorities from p_min to p_max, no job that comes more than (p_max - p_min) * step_s after another
+    is ever before it. So while a job's queue is within its quota, it waits behind others of its size class for at most
+    that span, and then for those that came until then to be served.
+    """
+
+    step_s: Annotated[int, Meta(ge=1, le=10**6)] = 3600
+
+    source: ClassVar[str] = "ageing of A. Silberschatz et al., Operating System Concepts; the linear bound is ours"
+    by_priority: ClassVar[bool] = False
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        step = self.step_s * SECOND
+        most = FOREVER // (2 * step)  # a higher priority counts as this one, so that the key fits 64 bits
+        keys: NDArray[Any] = jobs[rows, J_SUBMIT] - np.clip(jobs[rows, J_PRIORITY], -most, most) * step
+        return keys

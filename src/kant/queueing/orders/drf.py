@@ -1,0 +1,32 @@
+"""DRF: the queue with the smallest dominant share goes next."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from kant.cluster.columns import J_SUBMIT, Table
+from kant.queueing.order import Order
+from kant.queueing.shares import Shares
+
+
+class Drf(Order, frozen=True, tag="drf"):
+    """Queues take turns: next is the one whose largest share of GPUs, CPU or memory, divided by its weight, is the
+    smallest; in a tree from the root down. In a queue priority decides, then submission.
+
+    With `beyond_nominal` only what a queue holds beyond its nominal quota counts.
+    """
+
+    beyond_nominal: bool = False
+
+    source: ClassVar[str] = "dominant resource fairness, Ghodsi et al., NSDI 2011; beyond nominal as in Kueue"
+    shares: ClassVar[bool] = True
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        keys: NDArray[Any] = jobs[rows, J_SUBMIT]
+        return keys
+
+    def share(self, shares: Shares, queue: int) -> tuple[float, ...]:
+        held = shares.beyond_nominal if self.beyond_nominal else shares.dominant
+        return tuple(part for node in shares.path(queue) for part in (held(node) / shares.weight(node), node))

@@ -1,0 +1,36 @@
+"""Fair share: the queue that has used the least lately goes next."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from kant.cluster.columns import J_SUBMIT, Table
+from kant.model.units import HOUR
+from kant.queueing.order import Order
+from kant.queueing.shares import Shares
+
+
+class FairShare(Order, frozen=True, tag="fair-share"):
+    """Queues take turns: next is the one that has used the least GPU time for its weight, in a tree from the root down.
+    What was used `half_life_h` ago counts half. On ties the one that holds the least; in a queue priority decides,
+    then submission.
+    """
+
+    half_life_h: Annotated[float, Meta(gt=0, le=10**5)] = 168.0
+
+    source: ClassVar[str] = "J. Kay and P. Lauder, A fair share scheduler, CACM 31(1), 1988; Slurm's multifactor plugin"
+    shares: ClassVar[bool] = True
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        keys: NDArray[Any] = jobs[rows, J_SUBMIT]
+        return keys
+
+    def share(self, shares: Shares, queue: int) -> tuple[float, ...]:
+        half_life, found = max(round(self.half_life_h * HOUR), 1), list[float]()
+        for node in shares.path(queue):
+            weight = shares.weight(node)
+            found += (shares.used(node, half_life) / weight, shares.dominant(node) / weight, node)
+        return tuple(found)

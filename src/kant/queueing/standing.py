@@ -1,0 +1,148 @@
+"""Standing: which running jobs are within what their queue is entitled to, and which are beyond it.
+
+A queue is entitled to its nominal quota, or to its fair share. A running job is *within* while it and those jobs of
+its queue that started before it hold no more than that; else it is *beyond*. So what starts within stays within,
+whatever starts after it, until the entitlement itself shrinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import J_CORE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, Table
+from kant.cluster.quota_limits import Amounts
+from kant.cluster.quota_tree import QuotaTree
+from kant.model.units import FOREVER
+
+if TYPE_CHECKING:
+    from kant.queueing.turn import Turn
+
+Mask = NDArray[np.bool_]
+
+Reclaim = Literal["off", "nominal", "fair-share"]
+
+BEYOND = -1
+"""Reach of a job that would bring its queue beyond what it is entitled to."""
+
+
+class Standing:
+    """The running jobs of one cycle, as columns, in the order in which they started.
+
+    `loose`: the job may be stopped, and the plan has not done so. `beyond`: as above; a job that holds nothing that
+    quotas are about, or whose queue the tree does not know, is entitled to nothing. Made once a cycle; `follow` takes
+    in whom the plan has stopped since. Jobs that the plan starts come last, so they change nobody's standing.
+
+    Two bounds answer most questions at once: `lowest` is the lowest priority of those that are loose, and `lends`
+    says whether one of them is beyond a quota.
+    """
+
+    def __init__(self, turn: Turn, reclaim: Reclaim, min_run: int) -> None:
+        self.turn, self.state = turn, turn.state
+        state, holdings = turn.state, turn.state.holdings
+        self.rows = turn.running()
+        jobs = state.jobs[self.rows]
+        self.queue, self.priority, self.core = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_CORE]
+        self.pools = np.array([shape.pool_bits for shape in state.shapes.shapes], dtype=np.int64)[jobs[:, J_SHAPE]]
+        self.loose: Mask = jobs[:, J_PREEMPTIBLE] == 1
+        self.beyond: Mask = np.ones(len(self.rows), dtype=np.bool_)
+        self.unlimited: Mask = self.beyond  # holds nothing that quotas are about
+        self.tree = holdings.tree if holdings.tree is not None and holdings.tree.keys else None
+        homes = np.array(holdings.node_of, dtype=np.int64)
+        own = [holdings.tree.queues[home].min_run if holdings.tree and home >= 0 else 0 for home in holdings.node_of]
+        self.of_age_at = jobs[:, J_STARTED] + np.maximum(np.array(own, dtype=np.int64), min_run)[self.queue]
+        self.home = homes[self.queue]
+        self._followed = -1
+        if self.tree is not None:
+            self.entitled, self.own_part = entitlements(self.turn, self.tree, reclaim == "fair-share")
+            parts = chain.from_iterable(holdings.charged[row][3] for row in self.rows.tolist())
+            width = len(self.tree.keys)
+            self.held = np.fromiter(parts, np.int64, len(self.rows) * width).reshape(-1, width)
+            self.over: Mask = self.held > 0  # by key: beyond in it
+            self.unlimited = self.held.max(axis=1) == 0
+            self._weigh(np.unique(self.home), np.zeros(len(self.rows), dtype=np.bool_))
+        self.follow()
+
+    def follow(self) -> None:
+        """Take in whom the plan has stopped since the last time."""
+        stopped = self.turn.stopped
+        if self._followed == len(stopped):
+            return
+        self._followed = len(stopped)
+        gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
+        self.loose = self.loose & ~gone
+        if self.tree is not None:
+            self._weigh(np.unique(self.home[gone]), gone)
+        self.lowest = int(self.priority[self.loose].min()) if self.loose.any() else FOREVER
+        self.lends = self.tree is not None and bool((self.over.any(axis=1) & self.loose).any())
+
+    def _weigh(self, nodes: Table, gone: Mask) -> None:
+        """See which jobs of these queues are beyond."""
+        assert self.tree is not None
+        width = len(self.tree.keys)
+        for node in nodes[nodes >= 0].tolist():
+            there = np.flatnonzero((self.home == node) & ~gone)
+            part = np.array(self.own_part[node * width : node * width + width], dtype=np.int64)
+            held = self.held[there]
+            self.over[there] = (held > 0) & (held.cumsum(axis=0) > part)
+        self.beyond = self.over.any(axis=1) | self.unlimited
+
+    def reach(self, node: int, amounts: Amounts) -> int:
+        """The place in a queue's path up to which all below stay entitled if it takes `amounts`, or BEYOND.
+
+        The amounts may be negative: what it gives back.
+        """
+        assert self.tree is not None
+        books, first = self.turn.admission.books, node * len(amounts)
+        for key, amount in enumerate(amounts):
+            if amount > 0 and books.own(node, key) + amount > self.own_part[first + key]:
+                return BEYOND
+        return books.paths[node].index(books.reclaim_scope(node, amounts, self.entitled))
+
+    def is_beyond(self, node: int, amounts: Amounts) -> bool:
+        """Whether a node of the tree, with all below it, is beyond in something of which `amounts` asks for more."""
+        books, first = self.turn.admission.books, node * len(amounts)
+        return any(
+            amount > 0 and books.usage(node, key) > self.entitled[first + key] for key, amount in enumerate(amounts)
+        )
+
+
+def less(amounts: Amounts, gone: Sequence[Sequence[int]]) -> list[int]:
+    """`amounts` without what jobs hold that have gone."""
+    return [amount - sum(held[key] for held in gone) for key, amount in enumerate(amounts)]
+
+
+def entitlements(turn: Turn, tree: QuotaTree, fair: bool) -> tuple[list[int], list[int]]:
+    """What each node is entitled to, by slot of the tree; and which part of it is for the node's own jobs."""
+    width, nodes = len(tree.keys), range(len(tree.queues))
+    if fair:
+        wants = _wants(turn, tree)
+        by_key = [tree.fair_shares(key, wants[:, key].tolist()) for key in range(width)]
+        entitled = [by_key[key][node] for node in nodes for key in range(width)]
+    else:
+        entitled = [tree.nominal(node, key) for node in nodes for key in range(width)]
+    own = entitled.copy()
+    for node in nodes:
+        if not tree.is_leaf[node]:
+            named: dict[tuple[str, str], int] = {
+                (quota.model, quota.resource): quota.nominal for quota in tree.queues[node].quotas
+            }
+            own[node * width : node * width + width] = [named.get(key, 0) for key in tree.keys]
+    return entitled, own
+
+
+def _wants(turn: Turn, tree: QuotaTree) -> Table:
+    """What the live jobs of each node of the tree ask for, by key."""
+    state = turn.state
+    rows = np.fromiter(state.live, np.int64, len(state.live))
+    kinds, counts = np.unique(state.jobs[rows][:, [J_QUEUE, J_SHAPE]], axis=0, return_counts=True)
+    wants: Table = np.zeros((len(tree.queues), len(tree.keys)), dtype=np.int64)
+    for (queue, shape), count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        if state.holdings.node_of[queue] >= 0:
+            amounts = state.holdings.amounts(state.shapes.shapes[shape])
+            wants[state.holdings.node_of[queue]] += count * np.array(amounts, dtype=np.int64)
+    return wants

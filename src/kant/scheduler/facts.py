@@ -1,0 +1,184 @@
+"""The facts behind a reason, read off the state: how much is free and where, who holds the rest, who borrows."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.model.decision import BackOff, Behind, Closed, CoreWaits, NoFit, OverQuota, Reason, Reserved
+from kant.model.placement import NODE, gpu_milli
+from kant.model.status import NodeStatus
+from kant.model.units import GPU
+from kant.scheduler.evidence import (
+    Blocker,
+    Borrower,
+    Ending,
+    Fact,
+    Fitting,
+    Free,
+    Holder,
+    Promise,
+    QuotaUse,
+    UserUse,
+    known,
+)
+from kant.scheduler.inquiry import Inquiry
+
+MOST = 3
+"""Queues, borrowers and next ends that are named: the largest, or the first."""
+
+
+def facts_behind(inquiry: Inquiry, row: int, reason: Reason | None) -> tuple[Fact, ...]:
+    """What stands behind the reason for which the job waits."""
+    match reason:
+        case NoFit(group=group):
+            _, option = inquiry.missing(row)
+            return (*room(inquiry, option, group), *holders(inquiry, option), *next_ends(inquiry, option))
+        case OverQuota():
+            return quotas(inquiry, row, reason)
+        case Reserved(job=job):
+            shape = inquiry.state.shape_of(row)
+            return (promise(inquiry, job), *room(inquiry, shape, 0))
+        case Behind(job=job) | CoreWaits(job=job):
+            return blocker(inquiry, job)
+        case Closed() | BackOff() | None | _:
+            return ()
+
+
+def rivals(inquiry: Inquiry, shape: Shape) -> list[int]:
+    """The running jobs that hold something of the pools that admit the shape, as they started."""
+    state = inquiry.state
+    groups = [group.running for bits, group in state.rivals.items() if bits & shape.pool_bits]
+    nodes = _open_nodes(inquiry, shape.pool_bits)
+    running = sorted(chain.from_iterable(groups))
+    return [row for row in running if nodes[state.running[row][:, NODE]].any()]
+
+
+def _open_nodes(inquiry: Inquiry, pool_bits: int) -> np.ndarray:
+    """A mask over the nodes: in service, and of one of the pools."""
+    table = inquiry.state.table
+    mask: np.ndarray = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & ((pool_bits >> table[:, c.POOL]) & 1 == 1)
+    return mask
+
+
+def room(inquiry: Inquiry, shape: Shape, group: int) -> tuple[Fact, ...]:
+    """How much is free in all, and how many nodes take a pod of the group: whether GPUs lack, or whole nodes."""
+    state = inquiry.state
+    mask = _open_nodes(inquiry, shape.pool_bits)
+    nodes, empty = state.table[mask], state.empty[mask]
+    demand = state.shapes.demands[shape.parts[group][1]]
+    devices, whole = _pods_on(nodes, demand)
+    _, at_most = _pods_on(empty, demand)
+    most = np.cumsum(np.sort(at_most)[::-1])
+    needed = int(np.searchsorted(most, shape.parts[group][0])) + 1
+    gpus = nodes[:, c.GPUS] > 0
+    free = Free(
+        int(nodes[:, c.FREE].sum()),
+        int(nodes[:, c.GPUS].sum()) * GPU,
+        int((nodes[:, c.FREE] > 0).sum()),
+        int(gpus.sum()),
+    )
+    asked = int(demand[c.D_GPUS])
+    fitting = Fitting(
+        group, asked, int(demand[c.D_MILLI]), int((whole > 0).sum()), int(gpus.sum() if asked else len(nodes)),
+        needed, int(((devices > 0) & (whole == 0)).sum()) if asked else 0,
+    )  # fmt: skip
+    return (free, fitting) if shape.gpu_milli else (fitting,)
+
+
+def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
+    """How many pods of a demand each node takes: by its devices alone, and by its CPU and memory too."""
+    gpus, milli = int(demand[c.D_GPUS]), int(demand[c.D_MILLI])
+    slots = (nodes.shape[1] - c.DEVICES - 1) // 2
+    free = np.maximum(nodes[:, c.DEVICES : c.DEVICES + slots], 0)
+    if gpus == 0:
+        devices = np.full(len(nodes), 1 << 40, dtype=np.int64)
+    elif milli == GPU:
+        devices = nodes[:, c.IDLE] // gpus
+    else:  # as many pods as there are rounds in which `gpus` different devices serve
+        shares = free // milli
+        devices = np.minimum(shares.sum(axis=1) // gpus, np.sort(shares, axis=1)[:, ::-1][:, gpus - 1 :].sum(axis=1))
+    both = devices
+    for wanted, left in ((c.D_CPU, c.CPU_FREE), (c.D_MEMORY, c.MEMORY_FREE)):
+        if demand[wanted] > 0:
+            both = np.minimum(both, nodes[:, left] // demand[wanted])
+    return devices, both
+
+
+def holders(inquiry: Inquiry, shape: Shape) -> tuple[Holder, ...]:
+    """The queues that hold the most of the shape's pools."""
+    state = inquiry.state
+    held: dict[str, list[int]] = {}
+    for row in rivals(inquiry, shape):
+        own = held.setdefault(state.live[row].queue, [0, 0])
+        own[0] += gpu_milli(state.running[row])
+        own[1] += 1
+    ranked = sorted(held.items(), key=lambda entry: (-entry[1][0], entry[0]))
+    return tuple(Holder(queue, milli, jobs) for queue, (milli, jobs) in ranked[:MOST])
+
+
+def expected_ends(inquiry: Inquiry, rows: list[int]) -> list[tuple[int, int]]:
+    """(expected end, row) of running jobs, the first first; those of whom nobody knows come last, as they are given."""
+    estimates = inquiry.profile.estimates
+    ends = [(estimates.end(inquiry.state, row, inquiry.now), row) for row in rows]
+    return sorted(ends, key=lambda entry: entry[0])
+
+
+def next_ends(inquiry: Inquiry, shape: Shape) -> tuple[Ending, ...]:
+    """The running jobs of the shape's pools that are expected to end first."""
+    state = inquiry.state
+    ends = expected_ends(inquiry, rivals(inquiry, shape))
+    return tuple(Ending(state.ids[row], gpu_milli(state.running[row]), known(end)) for end, row in ends[:MOST])
+
+
+def quotas(inquiry: Inquiry, row: int, reason: OverQuota) -> tuple[Fact, ...]:
+    """What the job's queue, and the queue that binds, use of the quota; and who uses more than their own of it."""
+    state, books = inquiry.state, inquiry.admission.books
+    key = books.keys.index((reason.model, reason.resource))
+    node = state.holdings.node_of[int(state.jobs[row, c.J_QUEUE])]
+    binding = books.index[reason.queue]
+    found: list[Fact] = []
+    for queue in dict.fromkeys((node, binding)):
+        nominal, used = books.nominal(queue, key), books.usage(queue, key)
+        lent = max(0, nominal - max(used, 0) - max(0, books.available(queue, key)))
+        found.append(
+            QuotaUse(
+                books.queues[queue].name, reason.model, reason.resource, nominal, used, books.borrowed(queue, key),
+                0 if used >= nominal else lent,
+            )
+        )  # fmt: skip
+    if reason.limit == "user":
+        user = int(state.jobs[row, c.J_USER])
+        held = books.held_by(binding, user, key)
+        found.append(UserUse(state.live[row].user, reason.queue, reason.resource, held, held + reason.available))
+        return tuple(found)
+    root = books.paths[node][-1]
+    beyond = [
+        (books.borrowed(other, key), books.queues[other].name)
+        for other, path in enumerate(books.paths)
+        if path[-1] == root
+        and other not in books.paths[node]
+        and books.borrowed(other, key) > 0
+        and not any(books.borrowed(child, key) for child in books.children[other])
+    ]
+    beyond.sort(key=lambda entry: (-entry[0], entry[1]))
+    return (*found, *(Borrower(name, reason.resource, amount) for amount, name in beyond[:MOST]))
+
+
+def promise(inquiry: Inquiry, job: str) -> Promise:
+    """What a waiting job was promised."""
+    held = inquiry.state.reserved[inquiry.state.rows[job]]
+    nodes = len(set(held.allocation[:, NODE].tolist()))
+    return Promise(job, held.since, held.start, held.end, gpu_milli(held.allocation), nodes)
+
+
+def blocker(inquiry: Inquiry, job: str) -> tuple[Blocker, ...]:
+    """The job that has to go first, and why it waits; nothing where it does not wait."""
+    row = inquiry.state.rows[job]
+    if row not in inquiry.state.pending:
+        return ()
+    return (Blocker(job, int(inquiry.state.jobs[row, c.J_SINCE]), inquiry.why(row)),)

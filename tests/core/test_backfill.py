@@ -1,0 +1,267 @@
+"""Backfilling: promises are kept, on real devices, and nobody who starts later puts them off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kant.cluster import columns as c
+from kant.model.decision import Hold, Plan, Preempt, Release, Reserve, Reserved, Start
+from kant.model.event import JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec
+from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
+from kant.queueing.disciplines.backfill import Backfill
+from kant.queueing.disciplines.conservative import Conservative
+from kant.queueing.disciplines.easy import Easy
+from kant.testing import Harness, make_cluster, make_job, make_profile
+from kant.testing.naive import pods_that_fit_anywhere
+from kant.testing.strategies import clusters
+
+
+@st.composite
+def streams(draw: st.DrawFn, exact: bool = True) -> list[JobSubmitted]:
+    """Up to 16 gangs of one group that arrive within an hour or so, with exact estimates or wrong ones."""
+    found, now = [], 0
+    for i in range(draw(st.integers(2, 16))):
+        now += draw(st.integers(0, 8)) * MINUTE
+        pods, gpus = draw(st.sampled_from(((1, 1), (1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (3, 1), (4, 8))))
+        runtime = draw(st.integers(1, 90)) * MINUTE
+        estimate = runtime if exact else draw(st.sampled_from((runtime // 3, runtime, 3 * runtime, -1)))
+        job = Job(f"j{i}", now, (PodGroup(pods, Demand(gpus)),), estimate=estimate)
+        found.append(JobSubmitted(now, job, runtime))
+    return found
+
+
+class Promises:
+    """What was promised to whom, in order of time, as the plans said it."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.made: dict[str, list[Reserve]] = {}
+        harness.before_carrying_out = self.look
+
+    def look(self, plan: Plan) -> None:
+        for decision in plan.decisions:
+            if isinstance(decision, Reserve):
+                assert decision.start >= plan.time
+                self.made.setdefault(decision.job, []).append(decision)
+
+
+@given(spec=clusters(), coming=streams(), policy=st.sampled_from((Easy(), Easy(heads=3), Conservative())))
+def test_no_job_starts_later_than_it_was_ever_promised(
+    spec: ClusterSpec, coming: list[JobSubmitted], policy: Any
+) -> None:
+    harness = Harness(spec, make_profile("fifo", policy))
+    promises = Promises(harness)
+    harness.run(coming)
+    starts = harness.first_starts()
+    for job, made in promises.made.items():
+        times = [promise.start for promise in made]
+        assert times == sorted(times, reverse=True), f"{job} was put off: {times}"
+        assert 0 <= starts[job] <= times[-1]
+    assert not harness.state.live
+
+
+@given(spec=clusters(), coming=streams())
+def test_conservative_promises_everyone_who_waits(spec: ClusterSpec, coming: list[JobSubmitted]) -> None:
+    harness = Harness(spec, make_profile("fifo", Conservative()))
+    harness.after_carrying_out = lambda plan: _all_promised(harness)
+    harness.run(coming)
+
+
+def _all_promised(harness: Harness) -> None:
+    assert harness.state.reserved.keys() == harness.state.pending.keys()
+
+
+@given(
+    spec=clusters(),
+    coming=streams(exact=False),
+    policy=st.sampled_from((Backfill(timeout_s=600), Easy(timeout_s=600), Conservative(timeout_s=600))),
+)
+def test_wrong_estimates_do_no_harm_but_to_the_promises(
+    spec: ClusterSpec, coming: list[JobSubmitted], policy: Any
+) -> None:
+    """Every invariant is checked after every event by the harness; nobody is lost, and everybody gets a turn."""
+    harness = Harness(spec, make_profile("fifo", policy))
+    harness.run(coming)
+    assert not harness.state.live
+
+
+@given(spec=clusters(), coming=streams())
+def test_easy_delays_no_head(spec: ClusterSpec, coming: list[JobSubmitted]) -> None:
+    """The oracle: were nobody else to start once a job is the head, it would start when enough of those that run then
+    have ended. Under EASY it starts no later."""
+    harness = Harness(spec, make_profile("fifo", Easy()))
+    bound: dict[str, int] = {}
+
+    def look(plan: Plan) -> None:
+        if harness.state.pending:
+            head = harness.state.ids[min(harness.state.pending)]
+            bound.setdefault(head, _undisturbed_start(harness, head))
+
+    harness.after_carrying_out = look
+    harness.run(coming)
+    starts = harness.first_starts()
+    for job, latest in bound.items():
+        assert starts[job] <= latest, f"{job} starts at {starts[job]}, alone it would at {latest}"
+
+
+def _undisturbed_start(harness: Harness, head: str) -> int:
+    """When `head` would start if nobody else did, by giving back what runs, end after end."""
+    state = harness.state
+    row = state.rows[head]
+    job = state.live[row]
+    left = {other: int(state.jobs[other, c.J_SINCE] + state.jobs[other, c.J_REMAINING]) for other in state.running}
+    table = state.table.copy()
+    for other in sorted(left, key=lambda other: left[other]):
+        for node, _, mask, milli, cpu, memory, _ in state.running[other].tolist():
+            for device in range(mask.bit_length()):
+                table[node, c.DEVICES + device] += milli * (mask >> device & 1)
+            table[node, c.CPU_FREE] += cpu
+            table[node, c.MEMORY_FREE] += memory
+        if pods_that_fit_anywhere(state.spec, table, job, job.groups[0].demand) >= job.groups[0].count:
+            return left[other]
+    return FOREVER
+
+
+# --- examples ---------------------------------------------------------------------------------------------------
+
+
+def started(plan: Plan) -> list[str]:
+    return [decision.job for decision in plan.decisions if isinstance(decision, Start)]
+
+
+@pytest.mark.parametrize("policy", [Easy(), Conservative()])
+def test_a_short_job_passes_the_head_and_a_long_one_does_not(policy: Any) -> None:
+    harness = Harness(make_cluster(8, 8), make_profile("fifo", policy))
+    harness.submit(make_job("runs", 8, estimate=HOUR), runtime=HOUR)
+    harness.cycle(0)
+    harness.submit(
+        make_job("head", 8, pods=2, estimate=HOUR),
+        make_job("long", 8, estimate=2 * HOUR),
+        make_job("short", 8, estimate=HOUR),
+    )
+    plan = harness.cycle(0)
+    assert started(plan) == ["short"]
+    head = next(d for d in plan.decisions if isinstance(d, Reserve))
+    assert (head.job, head.start) == ("head", HOUR)
+    held = {d.job: d.reason for d in plan.decisions if isinstance(d, Hold)}
+    assert held["long"] == Reserved("head", HOUR)
+
+
+@pytest.mark.parametrize("policy", [Easy(), Conservative()])
+def test_a_promise_of_part_of_a_node_leaves_the_rest_to_others(policy: Any) -> None:
+    """Slurm's backfill reserves whole nodes; here the other half of the node takes a job that runs for long."""
+    harness = Harness(make_cluster(8), make_profile("fifo", policy))
+    harness.submit(make_job("runs", 6, estimate=HOUR), runtime=HOUR)
+    harness.cycle(0)
+    harness.submit(make_job("head", 4, estimate=HOUR), make_job("beside", 2, estimate=100 * HOUR))
+    assert started(harness.cycle(0)) == ["beside"]
+
+
+def test_a_wide_job_starves_under_best_effort_and_not_under_easy() -> None:
+    def wait_of_the_wide_job(policy: Any) -> int:
+        harness = Harness(make_cluster(8, 8), make_profile("fifo", policy))
+        coming = [JobSubmitted(0, make_job("wide", 8, pods=2, estimate=HOUR, submit=0), HOUR)]
+        for i in range(60):
+            at = i * 20 * MINUTE
+            coming.append(JobSubmitted(at, make_job(f"n{i}", 8, estimate=50 * MINUTE, submit=at), 50 * MINUTE))
+        first = JobSubmitted(0, make_job("first", 8, estimate=HOUR, submit=0), HOUR)
+        harness.run([first, *coming])
+        return harness.first_starts()["wide"]
+
+    assert wait_of_the_wide_job(Easy()) == HOUR
+    assert wait_of_the_wide_job("best-effort") > 10 * HOUR
+
+
+def test_a_job_that_ends_early_brings_promises_forward() -> None:
+    harness = Harness(make_cluster(8, 8), make_profile("fifo", Conservative()))
+    harness.submit(make_job("a", 8, estimate=10 * HOUR), make_job("b", 8, estimate=2 * HOUR), runtime=FOREVER)
+    harness.cycle(0)
+    harness.submit(make_job("wide", 8, pods=2, estimate=HOUR), make_job("after", 8, estimate=10 * HOUR))
+    harness.cycle(0)
+    row = harness.state.rows
+    assert harness.state.reserved[row["wide"]].start == 10 * HOUR
+    assert harness.state.reserved[row["after"]].start == 11 * HOUR
+    harness.now = HOUR
+    harness.finish("a")
+    plan = harness.cycle(HOUR)
+    promised = {d.job: d.start for d in plan.decisions if isinstance(d, Reserve)}
+    assert promised["wide"] == 2 * HOUR
+    assert promised["after"] == 3 * HOUR
+    assert not started(plan)
+
+
+def test_a_promise_on_a_failed_node_is_given_anew_or_taken_back() -> None:
+    harness = Harness(make_cluster(8, 8), make_profile("fifo", Conservative()))
+    harness.submit(make_job("a", 8, estimate=HOUR), make_job("b", 8, estimate=2 * HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("next", 8, estimate=HOUR))
+    harness.cycle(0)
+    promise = harness.state.reserved[harness.state.rows["next"]]
+    assert promise.start == HOUR
+    harness.fail(f"n{int(promise.allocation[0, 0])}")
+    harness.cycle(0)
+    rows = harness.state.rows  # job a has lost its node, and is before the other in the queue
+    assert harness.state.reserved[rows["a"]].start == 2 * HOUR
+    assert harness.state.reserved[rows["next"]].start == 3 * HOUR
+    harness.fail(next(name for name in ("n0", "n1") if harness.state.table[harness.state.node_index[name], 0] == 0))
+    plan = harness.cycle(0)
+    assert sorted(d.job for d in plan.decisions if isinstance(d, Release)) == ["a", "next"]
+
+
+def test_a_job_that_outlives_its_estimate_puts_the_promise_off() -> None:
+    harness = Harness(make_cluster(8), make_profile("fifo", Easy()))
+    harness.submit(make_job("late", 8, estimate=HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("head", 8, estimate=HOUR))
+    harness.cycle(0)
+    head = harness.state.rows["head"]
+    assert harness.state.reserved[head].start == HOUR
+    harness.submit(make_job("other", 8, estimate=HOUR))
+    harness.cycle(HOUR + MINUTE)
+    assert harness.state.reserved[head].start == 2 * HOUR
+
+
+@pytest.mark.parametrize("policy", [Backfill(timeout_s=3600), Easy(), Conservative()])
+def test_without_estimates_the_head_stops_who_overtook_it(policy: Any) -> None:
+    harness = Harness(make_cluster(8, 8), make_profile("fifo", policy))
+    harness.submit(make_job("runs", 8))
+    harness.cycle(0)
+    harness.submit(make_job("head", 8, pods=2), make_job("passes", 8))
+    plan = harness.cycle(SECOND)
+    assert started(plan) == ["passes"]
+    assert plan.review_at == HOUR
+    harness.now = HOUR // 2
+    harness.finish("runs")
+    assert started(harness.cycle(HOUR // 2)) == []
+    plan = harness.cycle(HOUR)
+    assert [d for d in plan.decisions if isinstance(d, Preempt)] == [Preempt("passes", by="head", why="backfill")]
+    assert started(plan) == ["head"]
+
+
+def test_the_head_never_stops_who_was_there_before_it() -> None:
+    harness = Harness(make_cluster(8, 8), make_profile("fifo", Backfill(timeout_s=60)))
+    harness.submit(make_job("runs", 8))
+    harness.cycle(0)
+    harness.submit(make_job("head", 8, pods=2), make_job("passes", 8))
+    harness.cycle(SECOND)
+    for hours in (1, 10, 100):
+        assert not [d for d in harness.cycle(hours * HOUR).decisions if isinstance(d, Preempt)]
+
+
+def test_a_job_of_higher_priority_goes_before_promises_of_lower_priority() -> None:
+    harness = Harness(make_cluster(8), make_profile("fifo", Conservative()))
+    harness.submit(make_job("runs", 8, estimate=HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("low", 8, estimate=HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("high", 8, estimate=HOUR, priority=5))
+    harness.cycle(0)
+    rows = harness.state.rows
+    assert harness.state.reserved[rows["high"]].start == HOUR
+    assert harness.state.reserved[rows["low"]].start == 2 * HOUR

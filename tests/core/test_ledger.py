@@ -1,0 +1,254 @@
+"""The ledger: the causes of every wait add up to it, and each is the right one in the cases that define it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from kant.cluster import columns as c
+from kant.metrics.ledger import Cause, Ledger
+from kant.metrics.summary import job_table
+from kant.model.event import JobSubmitted
+from kant.model.tenant import Queue, Tenancy
+from kant.model.units import MINUTE, SECOND
+from kant.queueing.preemption import Preemption
+from kant.queueing.requeue import Requeue
+from kant.sim.retrace import stand_at
+from kant.sim.run import RunHooks, simulate
+from kant.testing import Harness, at_random, make_cluster, make_job, make_profile, never
+from kant.testing.builders import make_queue
+from kant.testing.drawn import QUEUES, Mould, draw_arrivals, draw_cluster, generator
+from kant.workload.workload import Workload, make_workload
+
+DISCIPLINES = ("best-effort", "strict", "backfill", "easy", "conservative", "preemptive", "pooled", "repack")
+WITH_QUOTAS = ("best-effort", "strict", "backfill", "easy", "conservative")
+
+
+def with_ledger(harness: Harness) -> Ledger:
+    """A ledger that looks at the harness after each of its plans."""
+    ledger = Ledger(harness.scheduler)
+    harness.after_carrying_out = lambda plan: ledger.observe(plan.time)
+    return ledger
+
+
+def spent(harness: Harness, ledger: Ledger, job: str) -> dict[str, int]:
+    """The causes of a job's wait so far, in seconds, without those that are zero."""
+    row = harness.state.rows[job]
+    found = {cause: int(column[row]) for cause, column in ledger.columns(harness.now).items()}
+    return {cause: span // SECOND for cause, span in found.items() if span}
+
+
+def adds_up(harness: Harness, ledger: Ledger) -> None:
+    waits = job_table(harness.state, harness.now).wait
+    assert ledger.splits(harness.now).sum(axis=1).tolist() == waits.tolist()
+
+
+def tenants(draw: np.random.Generator, tree: bool) -> tuple[Queue, ...]:
+    """Queues of the drawn jobs, below one root or each alone."""
+    parent = "all" if tree else ""
+    some: dict[str, Any] = {"user": int(draw.integers(2, 9))} if draw.integers(2) else {}
+    queues = [make_queue(name, int(draw.integers(2, 12)), parent=parent, **some) for name in QUEUES]
+    return (make_queue("all"), *queues) if tree else tuple(queues)
+
+
+def troubled(draw: np.random.Generator, coming: list[JobSubmitted]) -> list[JobSubmitted]:
+    """Some of the jobs have users, limits that they will meet, retries, or are bursts of an earlier one."""
+    found: list[JobSubmitted] = []
+    for event in coming:
+        changes: dict[str, Any] = {"user": f"u{draw.integers(3)}", "retries": 2}
+        if draw.integers(6) == 0:
+            changes["limit"] = max(event.runtime // 2, SECOND)
+        found.append(JobSubmitted(event.time, msgspec.structs.replace(event.job, **changes), event.runtime))
+    return found
+
+
+def two_queues(draw: np.random.Generator, jobs: int) -> Workload:
+    """Jobs of two queues and two priorities."""
+    return make_workload(
+        "drawn",
+        np.cumsum(draw.integers(0, 60, jobs)) * SECOND,
+        draw.integers(10, 900, jobs) * SECOND,
+        draw.choice([1, 2, 4, 8, 12], jobs),
+        queue=draw.integers(0, 2, jobs),
+        priority=draw.integers(0, 2, jobs),
+        queues=("a", "b"),
+    )
+
+
+@pytest.mark.parametrize("refuse", [0.0, 0.2])
+@pytest.mark.parametrize("quotas", ["none", "alone", "tree"])
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_the_causes_of_every_wait_add_up_to_it(discipline: str, quotas: str, refuse: float) -> None:
+    if quotas != "none" and discipline not in WITH_QUOTAS:
+        pytest.skip("heeds no quotas")
+    waited = 0
+    for seed in range(4):
+        draw = generator(seed)
+        profile = make_profile(
+            "las" if seed == 3 and discipline == "preemptive" else "fifo",
+            discipline,
+            preemption=Preemption(min_run_s=0) if seed % 2 and discipline in WITH_QUOTAS else None,
+            requeue=Requeue(base_s=30),
+        )
+        driver = at_random(refuse, seed) if refuse else never
+        harness = Harness(draw_cluster(draw, 6), profile, seed=seed, refuse=driver, check=False)
+        ledger = Ledger(harness.scheduler)
+
+        def look(plan: object, harness: Harness = harness, ledger: Ledger = ledger) -> None:
+            ledger.observe(harness.now)
+            adds_up(harness, ledger)
+
+        harness.after_carrying_out = look
+        if quotas != "none":
+            harness.set_queues(*tenants(draw, quotas == "tree"))
+        coming = troubled(draw, draw_arrivals(draw, 50, Mould(groups=2), gap=60, estimates="right"))
+        if discipline in WITH_QUOTAS:
+            harness.run(coming)
+        else:
+            harness.run([event for event in coming if event.job.limit < 0])
+        adds_up(harness, ledger)
+        splits = ledger.splits(harness.now)
+        came_once = harness.state.jobs[: len(splits), c.J_FAILURES] == 0  # after others no cycle follows at once
+        assert refuse or not splits[came_once, -1].any(), "every instant has its cycle, so no cause is unknown"
+        waited += int(splits.sum())
+    assert waited > 0
+
+
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_a_run_with_a_ledger_decides_the_same(discipline: str, tmp_path: Path) -> None:
+    draw = generator(7)
+    jobs = two_queues(draw, 120)
+    tenancy = Tenancy((make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 16, parent="all")))
+    preemption = Preemption() if discipline in WITH_QUOTAS else None
+    profile = make_profile("fifo", discipline, preemption=preemption)
+    some = tenancy if discipline in WITH_QUOTAS else None
+    plain = simulate(jobs, make_cluster(8, 8, 8), profile, tenancy=some)
+    path = tmp_path / "journal.jsonl"
+    with path.open("wb") as file:
+        kept = simulate(
+            jobs, make_cluster(8, 8, 8), profile, tenancy=some, hooks=RunHooks(journal=file.write, ledger=True)
+        )
+    assert kept.summary["digest"] == plain.summary["digest"]
+    assert plain.wait_by_cause is None and "wait_by_cause" not in plain.summary
+    assert kept.wait_by_cause is not None
+    assert sum(kept.wait_by_cause.values()).tolist() == kept.jobs.wait.tolist()  # type: ignore[union-attr]
+    assert kept.jobs.wait.any()
+    total = kept.summary["wait_by_cause"]["total"]
+    assert sum(total.values()) == pytest.approx(kept.summary["wait_s"]["sum"])
+    by_queue = kept.summary["wait_by_cause"]["by_queue"]
+    for cause, span in total.items():
+        assert sum(spans[cause] for spans in by_queue.values()) == pytest.approx(span)
+
+
+def test_the_ledger_of_a_journal_is_that_of_the_run(tmp_path: Path) -> None:
+    from kant.scheduler.profile import parse_profile
+
+    for name in ("best-effort", "strict", "conservative"):
+        text = f"""
+name = "mine"
+about = ""
+[order]
+policy = "fifo"
+[discipline]
+policy = "{name}"
+[placement]
+policy = "best-fit"
+"""
+        draw = generator(3)
+        jobs = two_queues(draw, 80)
+        tenancy = Tenancy((make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 8, parent="all")))
+        path = tmp_path / f"{name}.jsonl"
+        with path.open("wb") as file:
+            result = simulate(
+                jobs, make_cluster(8, 8), parse_profile(text, "mine"), tenancy=tenancy,
+                hooks=RunHooks(journal=file.write, ledger=True),
+            )  # fmt: skip
+        standing = stand_at(path, keep_ledger=True)
+        assert standing.ledger is not None and result.wait_by_cause is not None
+        for cause, column in standing.ledger.columns(standing.now).items():
+            assert column.tolist() == result.wait_by_cause[cause].tolist(), (name, cause)
+
+
+# --- each cause where it is the cause ---------------------------------------------------------------------------
+
+
+def test_less_is_free_than_asked_and_then_enough_but_in_pieces() -> None:
+    harness = Harness(make_cluster(4, 4))
+    ledger = with_ledger(harness)
+    harness.submit(make_job("a", 3), make_job("b", 3), make_job("big", 4))
+    harness.cycle()
+    harness.submit(make_job("c", 1))
+    harness.cycle(10 * SECOND)
+    harness.finish("c")
+    harness.cycle(30 * SECOND)
+    assert spent(harness, ledger, "big") == {"capacity": 30}
+    harness.submit(make_job("two", 2))
+    harness.cycle(40 * SECOND)
+    harness.cycle(50 * SECOND)
+    harness.now = 60 * SECOND
+    assert spent(harness, ledger, "two") == {"other": 10, "fragmentation": 20}, "nobody looked at it for 10 seconds"
+    adds_up(harness, ledger)
+
+
+def test_order_is_the_cause_of_those_behind_the_head_alone() -> None:
+    harness = Harness(make_cluster(8), make_profile("fifo", "strict"))
+    ledger = with_ledger(harness)
+    harness.submit(make_job("a", 6), make_job("head", 4), make_job("behind", 1))
+    harness.cycle()
+    harness.cycle(10 * SECOND)
+    assert spent(harness, ledger, "head") == {"capacity": 10}
+    assert spent(harness, ledger, "behind") == {"order": 10}
+    harness.cancel("head")
+    harness.cycle()
+    assert harness.running() == ["a", "behind"]
+
+
+def test_what_others_borrowed_is_told_from_what_a_queue_lacks() -> None:
+    harness = Harness(make_cluster(8, 8))
+    ledger = with_ledger(harness)
+    harness.set_queues(
+        make_queue("all"), make_queue("a", 4, parent="all"), make_queue("b", 4, parent="all", borrowing=4)
+    )
+    harness.submit(make_job("borrows", 8, queue="b"), make_job("more", 1, queue="b"), make_job("lent", 4, queue="a"))
+    harness.cycle()
+    harness.cycle(10 * SECOND)
+    assert spent(harness, ledger, "lent") == {"quota-lent": 10}
+    assert spent(harness, ledger, "more") == {"quota": 10}
+
+
+def test_a_closed_queue_a_back_off_and_a_core_gate_their_jobs() -> None:
+    harness = Harness(make_cluster(8), make_profile(requeue=Requeue(base_s=60)))
+    ledger = with_ledger(harness)
+    harness.set_queues(make_queue("open", 8), make_queue("shut", 8, state="hold"))
+    harness.submit(make_job("shut", 1, queue="shut"), make_job("a", 8, queue="open", retries=3))
+    harness.cycle()
+    harness.now = 10 * SECOND
+    harness.fail_job("a")
+    harness.submit(make_job("b", 8, queue="open"))
+    harness.cycle()
+    harness.cycle(MINUTE + 30 * SECOND)
+    assert spent(harness, ledger, "shut") == {"gated": 90}
+    assert spent(harness, ledger, "a") == {"gated": 60, "quota": 20}
+    adds_up(harness, ledger)
+
+
+def test_a_promise_is_the_cause_where_only_it_is_in_the_way() -> None:
+    harness = Harness(make_cluster(8), make_profile("fifo", "easy"))
+    ledger = with_ledger(harness)
+    harness.submit(make_job("runs", 6, estimate=MINUTE), runtime=MINUTE)
+    harness.submit(make_job("head", 8, estimate=MINUTE), make_job("long", 2, estimate=10 * MINUTE))
+    harness.cycle()
+    assert int(harness.state.jobs[0, c.J_STATUS]) == 1
+    harness.cycle(20 * SECOND)
+    assert spent(harness, ledger, "head") == {"capacity": 20}
+    assert spent(harness, ledger, "long") == {"reservation": 20}
+
+
+def test_there_are_nine_causes_and_they_have_names() -> None:
+    assert [cause.value for cause in Cause] == [
+        "quota", "quota-lent", "capacity", "fragmentation", "topology", "reservation", "order", "gated", "other",
+    ]  # fmt: skip
