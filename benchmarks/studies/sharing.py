@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kant.metrics.result import Series
 from kant.model.tenant import Quota, Tenancy
-from kant.model.units import DAY, GPU, SECOND, show_duration
+from kant.model.units import DAY, GPU, HOUR, SECOND
 from kant.scheduler.profile import parse_profile
 from kant.sim.run import simulate
 from kant.workload.cluster_file import read_cluster
@@ -21,90 +22,121 @@ from kant.workload.generate import ROWS, generate
 from kant.workload.tenants_draft import proportional
 from kant.workload.workload import Workload
 
-GPUS, NODES, DAYS = 2048, 256, 4.0
-LARGEST = 512
 LOAD, SERVICES, TENANTS = 1.1, 0.2, 13
 SEEDS = (1, 2, 3, 4, 5)
 ROW_NAMES = ("philly", "seren")
 LARGE = 64
 
-STUDENT = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """The 97.5 % quantile of Student's t by degrees of freedom."""
 
-SETTING = f"""\
-{GPUS:,} GPUs in {NODES} nodes, {DAYS:g} days, {TENANTS} queues. The offered load is {LOAD:g} of the cluster, counting only
-what could be done within the window; {SERVICES:.0%} of all work is that of inference services (cores that may not be
-preempted, bursts by the hour), the rest is drawn after the rows `philly` and `seren` without jobs of more than
-{LARGEST} GPUs. Each run is cut at the end of the window, and jobs that wait or run then count as they stand. A stopped
-job loses what it did since its last checkpoint, one every 30 minutes. Seeds {SEEDS[0]} to {SEEDS[-1]}; intervals are 95 % by
-Student's t over the seeds, those of differences and ratios over pairs on the same workload.
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A cluster of `nodes` nodes of eight GPUs, `days` days of jobs, and the largest jobs, in GPUs."""
+
+    nodes: int
+    days: float
+    largest: int
+
+    @property
+    def gpus(self) -> int:
+        return 8 * self.nodes
+
+    def workload(self, row: str, seed: int) -> Workload:
+        """Training after `row` with services beside it, and as much of both as offers at least LOAD in the window."""
+        name = f"{row}-{self.largest}"
+        sizes = tuple(size for size in ROWS[row].sizes if size.gpus <= self.largest)
+        ROWS[name] = replace(ROWS[row], sizes=sizes)
+        load = LOAD
+        try:
+            while True:
+                jobs = generate(
+                    name, gpus=self.gpus, load=load, days=self.days, services=SERVICES, tenants=TENANTS, seed=seed
+                )
+                if self.offered(jobs) >= LOAD:
+                    return jobs
+                load += 0.05
+        finally:
+            del ROWS[name]
+
+    def offered(self, jobs: Workload) -> float:
+        """The GPU time that the jobs would take in the window if each began at once, over what there is."""
+        within = np.minimum(jobs.runtime, np.maximum(self.days * DAY - jobs.submit, 0))
+        return float((jobs.total_gpus * within).sum() / (self.gpus * self.days * DAY))
+
+    def entitlements(self, workload: Workload) -> Tenancy:
+        """Quotas in proportion to GPU-hours, and as much again at the root: they entitle, only the cluster limits."""
+        root, *queues = proportional(workload, self.gpus).queues
+        return Tenancy((msgspec.structs.replace(root, quotas=(Quota(nominal=self.gpus * GPU),)), *queues))
+
+    def __str__(self) -> str:
+        return f"""\
+{self.gpus:,} GPUs in {self.nodes} nodes, {self.days:g} days, {TENANTS} queues. The offered load is {LOAD:g} of the
+cluster, counting only what could be done within the window; {SERVICES:.0%} of all work is that of inference services
+(cores that may not be preempted, bursts by the hour), the rest is drawn after the rows `philly` and `seren` without
+jobs of more than {self.largest} GPUs. Each queue has a nominal quota in proportion to its GPU-hours; quotas entitle but
+do not limit. Each run is cut at the end of the window, and jobs that wait or run then count as they stand. A stopped
+job loses what it did since its last checkpoint, one every 30 minutes. Seeds {SEEDS[0]} to {SEEDS[-1]}; intervals are
+95 % by Student's t over the seeds, those of differences and ratios over pairs on the same workload. SOR median is
+that of the hours.
 """
 
 
-def workload_of(row: str, seed: int) -> Workload:
-    """Training after `row` with services beside it, and as much of both as offers at least LOAD within the window."""
-    name = f"{row}-{LARGEST}"
-    ROWS[name] = replace(ROWS[row], sizes=tuple(size for size in ROWS[row].sizes if size.gpus <= LARGEST))
-    load = LOAD
-    try:
-        while True:
-            jobs = generate(name, gpus=GPUS, load=load, days=DAYS, services=SERVICES, tenants=TENANTS, seed=seed)
-            if offered(jobs) >= LOAD:
-                return jobs
-            load += 0.05
-    finally:
-        del ROWS[name]
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A profile's TOML, and whether the queues have quotas or are names only."""
 
-
-def offered(jobs: Workload) -> float:
-    """The GPU time that the jobs would take within the window if each began at once, over what there is."""
-    within = np.minimum(jobs.runtime, np.maximum(DAYS * DAY - jobs.submit, 0))
-    return float((jobs.total_gpus * within).sum() / (GPUS * DAYS * DAY))
-
-
-def entitlements(workload: Workload) -> Tenancy:
-    """Quotas in proportion to GPU-hours, and as much again at the root: quotas entitle, and only the cluster limits."""
-    root, *queues = proportional(workload, GPUS).queues
-    return Tenancy((msgspec.structs.replace(root, quotas=(Quota(nominal=GPUS * GPU),)), *queues))
+    text: str
+    quotas: bool = True
 
 
 Outcome = dict[str, float]
 
 
-def run_one(task: tuple[str, int, str, str]) -> tuple[str, int, str, Outcome]:
+def run_one(task: tuple[Setting, str, int, str, Case]) -> tuple[str, int, str, Outcome]:
     """One run: what it came to, by name of the number."""
-    row, seed, name, text = task
-    workload = workload_of(row, seed)
-    profile = parse_profile(text, name)
+    setting, row, seed, name, case = task
+    workload = setting.workload(row, seed)
     result = simulate(
         workload,
-        read_cluster(f"{NODES}x8"),
-        profile,
+        read_cluster(f"{setting.nodes}x8"),
+        parse_profile(case.text, name),
         seed=seed,
-        until=round(DAYS * DAY),
-        tenancy=entitlements(workload),
+        until=round(setting.days * DAY),
+        tenancy=setting.entitlements(workload) if case.quotas else None,
     )
     found = result.summary
     jobs = result.jobs
     gpus = -(-jobs.gpus // GPU)
-    capacity = GPUS * result.end / SECOND
+    capacity = setting.gpus * result.end / SECOND
     return row, seed, name, {
         "sor": 100 * found["sor"],
+        "sor_median": 100 * float(np.median(hourly_gpus(result.series, result.end)) / setting.gpus),
         "useful": 100 * (found["sor"] - found["lost_gpu_s"] / capacity),
         "gar_median": 100 * found["gar"]["median"],
-        "gfr": 100 * found["gfr"]["mean"],
         "wait_mean": found["wait_s"]["mean"],
         "small": _p99(jobs.wait[gpus <= 8]),
         "middle": _p99(jobs.wait[(gpus > 8) & (gpus <= LARGE)]),
         "large": _p99(jobs.wait[gpus > LARGE]),
+        "large_mean": float(jobs.wait[gpus > LARGE].mean()) / SECOND if (gpus > LARGE).any() else math.nan,
         "large_jobs": float((gpus > LARGE).sum()),
         "evictions": float(found["evictions"]),
         "lost_hours": found["lost_gpu_s"] / 3600,
-        "worst": found["fairness"]["worst"] or math.nan,
-        "mean": found["fairness"]["mean"] or math.nan,
+        "worst": math.nan if found["fairness"]["worst"] is None else found["fairness"]["worst"],
+        "mean": math.nan if found["fairness"]["mean"] is None else found["fairness"]["mean"],
         "jobs": float(found["jobs"]),
         "cpu_s": found["cpu_s"],
     }  # fmt: skip
+
+
+def hourly_gpus(series: Series, end: int) -> np.ndarray:
+    """The mean number of GPUs allocated in each whole hour up to `end`."""
+    spans = np.diff(np.append(series.time, end))
+    done = np.concatenate(([0.0], np.cumsum(series.allocated * (spans / HOUR))))
+    hours = np.arange(0, end + 1, HOUR)
+    used: np.ndarray = np.diff(np.interp(hours, np.append(series.time, end), done))
+    return used / GPU
 
 
 def _p99(waits: np.ndarray) -> float:
@@ -150,9 +182,9 @@ class Results:
         return estimate([a / b if b > 0 else math.nan for a, b in pairs])
 
 
-def run_all(profiles: Mapping[str, str], rows: Sequence[str] = ROW_NAMES) -> Results:
-    """Every profile on every row and seed, on two processes."""
-    tasks = [(row, seed, name, text) for name, text in profiles.items() for row in rows for seed in SEEDS]
+def run_all(setting: Setting, cases: Mapping[str, Case]) -> Results:
+    """Every case on every row and seed, on two processes."""
+    tasks = [(setting, row, seed, name, case) for seed in SEEDS for row in ROW_NAMES for name, case in cases.items()]
     found: dict[tuple[str, str, int], Outcome] = {}
     with ProcessPoolExecutor(2) as pool:
         for row, seed, name, outcome in pool.map(run_one, tasks):
@@ -183,12 +215,14 @@ def hours(found: Estimate) -> str:
 
 COLUMNS: tuple[tuple[str, str, Any], ...] = (
     ("SOR %", "sor", percent),
-    ("SOR % without lost work", "useful", percent),
+    ("SOR median", "sor_median", percent),
+    ("SOR without lost work", "useful", percent),
     ("GAR median %", "gar_median", percent),
     ("mean wait, h", "wait_mean", hours),
     ("P99 wait 1-8 GPUs, h", "small", hours),
     ("9-64", "middle", hours),
     (">64", "large", hours),
+    ("mean wait >64, h", "large_mean", hours),
     ("evictions", "evictions", plain),
     ("GPU-hours lost", "lost_hours", plain),
     ("rho worst", "worst", ratio),
@@ -229,7 +263,3 @@ def bars(title: str, found: Sequence[tuple[str, Estimate]], unit: str, scale: fl
             f'<text x="{high + 8:.1f}" y="{y + 14}">{mean:,.1f} {escape(unit)}</text>',
         ]
     return "\n".join([*lines, "</svg>", ""])
-
-
-def shown(seconds: float) -> str:
-    return show_duration(seconds * SECOND)

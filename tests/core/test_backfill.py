@@ -128,6 +128,26 @@ def _undisturbed_start(harness: Harness, head: str) -> int:
     return FOREVER
 
 
+def _plans(spec: ClusterSpec, coming: list[JobSubmitted], policy: Any) -> list[Plan]:
+    harness = Harness(spec, make_profile("fifo", policy))
+    plans: list[Plan] = []
+    harness.before_carrying_out = plans.append
+    harness.run(coming)
+    return plans
+
+
+@given(spec=clusters(), coming=streams(exact=False), policy=st.sampled_from((Easy(heads=3), Conservative())))
+def test_reconsidered_promises_are_those_that_a_full_search_would_give(
+    spec: ClusterSpec, coming: list[JobSubmitted], policy: Any
+) -> None:
+    """The oracle lifts every promise from the timeline, searches without a limit and puts it back."""
+    quick = _plans(spec, coming, policy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kant.queueing.backfill.Backfill._reconsider", lambda *_: False)
+        full = _plans(spec, coming, policy)
+    assert str(quick) == str(full)
+
+
 # --- examples ---------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +214,30 @@ def test_a_job_that_ends_early_brings_promises_forward() -> None:
     assert promised["wide"] == 2 * HOUR
     assert promised["after"] == 3 * HOUR
     assert not started(plan)
+
+
+def test_an_early_end_moves_only_the_promises_that_can_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty jobs wait for whole nodes, and one that is small and short. What a small job leaves is of use to that one
+    alone: nobody else's commitment is touched, and the searches look at a node less than once for two promises."""
+    harness = Harness(make_cluster(*[8] * 8), make_profile("fifo", Conservative()))
+    harness.submit(make_job("small", 1, estimate=10 * HOUR), make_job("beside", 7, estimate=20 * HOUR), runtime=FOREVER)
+    harness.submit(*(make_job(f"r{i}", 8, estimate=(10 + i) * HOUR) for i in range(7)), runtime=FOREVER)
+    harness.cycle(0)
+    harness.submit(*(make_job(f"w{i}", 8, pods=1 + i % 3, estimate=(1 + i % 5) * HOUR) for i in range(40)))
+    harness.submit(make_job("short", 1, estimate=5 * HOUR))
+    harness.cycle(0)
+    harness.now = HOUR
+    harness.finish("small")
+    timeline, moved = harness.scheduler.placer.timeline, []
+    for name in ("add", "remove"):
+        real = getattr(timeline, name)
+        monkeypatch.setattr(timeline, name, lambda key, *rest, real=real: (moved.append(key), real(key, *rest)))
+    row, before = dict(harness.state.rows), timeline.looks
+    plan = harness.cycle(HOUR)
+    assert started(plan) == ["short"]
+    assert not [d for d in plan.decisions if isinstance(d, Reserve)]
+    assert set(moved) == {row["small"], row["short"]}
+    assert timeline.looks - before <= len(harness.state.reserved) // 2 == 20
 
 
 def test_a_promise_on_a_failed_node_is_given_anew_or_taken_back() -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from tests.core.tenant_runs import USERS, books, could_start, draw_queues, draw_tenants_jobs, ways
 
 from kant.cluster.state import ClusterState
-from kant.model.decision import Behind, NeverFits, NoFit, Reject, Start
+from kant.model.decision import Behind, NeverFits, NoFit, OverQuota, Plan, Reason, Reject, Reserved, Start
 from kant.model.errors import Violation
-from kant.model.event import JobStarted, JobSubmitted
+from kant.model.event import JobStarted, JobSubmitted, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
+from kant.model.tenant import Tenancy
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.explain import why
+from kant.scheduler.eta import expected_starts
+from kant.scheduler.evidence import Ends, fact, remedy
+from kant.scheduler.explain import Explanation, explanation, why
 from kant.scheduler.profile import builtin_profile, builtin_texts
+from kant.testing import Harness, make_profile
+from kant.testing.drawn import draw_cluster, generator
+from kant.testing.naive_quota import NaiveQuotas
 from kant.workload.cluster_file import read_cluster
 
 
@@ -61,3 +70,87 @@ def test_asking_changes_nothing(name: str) -> None:
     why(asked, "late")
     ours, theirs = asked.cycle(5), silent.cycle(5)
     assert str(ours) == str(theirs)
+
+
+# --- against a checker that knows nothing of the code ------------------------------------------------------------
+
+
+def is_true(harness: Harness, row: int, reason: Reason | None, naive: NaiveQuotas) -> bool:
+    """Whether the naive quotas and the naive count agree that the job waits for this reason."""
+    state, job = harness.state, harness.state.live[row]
+    quotas_pass = any(naive.fits(job.queue, USERS.index(job.user), amounts) for _, amounts in ways(harness, job, naive))
+    fits = could_start(harness, job, state.table, naive)
+    match reason:
+        case None:
+            return fits
+        case NoFit(pods=pods, fits=some):
+            return quotas_pass and not fits and 0 <= some < pods == job.groups[0].count
+        case OverQuota(queue=queue, asked=asked, available=available):
+            return not quotas_pass and queue in naive.queues and available < asked and not reason.ever
+        case Reserved(job=other, start=start):
+            promise = state.reserved[state.rows[other]]
+            return fits and other != job.id and promise.start == start
+        case Behind(job=other):
+            first = state.rows[other]
+            ahead = (-state.live[first].priority, first) < (-job.priority, row)
+            return first in state.pending and ahead and state.live[first].queue == job.queue
+        case _:
+            return False
+
+
+@pytest.mark.parametrize("discipline", ["strict", "best-effort", "easy", "conservative"])
+def test_every_waiting_job_of_a_random_run_has_one_reason_and_it_is_true(discipline: str) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(8):
+        draw = generator(seed)
+        spec = draw_cluster(draw, 4)
+        queues = draw_queues(draw, spec)
+        harness = Harness(spec, make_profile("fifo", discipline), seed=seed, check=False)
+        harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
+
+        def look(plan: Plan, harness: Harness = harness, seed: int = seed) -> None:
+            state, naive = harness.state, books(harness)
+            rows = list(state.pending)
+            starts = expected_starts(harness.scheduler, plan.time)
+            assert starts.keys() == {state.ids[row] for row in rows}
+            for place, row in enumerate(rows):
+                job = state.ids[row]
+                reason = why(harness.scheduler, job)
+                assert is_true(harness, row, reason, naive), f"seed {seed} at {plan.time}: {job}: {reason}"
+                met[type(reason).__name__] += 1
+                early, late = starts[job]
+                assert early is None or early >= plan.time
+                assert late is None or (early is not None and late >= early)
+                if place < 2:  # all that is said can be said; it costs more
+                    found = explanation(harness.scheduler, job)
+                    assert found.reason == reason and found.expected == starts[job]
+                    assert 1 <= found.in_queue.rank <= found.in_queue.of <= len(rows)
+                    assert 1 <= found.among_rivals.rank <= found.among_rivals.of <= len(rows)
+                    assert all(fact(each) for each in found.facts)
+                    assert all(remedy(each) for each in found.remedies)
+                    naive_ends(harness, job, found)
+
+        harness.after_carrying_out = look
+        harness.run(draw_tenants_jobs(draw, queues, 25, gap=60))
+    wanted = {"strict": {"Behind"}, "best-effort": set[str](), "easy": {"Reserved"}, "conservative": {"Reserved"}}
+    assert {"NoFit", "OverQuota"} | wanted[discipline] <= met.keys(), met
+
+
+def naive_ends(harness: Harness, job: str, found: Explanation) -> None:
+    """Once the jobs have ended that a remedy names, the naive count seats the job; and not if one of them stays."""
+    state = harness.state
+    for cure in found.remedies:
+        if isinstance(cure, Ends) and not cure.more:
+            rows = [state.rows[name] for name in cure.jobs]
+            assert seated_without(harness, job, rows), (job, cure)
+            assert not any(seated_without(harness, job, [r for r in rows if r != row]) for row in rows), (job, cure)
+
+
+def seated_without(harness: Harness, job: str, gone: list[int]) -> bool:
+    """Whether the job could start on a copy of the cluster on which these running jobs have ended."""
+    state = harness.state
+    copy = Harness(state.spec, harness.profile, seed=harness.seed, check=False)
+    for event in harness.events:
+        copy.happen(event)
+    copy.finish(*(state.ids[row] for row in gone))
+    return could_start(copy, copy.state.live[state.rows[job]], copy.state.table, books(copy))

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from tests.core.tenant_runs import books, check_quotas, could_start, draw_queues, draw_tenants_jobs
 
-from kant.model.decision import OverQuota, Plan, Preempt, Reject, Start
+from kant.model.decision import OverQuota, Plan, Preempt, Reject
 from kant.model.event import QueuesChanged
 from kant.model.node import ClusterSpec, Node
 from kant.model.status import JobStatus
 from kant.model.tenant import Queue, Quota, Tenancy, starts
-from kant.model.units import GPU, MINUTE, SECOND
+from kant.model.units import GPU
 from kant.queueing.preemption import Preemption
 from kant.scheduler.explain import why
-from kant.testing import Harness, at_random, make_cluster, make_job, make_profile, submitted
+from kant.testing import Harness, at_random, make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
 from kant.testing.drawn import draw_cluster, generator
 from kant.testing.harness import never
@@ -178,38 +178,6 @@ def test_a_quota_lowered_below_what_is_used_stops_nobody_and_lets_nobody_in() ->
     harness.finish("a3")
     harness.cycle()
     assert harness.running() == ["a4"]
-
-
-def test_a_job_that_its_quota_admits_and_that_does_not_fit_blocks_nobody() -> None:
-    """Kueue #5243: admitted by the quota, but the GPUs that are free lie apart."""
-    harness = Harness(make_cluster(4, 4), make_profile())
-    harness.set_queues(*two())
-    harness.submit(*(make_job(f"one{i}", 3, queue="a" if i else "b", preemptible=False) for i in range(2)))
-    harness.cycle()
-    harness.submit(make_job("pair", 2, queue="b"), make_job("small", 1, queue="b"))
-    harness.cycle()
-    assert "small" in harness.running() and harness.waiting() == ["pair"]
-
-
-def test_the_job_at_place_thousand_that_may_start_is_reached_in_one_cycle() -> None:
-    """Kueue #9715."""
-    harness = harness_with(*two(borrowing=0), discipline="best-effort")
-    harness.check = False
-    harness.submit(make_job("fills", 4, queue="a"))
-    harness.cycle()
-    harness.submit(*(make_job(f"w{i}", 1 + i % 4, milli=1000, queue="a", priority=1) for i in range(1000)))
-    harness.submit(make_job("last", 4, queue="b"))
-    plan = harness.cycle()
-    assert [d.job for d in plan.decisions if isinstance(d, Start)] == ["last"]
-
-
-def test_two_gangs_that_each_want_the_whole_cluster_never_hold_half_each() -> None:
-    """Volcano #3373, with a driver that refuses at random."""
-    for seed in SEEDS:
-        harness = Harness(make_cluster(8, 8), make_profile(), refuse=at_random(0.5, seed))
-        harness.run(submitted(make_job(name, 8, pods=2), 10 * MINUTE) for name in ("one", "two"))
-        assert all(harness.status(job) is JobStatus.FINISHED for job in ("one", "two"))
-        assert abs(harness.first_starts()["one"] - harness.first_starts()["two"]) >= 10 * MINUTE - SECOND
 
 
 def test_states_on_the_path_add_up() -> None:

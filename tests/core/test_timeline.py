@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
@@ -320,6 +321,84 @@ def test_a_timeline_that_lived_long_answers_as_a_fresh_one(data: st.DataObject) 
             assert (both.timeline.start_of(known), both.timeline.expected_end(known)) == (start, end)
             assert both.timeline.allocation_of(known) is allocation
         assert len(both.timeline) == len(both.plain.held)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_what_starts_sooner_is_what_a_timeline_without_the_promise_would_say(data: st.DataObject) -> None:
+    """Promises are made, bettered, moved and taken back at any time; most take nodes of 2 GPUs whole, side by side.
+
+    Whatever bounds have learned by then, asking anew without the promise finds the same, and finds nothing else sooner.
+    """
+    both = Both(make_cluster(*[2] * data.draw(st.integers(1, 5))))
+    kinds = [make_job(f"{pods}x{gpus}", gpus, pods=pods) for pods, gpus in ((1, 2), (2, 2), (3, 2), (1, 1), (4, 1))]
+    kinds += [make_job("share", milli=500), make_job("cpu", 0, cpu=500)]
+    asked: dict[int, tuple[Job, int]] = {}
+    now = 0
+    for key in range(data.draw(st.integers(10, 40))):
+        step = data.draw(st.sampled_from(("book", "book", "book", "sooner", "sooner", "sooner", "end", "move", "time")))
+        held = sorted(asked)
+        if step == "book":
+            job, duration = data.draw(st.sampled_from(kinds)), data.draw(st.sampled_from(DURATIONS))
+            found = both.timeline.earliest(both.state.shapes.of(job), duration, now)
+            if found is not None:
+                both.add(key, found[1], found[0], min(found[0] + duration, FOREVER))
+                asked[key] = job, duration
+        elif step == "time":
+            now = max(now + data.draw(st.sampled_from((1, 3, -2))), 0)
+        elif held:
+            key = data.draw(st.sampled_from(held))
+            if step == "end":
+                both.timeline.remove(key)
+                del both.plain.held[key], asked[key]
+            elif step == "move":
+                start, end = data.draw(spans(now))
+                both.timeline.move(key, start, end)
+                both.plain.held[key] = (both.plain.held[key][0], start, end)
+            else:
+                check_sooner(both, key, *asked[key], now)
+
+
+def check_sooner(both: Both, key: int, job: Job, duration: int, now: int) -> None:
+    """Ask when `job`, promised as `key`, can start sooner; where it can, promise it that."""
+    shape, promise = both.state.shapes.of(job), both.plain.held.pop(key)
+    full = both.replayed().earliest(shape, duration, now)
+    both.plain.held[key] = promise
+    found = both.timeline.sooner(key, shape, duration, now)
+    assert str(found) == str(full if full is not None and full[0] < promise[1] else None)
+    assert both.timeline.holds(key) == both.plain.holds(key)
+    if found is not None:
+        both.timeline.remove(key)
+        both.add(key, found[1], found[0], min(found[0] + duration, FOREVER))
+
+
+def test_a_search_looks_only_at_nodes_where_something_may_start() -> None:
+    """Ten nodes are full until 100, then promised to two gangs: only what comes free, and is enough, is looked at."""
+    both = Both(make_cluster(*[8] * 10))
+    one, gang = (both.state.shapes.of(make_job("j", 8, pods=pods)) for pods in (1, 10))
+    for node in range(10):
+        both.timeline.add(node, whole(node, 0xFF), 0, 100)
+    for key, duration in ((50, 7), (51, 12)):
+        found = both.timeline.earliest(gang, duration, 0)
+        assert found is not None
+        both.timeline.add(key, found[1], found[0], found[0] + duration)
+    found = both.timeline.earliest(one, 10, 0)
+    assert found is not None and found[0] == 119
+    both.timeline.add(52, found[1], 119, 129)
+
+    def looks(key: int, shape: Shape, duration: int, start: int | None) -> int:
+        before = both.timeline.looks
+        found = both.timeline.sooner(key, shape, duration, 0)
+        assert (None if found is None else found[0]) == start
+        return both.timeline.looks - before
+
+    assert looks(51, gang, 12, None) == looks(52, one, 10, None) == 0
+    both.timeline.remove(50)  # [100, 107) comes free: too short for the single job, not for the gang behind it
+    assert looks(52, one, 10, None) == 0
+    assert looks(51, gang, 12, 100) == 10
+    both.timeline.remove(3)  # one node comes free up to 107
+    assert looks(52, one, 10, 0) == 1
+    assert looks(51, gang, 12, 100) <= 10
 
 
 def whole(node: int, mask: int) -> Allocation:

@@ -44,13 +44,16 @@ def workloads(draw: st.DrawFn) -> Workload:
         cpu=column(st.integers(0, 10**15)),
         memory=column(st.integers(0, 10**15)),
         limit=column(st.one_of(st.just(-1), TIMES)),
+        due=column(st.one_of(st.just(-1), TIMES)),
         priority=column(st.integers(-(10**9), 10**9)),
         overhead=column(TIMES),
         queue=codes,
         user=codes,
+        title=codes,
         models=codes,
         queues=tuple(draw(st.lists(NAMES, min_size=n, max_size=n))),
         users=tuple(draw(st.lists(st.one_of(st.just(""), NAMES), min_size=n, max_size=n))),
+        titles=tuple(draw(st.lists(st.one_of(st.just(""), NAMES), min_size=n, max_size=n))),
         model_sets=tuple(tuple(draw(MODELS)) for _ in range(n)),
         origin=int(submit[0]),
     )
@@ -60,9 +63,9 @@ def same(a: Workload, b: Workload) -> None:
     assert a.ids == b.ids
     assert a.origin == b.origin
     for name in COLUMNS:
-        if name not in ("queue", "user", "models"):
+        if name not in ("queue", "user", "title", "models"):
             assert getattr(a, name).tolist() == getattr(b, name).tolist(), name
-    for codes, names in (("queue", "queues"), ("user", "users"), ("models", "model_sets")):
+    for codes, names in (("queue", "queues"), ("user", "users"), ("title", "titles"), ("models", "model_sets")):
         left = [getattr(a, names)[code] for code in getattr(a, codes)]
         assert left == [getattr(b, names)[code] for code in getattr(b, codes)], names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ def test_apportioned_parts_sum_to_the_whole_and_keep_the_order(weights: list[flo
     parts = apportioned(weights, total)
     assert sum(parts) == total and min(parts) >= (1 if total >= len(weights) else 0)
     ranked = sorted(zip(weights, parts, strict=True))
-    assert all(a[1] <= b[1] + 1 for a, b in zip(ranked, ranked[1:], strict=False))
+    assert all(a[1] <= b[1] + 1 for a, b in pairwise(ranked))
 
 
 def test_quotas_follow_the_gpu_hours_and_the_file_reads_as_it_was_drawn() -> None:

@@ -48,6 +48,7 @@ def compare(
     json: Json = False,
 ) -> int:
     """Schedule a trace under several profiles; print the gains and write the report."""
+    from kant.cli.ledger import show_causes
     from kant.cli.runs import cut_short, labels, run_all, write_results
     from kant.cli.show import console, show_rejected, show_runs
 
@@ -66,6 +67,7 @@ def compare(
         print_json({"runs": [result.summary for result in results], "interrupted": interrupted})
     else:
         show_runs(results)
+        show_causes(results)
         show_rejected(results[0])
         for missing in chosen[len(results) :]:
             console.print(f"{missing.name}: interrupted before it began", style="bold yellow")

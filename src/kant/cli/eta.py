@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.simulate import print_json
-from kant.cli.why import At, JournalFile, check_job, expected, parse_at
+from kant.cli.why import At, JournalFile, check_job, parse_at
 from kant.model.units import clock, show_duration
 
 
@@ -25,6 +25,7 @@ def eta(
     from kant.model.errors import InputError
     from kant.model.units import GPU
     from kant.scheduler.eta import expected_starts
+    from kant.scheduler.explain import is_final
     from kant.scheduler.inquiry import Inquiry
     from kant.sim.retrace import stand_at
 
@@ -49,7 +50,7 @@ def eta(
                 "gpus": int(state.jobs[row, J_MILLI]) / GPU,
                 "since_us": int(state.jobs[row, J_SINCE]),
                 "why": "ready" if reason is None else reason.__struct_config__.tag,
-                "expected_us": {"p50": early, "p90": late},
+                "expected_us": {"p50": early, "p90": late, "never": is_final(reason)},
             }
         )
     if json:
@@ -73,7 +74,14 @@ def _show(rows: list[dict[str, Any]], now: int) -> None:
     table.add_column("P50")
     table.add_column("P90")
     for row in rows:
-        times = (expected(row["expected_us"][name], now) for name in ("p50", "p90"))
+        times = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
         waits = show_duration(now - row["since_us"])
         table.add_row(row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times)
     console.print(table)
+
+
+def _when(expected: dict[str, Any], name: str, now: int) -> str:
+    start = expected[name]
+    if start is None:
+        return "never" if expected["never"] else "unknown"
+    return f"{clock(start)} (in {show_duration(start - now)})"

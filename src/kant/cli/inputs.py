@@ -32,7 +32,7 @@ Queues = Annotated[
     Parameter(help="A TOML file of queues and their quotas (see `kant trace tenants`). Default: no quotas."),
 ]
 
-LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes.", negative="")]
+LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
 
 
 def whole(kind: type, tokens: Sequence[Token]) -> int:

@@ -149,6 +149,7 @@ def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str],
                 "preemptions": jobs.preemptions,
                 "status": [JobStatus(status).name.lower() for status in jobs.status.tolist()],
             }
+            | {f"waited_{cause}_us".replace("-", "_"): column for cause, column in (result.wait_by_cause or {}).items()}
         ).write_parquet(folder / "jobs.parquet")
         pl.DataFrame(
             {

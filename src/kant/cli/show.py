@@ -83,7 +83,7 @@ ROWS: tuple[Row, ...] = (
 TENANT_ROWS: tuple[Row, ...] = (
     ("evictions", ("evictions",), plain, None, 0),
     ("GPU time lost", ("lost_gpu_s",), seconds, relative, -1),
-    ("finish-time fairness, worst queue", ("fairness", "worst"), ratio, relative, -1),
+    ("finish-time fairness, worst", ("fairness", "worst"), ratio, relative, -1),
     ("finish-time fairness, mean", ("fairness", "mean"), ratio, relative, -1),
 )
 """The rows that are shown where queues have quotas."""

@@ -44,6 +44,7 @@ def simulate(
     json: Json = False,
 ) -> int:
     """Schedule a trace on a virtual cluster and print the five metrics."""
+    from kant.cli.ledger import show_causes
     from kant.cli.runs import run_all, write_results
     from kant.cli.show import console, show_rejected, show_runs
 
@@ -61,6 +62,7 @@ def simulate(
         for note in jobs.notes:
             console.print(note, style="yellow")
         show_runs(results)
+        show_causes(results)
         show_rejected(results[0])
         summary = results[0].summary
         console.print(

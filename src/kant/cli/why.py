@@ -12,6 +12,7 @@ from kant.cli.simulate import print_json
 from kant.model.units import clock, parse_duration, show_duration
 
 if TYPE_CHECKING:
+    from kant.model.decision import Reason
     from kant.scheduler.explain import Explanation
     from kant.sim.retrace import Standing
 
@@ -92,6 +93,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
     """What explains a wait, as one object."""
     from kant.model.decision import sentence
     from kant.scheduler.evidence import fact, remedy
+    from kant.scheduler.explain import is_final
 
     early, late = found.expected
     return {
@@ -101,7 +103,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "remedies": [{"remedy": each, "sentence": remedy(each)} for each in found.remedies],
         "among_rivals": {"rank": found.among_rivals.rank, "of": found.among_rivals.of},
         "in_queue": {"rank": found.in_queue.rank, "of": found.in_queue.of},
-        "expected_us": {"p50": early, "p90": late},
+        "expected_us": {"p50": early, "p90": late, "never": is_final(found.reason)},
     }
 
 
@@ -129,8 +131,8 @@ def show(found: Explanation, answer: dict[str, Any]) -> None:
             f"{own.rank:,} of {own.of:,} in its queue"
         ],
     )
-    early, late = found.expected
-    _section("expected start", [f"P50 {expected(early, now)}, P90 {expected(late, now)}"])
+    early, late = (expected(start, now, found.reason) for start in found.expected)
+    _section("expected start", [f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"])
     _section("waited so far", waits(answer["waited_us"]))
 
 
@@ -168,9 +170,13 @@ def waits(waited: dict[str, int]) -> list[str]:
     return [show_duration(waited["total"]) + split]
 
 
-def expected(start: int | None, now: int) -> str:
+def expected(start: int | None, now: int, reason: Reason | None) -> str:
     """An expected start for people."""
-    return "unknown" if start is None else f"{clock(start)} (in {show_duration(start - now)})"
+    from kant.scheduler.explain import is_final
+
+    if start is not None:
+        return f"{clock(start)} (in {show_duration(start - now)})"
+    return "never" if is_final(reason) else "unknown: no end is in sight"
 
 
 def _section(title: str, lines: list[str]) -> None:

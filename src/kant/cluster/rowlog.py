@@ -6,7 +6,7 @@ SPAN = 1 << 16
 
 
 class RowLog:
-    """The last rows of jobs that came, started, made progress, stopped or left, in order; `end` counts all there ever were."""
+    """The last rows of jobs that came, started, made progress, stopped or left, in order; `end` counts them all."""
 
     def __init__(self) -> None:
         self.end = 0

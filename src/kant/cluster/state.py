@@ -11,13 +11,14 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.history import RunTimes
 from kant.cluster.holdings import Holdings
+from kant.cluster.invariants import check
+from kant.cluster.node_table import node_table, pool_totals
 from kant.cluster.rowlog import RowLog
 from kant.cluster.shapes import Shape, Shapes
 from kant.model import event as ev
-from kant.model import placement as pl
 from kant.model.errors import Violation
 from kant.model.job import Job
-from kant.model.node import MAX_GPUS, MAX_POOLS, ClusterSpec
+from kant.model.node import MAX_POOLS, ClusterSpec
 from kant.model.placement import Allocation, Reservation
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER
@@ -337,82 +338,6 @@ class ClusterState:
         elif row in self.bursts and not self.bursts[row]:
             del self.bursts[row]
 
-    # --- what must always hold -----------------------------------------------------------------------------
-
     def check(self) -> None:
-        """Raise Violation unless every invariant holds. Recomputes everything from the allocations alone."""
-        fresh = self.empty.copy()
-        fresh[:, c.STATUS] = self.table[:, c.STATUS]
-        scratch, ignored = c.make_log(len(self.spec.nodes)), np.zeros_like(self.pools)
-        for row, allocation in self.running.items():
-            _say(c.take(fresh, scratch, ignored, allocation) < 0,
-                 f"job {self.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
-            _say(int(allocation[:, pl.PODS].sum()) == self.jobs[row, c.J_PODS],
-                 f"the gang of job {self.ids[row]!r} is placed in part")  # fmt: skip
-            _say(pl.gpu_milli(allocation) == self.jobs[row, c.J_MILLI],
-                 f"job {self.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
-        _say(
-            np.array_equal(fresh, self.table),
-            "what is free plus what is used is what there is, on every node",
-        )
-        _say(np.array_equal(pool_totals(fresh, len(ignored)), self.pools),
-             "the totals of each pool are the sums over its nodes")  # fmt: skip
-        status = self.jobs[: len(self.ids), c.J_STATUS]
-        _say(not (self.pending.keys() & self.running.keys()), "a job waits or runs, never both")
-        _say(set(self.pending) == set(np.flatnonzero(status == JobStatus.PENDING).tolist()),
-             "every job that is pending is in the queue: none is lost")  # fmt: skip
-        _say(set(self.running) == set(np.flatnonzero(status == JobStatus.RUNNING).tolist()),
-             "every job that runs holds an allocation")  # fmt: skip
-        _say(self.live.keys() == self.pending.keys() | self.running.keys(), "the live jobs wait or run")
-        for bits, rivals in self.rivals.items():
-            for own, every in ((rivals.pending, self.pending), (rivals.running, self.running)):
-                _say(list(own) == [row for row in every if self.shape_of(row).pool_bits == bits],
-                     "the rivals for some pools are the live jobs that these admit, as they came")  # fmt: skip
-        _say(self.waiting_milli == sum(int(self.jobs[row, c.J_MILLI]) for row in self.pending),
-             "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
-        _say(len(self.rows) == len(self.ids), "a job has one row")
-        _say(self.reserved.keys() <= self.pending.keys(), "only a job that waits is promised a place")
-        queues = self.jobs[:, c.J_QUEUE].tolist()
-        held = {row: (queues[row], self.shape_of(row), allocation) for row, allocation in self.running.items()}
-        self.holdings.check(held)
-
-
-def _say(holds: bool | np.bool_, invariant: str) -> None:
-    if not holds:
-        raise Violation(f"does not hold: {invariant}")
-
-
-def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
-    """The node table of an empty cluster."""
-    for node in spec.nodes:
-        if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
-            raise Violation(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
-    slots = max((node.gpus for node in spec.nodes), default=0)
-    table = np.zeros((len(spec.nodes), c.DEVICES + 2 * slots + 1), dtype=np.int64)
-    domains: list[dict[str, int]] = [{}, {}, {}]
-    for row, node in zip(table, spec.nodes, strict=True):
-        path = (
-            node.superspine,
-            f"{node.superspine}/{node.spine}",
-            f"{node.superspine}/{node.spine}/{node.leaf}",
-        )
-        superspine, spine, leaf = (names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True))
-        row[: c.DEVICES] = (
-            NodeStatus.IN_SERVICE.value, shapes.pool_of[(node.model, node.queues)], node.gpus, node.gpus,
-            node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, leaf, spine, superspine,
-        )  # fmt: skip
-        row[c.DEVICES : c.DEVICES + slots] = -1
-        row[c.DEVICES : c.DEVICES + node.gpus] = 1000
-    return table
-
-
-def pool_totals(table: Table, pools: int) -> Table:
-    """The pool table that belongs to a node table, added up from scratch."""
-    totals = np.zeros((pools, c.POOL_WIDTH), dtype=np.int64)
-    rows = table[(table[:, c.STATUS] != NodeStatus.FAILED) & (table[:, c.GPUS] > 0)]
-    capacity, free = rows[:, c.GPUS] * 1000, rows[:, c.FREE]
-    np.add.at(totals[:, c.P_NODES], rows[:, c.POOL], 1)
-    np.add.at(totals[:, c.P_CAPACITY], rows[:, c.POOL], capacity)
-    np.add.at(totals[:, c.P_ALLOCATED], rows[:, c.POOL], capacity - free)
-    np.add.at(totals[:, c.P_FRAGMENTED], rows[:, c.POOL], (free > 0) & (free < capacity))
-    return totals
+        """Raise Violation unless every invariant holds (`cluster/invariants.py`)."""
+        check(self)

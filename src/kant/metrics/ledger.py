@@ -1,22 +1,19 @@
 """The ledger: to what each job's waiting is owed, over time. The causes of a job add up to its wait exactly.
 
-Jobs of one queue that ask for the very same thing wait for the same cause, so the time is kept once for all of them in
-an *account*: the microseconds that it has spent in each cause since it was opened. What one job owes to a cause is the
-difference between two readings, when it came to wait and when it left. Causes are found anew when something happened.
+Jobs that wait for the same cause by the same rule (causes.py) share an *account*: the microseconds that it has spent
+in each cause since it was opened. What one job owes to a cause is the difference between two readings, when it came to
+wait and when it left. Causes are found anew when something happened.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from kant.cluster.columns import (
-    CPU,
-    CPU_FREE,
-    FREE,
     J_CORE,
+    J_PRIORITY,
     J_QUEUE,
     J_RETURNS,
     J_SHAPE,
@@ -24,38 +21,14 @@ from kant.cluster.columns import (
     J_STATUS,
     J_USER,
     J_WAITED,
-    MEMORY,
-    MEMORY_FREE,
-    P_ALLOCATED,
-    P_CAPACITY,
-    POOL,
-    STATUS,
     Table,
 )
-from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
+from kant.metrics.causes import Cause, Judge, Waiter
 from kant.metrics.result import Ints, JobTable
-from kant.model.decision import NoFit
-from kant.model.status import JobStatus, NodeStatus
-from kant.model.units import FOREVER, SECOND
-from kant.queueing.admission import Admission
+from kant.model.status import JobStatus
+from kant.model.units import SECOND
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.inquiry import Inquiry
-
-
-class Cause(StrEnum):
-    """What a job waits for."""
-
-    QUOTA = "quota"  # it is beyond its own quota, or its user's
-    QUOTA_LENT = "quota-lent"  # its queue stays within its own quota, but others use what they borrowed of it
-    CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it asks for
-    FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
-    TOPOLOGY = "topology"  # no policy looks at the fabric yet: always 0
-    RESERVATION = "reservation"  # it would fit, but the place is promised to others
-    ORDER = "order"  # others stand before it where nobody may pass
-    GATED = "gated"  # its queue is closed, its back-off runs, or its core does not run
-    OTHER = "other"  # nothing keeps it, or no cycle has looked at it yet
-
 
 CAUSES = tuple(Cause)
 _AT = {cause: i for i, cause in enumerate(CAUSES)}
@@ -64,24 +37,16 @@ Key = tuple[int | str, ...]
 
 
 class Account:
-    """Time by cause; since `since` it counts for `cause`.
+    """Time by cause; since `since` it counts for `cause`."""
 
-    `row` is the job that it was opened for, `options` the shapes in which its members may be tried.
-    """
+    __slots__ = ("cause", "members", "since", "spent", "waiter")
 
-    __slots__ = ("cause", "members", "node", "options", "row", "shape", "since", "spent", "tried", "user")
-
-    def __init__(self, row: int, shape: Shape, now: int) -> None:
-        self.row = row
-        self.shape = shape
-        self.options = [shape]
-        self.node = -1  # of its queue in the tree of quotas
-        self.user = 0
+    def __init__(self, waiter: Waiter, now: int) -> None:
+        self.waiter = waiter
         self.spent = [0] * len(CAUSES)
         self.cause = Cause.OTHER
         self.since = now
         self.members = 0
-        self.tried: tuple[int, bool] = (-1, False)  # when it was last tried, by a stamp, and whether it fitted
 
     def reading(self, at: int) -> list[int]:
         """The time spent in each cause up to `at`, which is not before the cause last changed."""
@@ -102,10 +67,8 @@ class Ledger:
         self.scheduler = scheduler
         self.state = scheduler.state
         self.spent: Table = np.zeros((1024, len(CAUSES)), dtype=np.int64)  # of each job, up to when it last joined
-        discipline = scheduler.profile.discipline
-        self._heeds = discipline.quotas
-        self._strict = discipline.lanes and discipline.lane(0, 1) == discipline.lane(0, 2)
-        self._tries_all = discipline.lanes
+        self._judge = Judge(scheduler)
+        self._strict = self._judge.strict
         self._accounts: dict[Key, Account] = {}
         self._joined: dict[int, tuple[Key, list[int]]] = {}  # member -> its account, and the reading when it joined
         self._gated: dict[int, tuple[int, int, Key]] = {}  # job -> since when, until when (-1: its core), account
@@ -144,7 +107,11 @@ class Ledger:
             self._find_heads(now)
         for key in [key for key, account in self._accounts.items() if account.members == 0]:
             del self._accounts[key]
-        self._judge(now)
+        self._judge.follow(moved)
+        for account in self._accounts.values():
+            cause = self._judge.cause(account.waiter)
+            if cause is not account.cause:
+                account.turn_to(cause, now)
 
     def _core_runs(self, row: int) -> bool:
         return int(self.state.jobs[row, J_CORE]) in self.state.running
@@ -153,7 +120,7 @@ class Ledger:
         """A job comes to wait: it joins its account, now or when nothing of its own keeps it any more."""
         jobs = self.state.jobs
         until = now
-        if self._heeds:
+        if self.scheduler.profile.discipline.quotas:
             if jobs[row, J_CORE] >= 0 and not self._core_runs(row):
                 self._settle(row, now, Cause.OTHER)
                 self._gated[row] = (now, -1, ())
@@ -164,30 +131,28 @@ class Ledger:
         self._settle(row, now, Cause.OTHER)
         self._join(row, self._rest(row), now, until)
 
+    def _lane(self, row: int) -> tuple[int, ...]:
+        return self.scheduler.profile.discipline.lane(*self.state.jobs[row, [J_QUEUE, J_SHAPE]].tolist())
+
     def _rest(self, row: int) -> Key:
         """The account of a job that is no head."""
-        queue, shape, user = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER]].tolist()
+        queue, shape, user, priority = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PRIORITY]].tolist()
+        if not self.scheduler.profile.order.by_priority:
+            priority = 0
         if self._strict:
-            return ("rest", *self.scheduler.profile.discipline.lane(queue, shape))
-        return (queue, shape, user if self.state.holdings.limits_users else -1)
+            return ("rest", priority, *self._lane(row))
+        return (queue, shape, priority, user if self.state.holdings.limits_users else -1)
 
     def _join(self, row: int, key: Key, now: int, until: int) -> None:
         account = self._accounts.get(key)
         if account is None:
-            account = self._accounts[key] = self._open(row, now)
+            behind = self._lane(row) if key[0] == "rest" else None
+            account = self._accounts[key] = Account(self._judge.waiter(row, behind), now)
         account.members += 1
         if until > now:
             self._gated[row] = (now, until, key)
         else:
             self._joined[row] = (key, account.reading(now))
-
-    def _open(self, row: int, now: int) -> Account:
-        account = Account(row, self.state.shape_of(row), now)
-        if self._heeds and self.state.holdings.tree is not None:
-            queue, account.user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
-            account.node = self.state.holdings.node_of[queue]
-            account.options = Admission(self.state).options(row, account.shape)
-        return account
 
     def _leave(self, row: int, now: int) -> None:
         """Enter what a job's account has spent since it joined."""
@@ -223,80 +188,14 @@ class Ledger:
     def _find_heads(self, now: int) -> None:
         """Where nobody may pass, the head of a lane has an account of its own, and those behind it share another."""
         self.scheduler.waiting.refresh(now)
-        heads = {entry[2] for entry, _ in self.scheduler.waiting.heads() if entry[2] in self._joined}
+        self._judge.heads = {lane: entry[2] for entry, lane in self.scheduler.waiting.heads()}
+        heads = {row for row in self._judge.heads.values() if row in self._joined}
         old = {key[1] for key in self._accounts if key[0] == "head"}
         for row in old | heads:
             assert isinstance(row, int)
             if row in self._joined and (self._joined[row][0][0] == "head") != (row in heads):
                 self._leave(row, now)
                 self._join(row, ("head", row) if row in heads else self._rest(row), now, now)
-
-    # --- finding causes ----------------------------------------------------------------------------------------
-
-    def _judge(self, now: int) -> None:
-        """Find the cause of every account."""
-        free = Room(self.state)
-        self._inquiry: Inquiry | None = None
-        for key, account in self._accounts.items():
-            cause = self._gate(account) if account.node >= 0 or self._tree is not None else None
-            if cause is None and key[0] == "rest":
-                cause = Cause.ORDER
-            if cause is None and account.node >= 0:
-                cause = self._kept_by_quota(account)
-            if cause is None:
-                cause = Cause.CAPACITY if free.lacks(account.shape) else self._in_spite_of_room(account)
-            if cause is not account.cause:
-                account.turn_to(cause, now)
-
-    def _gate(self, account: Account) -> Cause | None:
-        tree = self.state.holdings.tree
-        if not self._heeds or tree is None:
-            return None
-        return Cause.GATED if account.node < 0 or not tree.starts[account.node] else None
-
-    def _kept_by_quota(self, account: Account) -> Cause | None:
-        """The cause, where the quotas do not let the job start in any of its shapes."""
-        holdings = self.state.holdings
-        tree = holdings.tree
-        assert tree is not None
-        kept: Cause | None = None
-        for shape in account.options:
-            amounts = holdings.amounts(shape)
-            short = tree.shortage(account.node, account.user, amounts)
-            if short is None:
-                return None
-            if kept is None:
-                entitled = short.kind != "user" and all(
-                    tree.usage(account.node, key) + amount <= tree.nominal(account.node, key)
-                    for key, amount in enumerate(amounts)
-                    if amount > 0
-                )
-                kept = Cause.QUOTA_LENT if entitled else Cause.QUOTA
-        return kept
-
-    def _in_spite_of_room(self, account: Account) -> Cause:
-        """The cause, where enough is free in all."""
-        if self._tries_all:  # the cycle has tried it
-            return Cause.FRAGMENTATION
-        if not self._fits(account):
-            return Cause.FRAGMENTATION
-        if self.state.reserved:
-            return Cause.RESERVATION
-        return Cause.OTHER if self.scheduler.forecast is not None else Cause.ORDER
-
-    def _fits(self, account: Account) -> bool:
-        """Whether there is a place, if promises are not looked at. A "no" holds until something comes free."""
-        state, shape = self.state, account.shape
-        several = len(shape.parts) > 1
-        freed = int(state.log[0]) if several else sum(state.freed[pool] for pool in shape.pools)
-        stamp, fitted = account.tried
-        if fitted or stamp != freed:
-            if self._inquiry is None:
-                self._inquiry = Inquiry(self.scheduler)
-            with self._inquiry.trial():
-                fitted = not isinstance(self._inquiry.placer.place(shape, account.row), NoFit)
-            account.tried = (freed, fitted)
-        return fitted
 
     # --- what it says --------------------------------------------------------------------------------------------
 
@@ -322,47 +221,6 @@ class Ledger:
         """Of each cause a column over the jobs, microseconds."""
         splits = self.splits(end)
         return {cause.value: splits[:, i].copy() for i, cause in enumerate(CAUSES)}
-
-
-class Room:
-    """What is free in all, for each set of pools: on nodes in service, whether in one piece or not."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self.state = state
-        self.demands = state.shapes.demands
-        self._gpus: dict[int, int] = {}
-        self._rest: dict[int, tuple[int, int]] = {}
-
-    def lacks(self, shape: Shape) -> bool:
-        """Whether the gang asks for more GPUs, CPU or memory than there are."""
-        free = self._gpus.get(shape.pool_bits)
-        if free is None:
-            free = self._gpus[shape.pool_bits] = self._free_gpus(shape)
-        if shape.gpu_milli > free:
-            return True
-        if not shape.cpu and not shape.memory:
-            return False
-        rest = self._rest.get(shape.pool_bits)
-        if rest is None:
-            rest = self._rest[shape.pool_bits] = self._free_rest(shape.pool_bits)
-        return shape.cpu > rest[0] or shape.memory > rest[1]
-
-    def _free_gpus(self, shape: Shape) -> int:
-        state = self.state
-        if state.services:  # cordoned nodes have capacity that nobody can have
-            table = state.table
-            open_nodes = (table[:, STATUS] == NodeStatus.IN_SERVICE) & ((shape.pool_bits >> table[:, POOL]) & 1 == 1)
-            return int(table[open_nodes, FREE].sum())
-        return sum(int(state.pools[pool, P_CAPACITY] - state.pools[pool, P_ALLOCATED]) for pool in shape.pools)
-
-    def _free_rest(self, pool_bits: int) -> tuple[int, int]:
-        """CPU and memory; FOREVER where some node does not limit them."""
-        table = self.state.table
-        nodes = table[(table[:, STATUS] == NodeStatus.IN_SERVICE) & ((pool_bits >> table[:, POOL]) & 1 == 1)]
-        free = []
-        for left, limit in ((CPU_FREE, CPU), (MEMORY_FREE, MEMORY)):
-            free.append(FOREVER if (nodes[:, limit] >= FOREVER).any() else int(nodes[:, left].sum()))
-        return free[0], free[1]
 
 
 def waits_at(state: ClusterState, end: int, rows: int | slice) -> Ints:

@@ -24,7 +24,6 @@ from kant.cluster.columns import (
     MEMORY_FREE,
     Table,
     devices_of,
-    note_change,
 )
 from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER
@@ -52,69 +51,6 @@ LEDGER_WIDTH = 8  # one line of a cache
 
 NEVER = FOREVER
 """The start of what never fits. No commitment ends then, so nothing can start then."""
-
-
-@compiled
-def commit(store: Table, used: Table, ledgers: Table, pieces: Table, begin: int, key: int, start: int, end: int) -> int:
-    """Enter `pieces` from row `begin` on. Returns how many are entered in all: fewer where the store is full."""
-    for i in range(begin, pieces.shape[0]):
-        ledger = ledgers[pieces[i, 0]]
-        first, count = ledger[L_FIRST], ledger[L_COUNT]
-        if count == ledger[L_ROOM]:
-            room = max(2 * count, 4)
-            if used[0] + room > store.shape[0]:
-                return i
-            for k in range(count):
-                store[used[0] + k, :] = store[first + k, :]
-            first = ledger[L_FIRST] = used[0]
-            ledger[L_ROOM] = room
-            used[0] += room
-        row = first + count
-        while row > first and store[row - 1, C_END] > end:
-            store[row, :] = store[row - 1, :]
-            row -= 1
-        store[row, C_START] = start
-        store[row, C_END] = end
-        store[row, C_MASK] = pieces[i, 2]
-        store[row, C_MILLI] = pieces[i, 3]
-        store[row, C_CPU] = pieces[i, 4]
-        store[row, C_MEMORY] = pieces[i, 5]
-        store[row, C_KEY] = key
-        ledger[L_COUNT] += 1
-        ledger[L_CHANGE] = -1
-    return len(pieces)
-
-
-@compiled
-def release(store: Table, ledgers: Table, log: Table, pieces: Table, key: int, loosens: bool) -> None:
-    """Strike what `key` holds on the nodes of `pieces`; where that `loosens` a node, it is noted in the log."""
-    for i in range(pieces.shape[0]):
-        ledger = ledgers[pieces[i, 0]]
-        first = kept = ledger[L_FIRST]
-        for row in range(first, first + ledger[L_COUNT]):
-            if store[row, C_KEY] != key:
-                if kept != row:
-                    store[kept, :] = store[row, :]
-                kept += 1
-        if kept - first != ledger[L_COUNT]:
-            ledger[L_COUNT] = kept - first
-            ledger[L_CHANGE] = -1
-            if loosens:
-                note_change(log, pieces[i, 0])
-
-
-@compiled
-def resettle(store: Table, ledgers: Table, target: Table) -> int:
-    """Copy every ledger to `target`, each with room to double; returns the rows of `target` used up."""
-    used = 0
-    for node in range(ledgers.shape[0]):
-        ledger = ledgers[node]
-        for k in range(ledger[L_COUNT]):
-            target[used + k, :] = store[ledger[L_FIRST] + k, :]
-        ledger[L_FIRST] = used
-        ledger[L_ROOM] = max(2 * ledger[L_COUNT], 4)
-        used += ledger[L_ROOM]
-    return used
 
 
 @inlined

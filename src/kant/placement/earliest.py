@@ -1,17 +1,14 @@
 """The search for the earliest start of a group of pods beside all commitments.
 
-For each kind of demand and class of durations the timeline keeps a *bound* for every node: no pod of that kind can
-start there earlier, for as long as the shortest duration of the class. Commitments that are added only make
-starts later, so bounds stay true without a touch; a node that was loosened is looked at anew. The search goes from
-one possible moment to the next: the first at which, by what is known so far, enough pods might fit. It looks at
-the nodes whose bound lies before that moment and learns what they take then, and when next they may take more.
+The timeline keeps a *bound* for every node (`bounds.py`): no pod can start there earlier. The search goes from one
+possible moment to the next: the first at which, by what is known so far, enough pods might fit. It looks at the
+nodes whose bound lies before that moment and learns what they take then, and when next they may take more.
 So it looks at few nodes, and the moment that it ends with is the earliest there is.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kant.cluster.columns import (
     D_CPU,
@@ -26,6 +23,7 @@ from kant.cluster.columns import (
 )
 from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
+from kant.placement.bounds import BLOCK, LOOKS, are_before, follow, loosen_own, offer, reach_of, set_bound
 from kant.placement.commitments import (
     L_GPUS,
     NEVER,
@@ -38,16 +36,9 @@ from kant.placement.commitments import (
     pods_throughout,
 )
 from kant.placement.fits import tightest
+from kant.placement.ledger import HIDDEN, set_start
 
-# --- slots: one for each demand and class of durations ------------------------------------------------------------
-CURSOR = 0  # how far in the log of loosened nodes the bounds have come; -1: there are none yet
-SINCE = 1  # the bounds speak of starts from this time on
-SLOT_WIDTH = 2
-
-BLOCK = 16
-"""Nodes side by side whose least bound is kept: a search passes over those that have nothing to offer."""
-
-SPARE = 16
+SPARE = 4
 """Nodes met at first beyond those that are needed."""
 
 # --- nodes that a search has met ----------------------------------------------------------------------------------
@@ -55,65 +46,6 @@ E_NODE = 0
 E_PODS = 1  # pods that fit at the moment looked at
 E_NEXT = 2  # after that, when one more does; NEVER where none does
 ENTRY_WIDTH = 3
-
-
-@inlined
-def put(heap: Table, i: int, time: int, weight: int) -> None:
-    heap[i, 0] = time
-    heap[i, 1] = weight
-
-
-@inlined
-def offer(heap: Table, size: int, total: int, enough: int, time: int, weight: int) -> tuple[int, int]:
-    """Add (time, weight) to a heap of the earliest times whose weights add up to `enough`, the latest on top."""
-    i = size
-    size += 1
-    total += weight
-    while i > 0 and heap[(i - 1) >> 1, 0] < time:
-        put(heap, i, heap[(i - 1) >> 1, 0], heap[(i - 1) >> 1, 1])
-        i = (i - 1) >> 1
-    put(heap, i, time, weight)
-    while total - heap[0, 1] >= enough:
-        total -= heap[0, 1]
-        size -= 1
-        i, child = 0, 1
-        while child < size:
-            if child + 1 < size and heap[child + 1, 0] > heap[child, 0]:
-                child += 1
-            if heap[child, 0] <= heap[size, 0]:
-                break
-            put(heap, i, heap[child, 0], heap[child, 1])
-            i, child = child, 2 * child + 1
-        put(heap, i, heap[size, 0], heap[size, 1])
-    return size, total
-
-
-@inlined
-def set_bound(bounds: Table, floors: Table, slot: int, node: int, bound: int) -> None:
-    """Change a node's bound, and with it the least bound of the nodes beside it."""
-    bounds[slot, node] = bound
-    block = node // BLOCK
-    floor = NEVER
-    for other in range(block * BLOCK, min((block + 1) * BLOCK, bounds.shape[1])):
-        floor = min(floor, bounds[slot, other])
-    floors[slot, block] = floor
-
-
-@inlined
-def follow(bounds: Table, floors: Table, marks: Table, slot: int, log: Table, now: int) -> None:
-    """Forget the bounds of nodes that were loosened; all of them, where they speak of later starts only."""
-    ring = log.shape[0] - 1
-    cursor = marks[slot, CURSOR]
-    if cursor < 0 or log[0] - cursor > ring or now < marks[slot, SINCE]:
-        bounds[slot, :] = 0
-        floors[slot, :] = 0
-    else:
-        for k in range(cursor, log[0]):
-            node = log[1 + k % ring]
-            bounds[slot, node] = 0
-            floors[slot, node // BLOCK] = 0
-    marks[slot, CURSOR] = log[0]
-    marks[slot, SINCE] = now
 
 
 @inlined
@@ -125,25 +57,6 @@ def moment_of(entries: Table, count: int, most: int, missing: int, heap: Table) 
         if time < NEVER and weight > 0 and (total < missing or time < heap[0, 0]):
             size, total = offer(heap, size, total, missing, time, weight)
     return int(heap[0, 0]) if total >= missing else NEVER
-
-
-@inlined
-def reach_of(
-    bounds: Table, floors: Table, slot: int, met: NDArray[np.bool_], nodes: int, not_before: int, heap: Table
-) -> int:
-    """The time by which the bounds of `nodes` more nodes lie; NEVER where there are not so many."""
-    if nodes == 0:
-        return not_before
-    size = total = 0
-    for block in range(floors.shape[1]):
-        floor = floors[slot, block]
-        if floor >= NEVER or (total >= nodes and floor >= heap[0, 0]):
-            continue
-        for node in range(block * BLOCK, min((block + 1) * BLOCK, met.shape[0])):
-            time = max(bounds[slot, node], not_before)
-            if time < NEVER and (total < nodes or time < heap[0, 0]) and not met[node]:
-                size, total = offer(heap, size, total, nodes, time, 1)
-    return int(heap[0, 0]) if total >= nodes else NEVER
 
 
 @inlined
@@ -162,35 +75,65 @@ def look(
 
 @compiled
 def find_earliest(
-    empty: Table, table: Table, store: Table, ledgers: Table, log: Table, demands: Table, d: int, count: int,
-    most: int, duration: int, least: int, now: int, not_before: int, bounds: Table, floors: Table, marks: Table,
-    slot: int, entries: Table, heap: Table, rows: Table,
+    empty: Table, table: Table, store: Table, ledgers: Table, freed: Table, taken: Table, demands: Table, d: int,
+    count: int, most: int, duration: int, least: int, now: int, not_before: int, bounds: Table, floors: Table,
+    marks: Table, slot: int, entries: Table, heap: Table, rows: Table, own: Table, key: int, began: int, ended: int,
 ) -> tuple[int, Table]:  # fmt: skip
     """The earliest start from `not_before` on of `count` pods of demand `d` for `duration`, and their pieces.
 
     `most` pods fit on the roomiest node; `least` is the shortest duration of the slot's class; bounds speak of
-    starts from `now` on, which is not after `not_before`. NEVER and no pieces where they never fit.
+    starts from `now` on, which is not after `not_before`. NEVER and no pieces where they never fit. Where `key` has
+    `own` pieces in [began, ended) they do not count, and only a start before `began` is looked for.
     """
-    follow(bounds, floors, marks, slot, log, now)
+    gpus = demands[d, D_GPUS]
+    follow(bounds, floors, marks, slot, freed, taken, gpus, least, now)
+    if own.shape[0] == 0:
+        return search(
+            empty, table, store, ledgers, demands, d, count, most, duration, least, now, not_before, NEVER, bounds,
+            floors, marks, slot, entries, heap, rows,
+        )  # fmt: skip
+    set_start(store, ledgers, own, key, HIDDEN)
+    before = loosen_own(store, ledgers, bounds, floors, slot, own, gpus, least, began, ended)
+    found = search(
+        empty, table, store, ledgers, demands, d, count, most, duration, least, now, not_before, began, bounds, floors,
+        marks, slot, entries, heap, rows,
+    )  # fmt: skip
+    set_start(store, ledgers, own, key, began)
+    for i in range(own.shape[0] - 1, -1, -1):
+        set_bound(bounds, floors, slot, own[i, 0], before[i])
+    return found
+
+
+@inlined
+def search(
+    empty: Table, table: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, most: int,
+    duration: int, least: int, now: int, not_before: int, limit: int, bounds: Table, floors: Table,
+    marks: Table, slot: int, entries: Table, heap: Table, rows: Table,
+) -> tuple[int, Table]:  # fmt: skip
+    """What `find_earliest` finds before `limit`, by bounds that are up to date."""
+    if limit < NEVER and not are_before(bounds, floors, slot, (count + most - 1) // most, limit):
+        return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
     met = np.zeros(empty.shape[0], dtype=np.bool_)
     known = placed = 0
     horizon = -1  # every node whose bound lay up to here has been met
     while True:
         start = moment_of(entries, known, most, count - placed, heap)
-        if start > horizon and horizon < NEVER:
+        if start > horizon and horizon < limit - 1:
             # At most twice as many as are known, and at least some more: so the steps are few, and few nodes are met
             # in vain.
             more = (count + most - 1) // most + known + SPARE
             horizon = reach_of(bounds, floors, slot, met, more, not_before, heap)
             if start < horizon:
                 horizon = max(start, reach_of(bounds, floors, slot, met, known // 8, not_before, heap))
+            horizon = min(horizon, limit - 1)
             for block in range(floors.shape[1]):
                 if floors[slot, block] > horizon:
                     continue
                 for node in range(block * BLOCK, min((block + 1) * BLOCK, met.shape[0])):
-                    if bounds[slot, node] > horizon or bounds[slot, node] >= NEVER or met[node]:
+                    if bounds[slot, node] > horizon or met[node]:
                         continue
                     met[node] = True
+                    marks[slot, LOOKS] += 1
                     next_start = look(
                         empty, store, ledgers, demands, d, duration, least, now, not_before, bounds, floors,
                         slot, node, rows,
@@ -201,7 +144,7 @@ def find_earliest(
                         entries[known, E_NEXT] = next_start
                         known += 1
             continue
-        if start >= NEVER:
+        if start >= limit:
             return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
         placed = 0
         for i in range(known):

@@ -6,6 +6,7 @@ from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table, 
 from kant.compiled import compiled, inlined
 from kant.placement.commitments import (
     C_END,
+    C_MASK,
     C_START,
     L_CHANGE,
     L_COUNT,
@@ -26,6 +27,8 @@ def all_hold(
         node = pieces[i, 0]
         if table[node, STATUS] != 0:
             return False
+        if pieces[i, 4] == 0 and pieces[i, 5] == 0 and _is_alone(store, ledgers, node, pieces[i, 2], start, end):
+            continue
         free_throughout(empty, store, ledgers, node, start, end, rows, 1)
         for device in range(devices_of(empty)):
             if (pieces[i, 2] >> device) & 1 and rows[1, DEVICES + device] < 0:
@@ -33,6 +36,17 @@ def all_hold(
         if (pieces[i, 4] > 0 and rows[1, CPU_FREE] < 0) or (pieces[i, 5] > 0 and rows[1, MEMORY_FREE] < 0):
             return False
     return True
+
+
+@inlined
+def _is_alone(store: Table, ledgers: Table, node: int, mask: int, start: int, end: int) -> bool:
+    """Whether at most one commitment holds anything of these devices in [start, end). That one fits on them."""
+    found = 0
+    first = ledgers[node, L_FIRST]
+    for row in range(first, first + ledgers[node, L_COUNT]):
+        if store[row, C_MASK] & mask and store[row, C_START] < end and store[row, C_END] > start:
+            found += 1
+    return found <= 1
 
 
 @inlined

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import GPUS, POOL, Table, make_log
+from kant.cluster.columns import GPUS, POOL, Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import Violation
 from kant.model.placement import WIDTH, Allocation
 from kant.model.units import FOREVER
+from kant.placement.bounds import BLOCK, FREED, LOOKS, SLOT_WIDTH
 from kant.placement.commitments import (
     COMMITMENT_WIDTH,
     L_CHANGE,
@@ -27,17 +28,16 @@ from kant.placement.commitments import (
     L_POOL,
     LEDGER_WIDTH,
     NEVER,
-    commit,
     most_pods,
-    release,
-    resettle,
 )
-from kant.placement.earliest import BLOCK, CURSOR, ENTRY_WIDTH, SLOT_WIDTH, find_earliest
+from kant.placement.earliest import ENTRY_WIDTH, find_earliest
+from kant.placement.ledger import commit, make_ring, release, resettle
 from kant.placement.promises import all_hold, promised
 
 BOUND_CELLS = 1 << 23
 """Most bounds kept over all slots: 670 pairs of a demand and a class of durations at 12,500 nodes, 67 MB."""
 
+_NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 _TRIED = -1  # key of what `earliest` enters to try the groups of a gang one after the other
 
 
@@ -59,7 +59,8 @@ class Timeline:
         self._ledgers[:, [L_GPUS, L_POOL]] = empty[:, [GPUS, POOL]]
         self._store: Table = np.zeros((16 * nodes, COMMITMENT_WIDTH), dtype=np.int64)
         self._used = np.zeros(1, dtype=np.int64)  # rows of the store
-        self._loosened = make_log(nodes)
+        self._freed = make_ring(nodes)
+        self._taken = make_ring(nodes)
         self._most: dict[int, int] = {}
         self._slot_of: dict[tuple[int, int], int] = {}
         self._allot(4)
@@ -96,21 +97,21 @@ class Timeline:
     def remove(self, key: int) -> None:
         """Take a commitment back: the job has ended, or has lost its reservation."""
         allocation, _, _ = self._held.pop(key)
-        release(self._store, self._ledgers, self._loosened, allocation, key, True)
+        release(self._store, self._ledgers, self._freed, allocation, key, True)
 
     def move(self, key: int, start: int, end: int) -> None:
         """Change when a commitment holds: a job is overdue, a reservation slides."""
         allocation, began, ended = self._held[key]
         if not start < end <= FOREVER:
             raise Violation(f"job row {key} is committed over no time: [{start}, {end})")
-        release(self._store, self._ledgers, self._loosened, allocation, key, not start <= began < ended <= end)
+        release(self._store, self._ledgers, self._freed, allocation, key, not start <= began < ended <= end)
         self._enter(key, allocation, start, end)
         self._held[key] = (allocation, start, end)
 
     def _enter(self, key: int, allocation: Allocation, start: int, end: int) -> None:
         entered = 0
         while True:
-            entered = commit(self._store, self._used, self._ledgers, allocation, entered, key, start, end)
+            entered = commit(self._store, self._used, self._ledgers, self._taken, allocation, entered, key, start, end)
             if entered == len(allocation):
                 return
             # What ledgers left behind as they moved is given up; every ledger gets room to double.
@@ -118,6 +119,11 @@ class Timeline:
             store: Table = np.zeros((2 * rows + 64, COMMITMENT_WIDTH), dtype=np.int64)
             self._used[0] = resettle(self._store, self._ledgers, store)
             self._store = store
+
+    @property
+    def looks(self) -> int:
+        """How often searches have looked at a node, for the demands that have bounds now: what they cost."""
+        return int(self._marks[: len(self._slot_of), LOOKS].sum())
 
     # --- when something can start --------------------------------------------------------------------------
 
@@ -133,21 +139,29 @@ class Timeline:
         start, pieces = self._earliest_of_group(*shape.parts[0], duration, not_before, not_before)
         return (start, pieces) if start < NEVER else None
 
+    def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
+        """What `earliest` would find before the start of reservation `key`, a gang of one group, were it not there."""
+        duration = min(max(duration, 1), FOREVER)
+        (group,) = shape.parts
+        start, pieces = self._earliest_of_group(*group, duration, not_before, not_before, key)
+        return (start, pieces) if start < NEVER else None
+
     def _earliest_of_group(
-        self, pods: int, demand: int, duration: int, now: int, not_before: int
+        self, pods: int, demand: int, duration: int, now: int, not_before: int, key: int = -1
     ) -> tuple[int, Allocation]:
         demands = self._shapes.demands
         most = self._most.get(demand, -1)
         if most < 0:
             most = self._most[demand] = int(most_pods(self._empty, demands, demand))
         if most * len(self._empty) < pods:
-            return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
+            return NEVER, _NOTHING
         least = 1 << (duration.bit_length() - 1)  # classes by powers of two: finer ones would have to learn more
         slot = self._slot(demand, least)
+        own, began, ended = self._held[key] if key >= 0 else (_NOTHING, NEVER, NEVER)
         start, pieces = find_earliest(
-            self._empty, self._table, self._store, self._ledgers, self._loosened, demands, demand, pods,
+            self._empty, self._table, self._store, self._ledgers, self._freed, self._taken, demands, demand, pods,
             min(most, pods), duration, least, now, not_before, self._bounds, self._floors, self._marks, slot,
-            self._entries, self._heap, self._rows,
+            self._entries, self._heap, self._rows, own, key, began, ended,
         )  # fmt: skip
         return int(start), pieces
 
@@ -208,7 +222,7 @@ class Timeline:
                 placed.append(pieces)
         finally:
             for pieces in placed:
-                release(self._store, self._ledgers, self._loosened, pieces, _TRIED, True)
+                release(self._store, self._ledgers, self._freed, pieces, _TRIED, True)
         return -1, start, np.concatenate(placed)
 
     def _slot(self, demand: int, least: int) -> int:
@@ -228,11 +242,12 @@ class Timeline:
         # What does not start earlier for a shorter duration does not for a longer one.
         shorter = max((other for kind, other in self._slot_of if kind == demand and other < least), default=-1)
         if shorter < 0:
-            self._marks[slot, CURSOR] = -1
+            self._marks[slot, FREED] = -1
         else:
             known = self._slot_of[demand, shorter]
             self._bounds[slot], self._floors[slot] = self._bounds[known], self._floors[known]
             self._marks[slot] = self._marks[known]
+        self._marks[slot, LOOKS] = 0
         self._slot_of[demand, least] = slot
         return slot
 

@@ -49,7 +49,8 @@ class Backfill:
             forecast.insists.clear()
         for row in rows:
             promise = state.reserved.get(row)
-            if anew or (promise.start <= turn.now if promise is not None else row not in forecast.tried):
+            looked_at = anew or (promise.start <= turn.now if promise is not None else row not in forecast.tried)
+            if looked_at and not (promise is not None and self._reconsider(row, promise)):
                 self._serve(row)
         turn.review(min((start for _, start in self._promised_starts()), default=-1))
         for until in forecast.insists.values():
@@ -96,6 +97,33 @@ class Backfill:
             self.forecast.stops(row)
 
     # --- one job -----------------------------------------------------------------------------------------------
+
+    def _reconsider(self, row: int, promise: Reservation) -> bool:
+        """Keep a promise or better it, without lifting it first; False where the job must be served like others.
+
+        What it decides is what `_serve` decides. Most promises are kept: that costs one question, and nothing moves.
+        """
+        turn, shape = self.turn, self.state.shape_of(row)
+        if len(shape.parts) > 1 or turn.evictor is not None or promise.start <= turn.now or row not in self.timeline:
+            return False
+        duration = self.forecast.estimates.duration(self.state, row)
+        if promise.end != min(promise.start + duration, FOREVER) or turn.admission.closed(row) is not None:
+            return False
+        options = turn.admission.options(row, shape)
+        if len(options) > 1 or turn.admission.shortage(row, options[0]) is not None:
+            return False
+        found = self.timeline.sooner(row, options[0], duration, turn.now)
+        if found is None:
+            if not self.timeline.holds(row):
+                return False
+        elif found[0] > turn.now:
+            turn.promise(row, found[1], found[0], min(found[0] + duration, FOREVER))
+        else:
+            self._lift(row)
+            self._start(row, self._placed(row, options[0], found[1], min(turn.now + duration, FOREVER)))
+            return True
+        self._tried(row, shape, None)
+        return True
 
     def _serve(self, row: int) -> None:
         turn = self.turn
@@ -157,9 +185,13 @@ class Backfill:
             self.forecast.promises(row, old.allocation, old.start, old.end)
         elif best is not None and (old is not None or self._promises() < self.most):
             turn.promise(row, best[1], best[0], min(best[0] + duration, FOREVER))
+        self._tried(row, shape, reason)
+
+    def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
+        """Say why the job waits, if that has not been said."""
         self.forecast.tried.add(row)
-        if row not in turn.waiting.held:
-            turn.hold(row, reason or self._what_is_missing(row, shape))
+        if row not in self.turn.waiting.held:
+            self.turn.hold(row, reason or self._what_is_missing(row, shape))
 
     def _still_free(self, row: int, promise: Reservation) -> bool:
         if promise.start < self.turn.now:
@@ -174,11 +206,15 @@ class Backfill:
         found = self.timeline.earliest(shape, duration, self.turn.now)
         if found is None or found[0] > self.turn.now:
             return found
+        return found[0], self._placed(row, shape, found[1], until)
+
+    def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation:
+        """Where the profile's placement puts a gang for which there is a place now."""
         result = self.turn.place_beside(row, shape, until)
         if isinstance(result, NoFit):  # several groups: the two searches may differ, and this one is proven too
-            self.turn.placer.trial.restore(found[1])
-            return found
-        return found[0], result
+            self.turn.placer.trial.restore(proven)
+            return proven
+        return result
 
     def _now(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
         """A place clear of all promises for a job that gets none itself."""

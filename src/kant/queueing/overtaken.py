@@ -10,14 +10,14 @@ from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED
 from kant.cluster.shapes import Shape
 from kant.model.placement import Allocation
 from kant.queueing.preemption import candidate, stop
-from kant.queueing.standing import BEYOND, Mask, Standing, less
+from kant.queueing.standing import BEYOND, Mask, Standing
 from kant.queueing.turn import Turn
 from kant.queueing.victims import Admits, Candidate, choose
 
 UNLIMITED = 1 << 60
 
 
-def overtakers(standing: Standing, row: int, shape: Shape) -> Mask:
+def overtakers(standing: Standing, row: int) -> Mask:
     """Preemptible jobs that started while `row` waited and stand behind it by priority and submission.
 
     This order does not change, so none of them can do the same to it later on (docs/design/0009-no-two-rounds.md).
@@ -26,8 +26,8 @@ def overtakers(standing: Standing, row: int, shape: Shape) -> Mask:
     since, core, *own = jobs[row, [J_SINCE, J_CORE, J_PRIORITY, J_SUBMIT]].tolist()
     rows, priority, submit = standing.rows, standing.priority, jobs[standing.rows, J_SUBMIT]
     later = (submit > own[1]) | ((submit == own[1]) & (rows > row))
-    behind: Mask = standing.loose & ((priority < own[0]) | ((priority == own[0]) & later))
-    behind &= (standing.pools & shape.pool_bits != 0) & (jobs[rows, J_STARTED] >= since) & (rows != core)
+    behind: Mask = standing.loose & (jobs[rows, J_STARTED] >= since) & (rows != core)
+    behind &= (priority < own[0]) | ((priority == own[0]) & later)
     return behind
 
 
@@ -35,21 +35,24 @@ def within_its_right(standing: Standing, row: int, shape: Shape) -> Iterator[tup
     """Sets of overtakers that the head may take the place of, and what must hold once they have left.
 
     A head that would bring its queue beyond what it is entitled to leaves those alone that are within; those of its
-    own queue it may stop if it is within in their place.
+    own queue it may stop if it is within in their place. So does a head that holds nothing that quotas are about.
     """
-    state, behind = standing.state, overtakers(standing, row, shape)
+    state, behind = standing.state, overtakers(standing, row)
     queue = int(state.jobs[row, J_QUEUE])
     node = state.holdings.node_of[queue]
     amounts = state.holdings.amounts(shape)
-    if standing.tree is None or node < 0 or not any(amounts) or standing.reach(node, amounts) != BEYOND:
+    limited = standing.tree is not None and node >= 0 and any(amounts)
+    if limited and standing.reach(node, amounts) != BEYOND:
         yield behind, None
         return
 
     def is_within(victims: Collection[Candidate]) -> bool:
         charged = [state.holdings.charged[who.row] for who in victims]
-        return standing.reach(node, less(amounts, [held for home, _, _, held in charged if home == queue])) != BEYOND
+        gone = [(user, held) for home, user, _, held in charged if home == queue]
+        return standing.reach(node, amounts, gone) != BEYOND
 
-    yield behind & (standing.beyond | (standing.queue == queue)), is_within
+    if limited:
+        yield behind & (standing.beyond | (standing.queue == queue)), is_within
     yield behind & standing.beyond, None
 
 
@@ -59,7 +62,11 @@ def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
     for option in turn.admission.options(row, shape):
         if turn.admission.shortage(row, option) is not None:
             continue
-        for allowed, admits in within_its_right(standing, row, option):
+        for right, admits in within_its_right(standing, row, option):
+            allowed = standing.whole(right) & (standing.pools & option.pool_bits != 0)
+            young = allowed & (standing.of_age_at > turn.now)
+            turn.review(int(standing.of_age_at[young].min()) if young.any() else -1)
+            allowed &= ~young
             found = [candidate(turn, int(standing.rows[i])) for i in np.flatnonzero(allowed)]
             chosen = choose(turn.placer, option, row, found, UNLIMITED, admits) if found else None
             if chosen is not None:

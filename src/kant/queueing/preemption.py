@@ -12,13 +12,13 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta, Struct
 
-from kant.cluster.columns import J_CHECKPOINT, J_CORE, J_MILLI, J_PRIORITY, J_STARTED
+from kant.cluster.columns import J_CHECKPOINT, J_CORE, J_MILLI, J_PRIORITY, J_QUEUE, J_STARTED
 from kant.cluster.shapes import Shape
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.promises import keeps_promises
 from kant.queueing.rights import Rights
-from kant.queueing.standing import Reclaim, Standing
+from kant.queueing.standing import BEYOND, Reclaim, Standing
 from kant.queueing.turn import Turn
 from kant.queueing.victims import Candidate, choose
 
@@ -44,7 +44,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         changed, but `turn.retry_at` may say when a running job comes of age.
         """
         standing = self.standing(turn)
-        if self._is_in_vain(standing, row):
+        if self._is_in_vain(standing, row, shape):
             return None
         rights = Rights(standing, row, shape, self.reclaim != "off", self.priority)
         if rights.node >= 0 and not turn.admission.books.could_ever(rights.node, rights.amounts):
@@ -81,11 +81,17 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         turn.standing.follow()
         return turn.standing
 
-    def _is_in_vain(self, standing: Standing, row: int) -> bool:
-        """Whether nobody who runs is of lower priority, and nobody beyond his queue's entitlement."""
-        if self.priority and int(standing.state.jobs[row, J_PRIORITY]) > standing.lowest:
+    def _is_in_vain(self, standing: Standing, row: int, shape: Shape) -> bool:
+        """Whether it is plain at once that the job may stop nobody: nobody who runs is of lower priority, and either
+        nobody is beyond his queue's entitlement, or the job would be beyond its own.
+        """
+        state = standing.state
+        if self.priority and int(state.jobs[row, J_PRIORITY]) > standing.lowest:
             return False
-        return self.reclaim == "off" or not standing.lends
+        if self.reclaim == "off" or not standing.lends:
+            return True
+        node, amounts = state.holdings.node_of[int(state.jobs[row, J_QUEUE])], state.holdings.amounts(shape)
+        return node < 0 or not any(amounts) or standing.reach(node, amounts) == BEYOND
 
 
 def _sooner(time: int, other: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_USER
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
-from kant.queueing.standing import BEYOND, Mask, Standing, less
+from kant.queueing.standing import BEYOND, Mask, Standing
 from kant.queueing.victims_proof import Candidate
 
 
@@ -34,34 +34,36 @@ class Rights:
         self.amounts: Amounts = state.holdings.amounts(shape) if self.node >= 0 else ()
         self.wanted = np.array(self.amounts, dtype=np.int64) > 0
         self.short = self.node >= 0 and turn.admission.shortage(row, shape) is not None
-        near = standing.loose.copy() if self.short else standing.loose & (standing.pools & shape.pool_bits != 0)
+        loose, self._near = standing.loose, standing.runs
+        if not self.short:
+            self._near = standing.pools & shape.pool_bits != 0
         if core >= 0:
-            near &= (standing.rows != core) & (standing.core != core)
+            loose = loose & (standing.rows != core) & (standing.core != core)
         own: Mask = standing.queue == self.queue
-        lower = near & (standing.priority < priority) if by_priority else np.zeros(len(near), dtype=np.bool_)
+        lower = loose & (standing.priority < priority) if by_priority else np.zeros(len(loose), dtype=np.bool_)
         self._own_lower = lower & own
         self._other_lower = lower & ~own & standing.beyond
         self._entitled_to_nothing = self._other_lower & standing.unlimited
-        self._lent = np.zeros(len(near), dtype=np.bool_)
+        self._lent = np.zeros(len(loose), dtype=np.bool_)
         if reclaim and self.wanted.any():
-            self._lent = near & ~own & (standing.over & self.wanted).any(axis=1)
+            self._lent = loose & ~own & (standing.over & self.wanted).any(axis=1)
 
     def claims(self) -> list[int]:
         """As what the job may ask, one after the other."""
         if self.tree is None or not self.wanted.any():
             return [BEYOND]
         reach = self.standing.reach(self.node, self.amounts)
-        if not self._own_lower.any():
+        own = self._own_lower & self._near
+        if not own.any():
             return [reach] if reach == BEYOND else [reach, BEYOND]
-        further = self.standing.reach(self.node, less(self.amounts, self.standing.held[self._own_lower].tolist()))
+        further = self.standing.reach(self.node, self.amounts, self.standing.gone(own))
         return list(dict.fromkeys([*([reach] if reach != BEYOND else []), further, BEYOND]))
 
     def victims(self, claim: int) -> Mask:
-        """Whom it may stop with this claim, of age or not."""
+        """Whom it may stop with this claim, of age or not: a core only with all its bursts that run."""
         own = self._own_lower & self.standing.beyond if claim == BEYOND else self._own_lower
         others = self._of_queues(self._other_lower, BEYOND) | self._entitled_to_nothing
-        allowed: Mask = own | others | self.reclaims(claim)
-        return allowed
+        return self.standing.whole(own | others | self.reclaims(claim)) & self._near
 
     def reclaims(self, claim: int) -> Mask:
         """Of whom it takes back what its queue is entitled to."""
@@ -100,5 +102,5 @@ class Rights:
         for node, user, amounts in known:
             if node >= 0:
                 books.charge(node, user, amounts)
-        left = less(self.amounts, [amounts for queue, _, _, amounts in charged if queue == self.queue])
-        return fits and (claim == BEYOND or self.standing.reach(self.node, left) >= claim)
+        gone = [(user, amounts) for node, user, amounts in known if node == self.node]
+        return fits and (claim == BEYOND or self.standing.reach(self.node, self.amounts, gone) >= claim)

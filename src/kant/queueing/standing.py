@@ -7,14 +7,14 @@ whatever starts after it, until the entitlement itself shrinks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import J_CORE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, Table
+from kant.cluster.columns import J_CORE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, J_USER, Table
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree
 from kant.model.units import FOREVER
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kant.queueing.turn import Turn
 
 Mask = NDArray[np.bool_]
+
+Gone = tuple[int, Amounts]
+"""A user, and what leaves of what he holds in one queue."""
 
 Reclaim = Literal["off", "nominal", "fair-share"]
 
@@ -33,9 +36,10 @@ BEYOND = -1
 class Standing:
     """The running jobs of one cycle, as columns, in the order in which they started.
 
-    `loose`: the job may be stopped, and the plan has not done so. `beyond`: as above; a job that holds nothing that
-    quotas are about, or whose queue the tree does not know, is entitled to nothing. Made once a cycle; `follow` takes
-    in whom the plan has stopped since. Jobs that the plan starts come last, so they change nobody's standing.
+    `runs`: the plan has not stopped it. `loose`: nor is it one that may not be stopped. `beyond`: as above; a job
+    that holds nothing that quotas are about, or whose queue the tree does not know, is entitled to nothing. Made once
+    a cycle; `follow` takes in whom the plan has stopped since. Jobs that the plan starts come last, so they change
+    nobody's standing.
 
     Two bounds answer most questions at once: `lowest` is the lowest priority of those that are loose, and `lends`
     says whether one of them is beyond a quota.
@@ -46,7 +50,8 @@ class Standing:
         state, holdings = turn.state, turn.state.holdings
         self.rows = turn.running()
         jobs = state.jobs[self.rows]
-        self.queue, self.priority, self.core = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_CORE]
+        self.queue, self.priority, self.user = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_USER]
+        self.core, self.runs = jobs[:, J_CORE], np.ones(len(self.rows), dtype=np.bool_)
         self.pools = np.array([shape.pool_bits for shape in state.shapes.shapes], dtype=np.int64)[jobs[:, J_SHAPE]]
         self.loose: Mask = jobs[:, J_PREEMPTIBLE] == 1
         self.beyond: Mask = np.ones(len(self.rows), dtype=np.bool_)
@@ -74,7 +79,7 @@ class Standing:
             return
         self._followed = len(stopped)
         gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
-        self.loose = self.loose & ~gone
+        self.loose, self.runs = self.loose & ~gone, ~gone
         if self.tree is not None:
             self._weigh(np.unique(self.home[gone]), gone)
         self.lowest = int(self.priority[self.loose].min()) if self.loose.any() else FOREVER
@@ -91,17 +96,39 @@ class Standing:
             self.over[there] = (held > 0) & (held.cumsum(axis=0) > part)
         self.beyond = self.over.any(axis=1) | self.unlimited
 
-    def reach(self, node: int, amounts: Amounts) -> int:
+    def reach(self, node: int, amounts: Amounts, gone: Collection[Gone] = ()) -> int:
         """The place in a queue's path up to which all below stay entitled if it takes `amounts`, or BEYOND.
 
-        The amounts may be negative: what it gives back.
+        Once `gone`, jobs of that queue, have left. That is not the same as taking less: a queue that holds too much
+        already is not within because one of its jobs takes the place of another.
         """
         assert self.tree is not None
         books, first = self.turn.admission.books, node * len(amounts)
-        for key, amount in enumerate(amounts):
-            if amount > 0 and books.own(node, key) + amount > self.own_part[first + key]:
-                return BEYOND
-        return books.paths[node].index(books.reclaim_scope(node, amounts, self.entitled))
+        for user, held in gone:
+            books.refund(node, user, held)
+        within = all(
+            amount == 0 or books.own(node, key) + amount <= self.own_part[first + key]
+            for key, amount in enumerate(amounts)
+        )
+        reach = books.paths[node].index(books.reclaim_scope(node, amounts, self.entitled)) if within else BEYOND
+        for user, held in gone:
+            books.charge(node, user, held)
+        return reach
+
+    def gone(self, mask: Mask) -> list[Gone]:
+        """What these jobs, all of one queue, give back when they leave, by user."""
+        users = self.user[mask]
+        return [(user, self.held[mask][users == user].sum(axis=0).tolist()) for user in np.unique(users).tolist()]
+
+    def whole(self, allowed: Mask) -> Mask:
+        """`allowed` without the cores of bursts that are not: whoever stops a core stops its bursts.
+
+        A burst that the plan itself starts may not be stopped by it, so its core stays as well.
+        """
+        if not self.state.bursts:
+            return allowed
+        kept = {*self.core[self.runs & ~allowed].tolist(), *self.turn.cores} - {-1}
+        return allowed & ~np.isin(self.rows, list(kept))
 
     def is_beyond(self, node: int, amounts: Amounts) -> bool:
         """Whether a node of the tree, with all below it, is beyond in something of which `amounts` asks for more."""
@@ -109,11 +136,6 @@ class Standing:
         return any(
             amount > 0 and books.usage(node, key) > self.entitled[first + key] for key, amount in enumerate(amounts)
         )
-
-
-def less(amounts: Amounts, gone: Sequence[Sequence[int]]) -> list[int]:
-    """`amounts` without what jobs hold that have gone."""
-    return [amount - sum(held[key] for held in gone) for key, amount in enumerate(amounts)]
 
 
 def entitlements(turn: Turn, tree: QuotaTree, fair: bool) -> tuple[list[int], list[int]]:
@@ -139,9 +161,11 @@ def _wants(turn: Turn, tree: QuotaTree) -> Table:
     """What the live jobs of each node of the tree ask for, by key."""
     state = turn.state
     rows = np.fromiter(state.live, np.int64, len(state.live))
-    kinds, counts = np.unique(state.jobs[rows][:, [J_QUEUE, J_SHAPE]], axis=0, return_counts=True)
+    shapes = len(state.shapes.shapes)
+    kinds, counts = np.unique(state.jobs[rows, J_QUEUE] * shapes + state.jobs[rows, J_SHAPE], return_counts=True)
     wants: Table = np.zeros((len(tree.queues), len(tree.keys)), dtype=np.int64)
-    for (queue, shape), count in zip(kinds.tolist(), counts.tolist(), strict=True):
+    for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        queue, shape = divmod(kind, shapes)
         if state.holdings.node_of[queue] >= 0:
             amounts = state.holdings.amounts(state.shapes.shapes[shape])
             wants[state.holdings.node_of[queue]] += count * np.array(amounts, dtype=np.int64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_LEVEL, J_PRIORITY, J_QUEUE, J_RANK, Table
+from kant.cluster.columns import J_CORE, J_LEVEL, J_LIMIT, J_PRIORITY, J_QUEUE, J_RANK, Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.model.decision import (
@@ -82,6 +82,7 @@ class Turn:
         self.admission = Admission(snapshot.state)
         self.standing: Standing | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # whom the plan stops
+        self.cores = {-1}  # whose bursts it starts; they may not be stopped in the same plan
         self.promised: set[int] = set()  # whom it promises a place, or another one
         self.promised_anew = 0  # how many of them had none
         self.unpromised: set[int] = set()  # who had a promise, and will have none: it has started, or it was taken back
@@ -155,6 +156,9 @@ class Turn:
     def start(self, row: int, allocation: Allocation) -> None:
         self.plan.decisions.append(Start(self.state.ids[row], allocation))
         self.admission.starts(row, allocation)
+        core, limit = self.state.jobs[row, [J_CORE, J_LIMIT]].tolist()
+        self.cores.add(core)
+        self.review(self.now + limit if limit >= 0 else -1)
         self._share(row, 1)
         if self.forecast is not None:
             duration = self.forecast.estimates.duration(self.state, row)
@@ -210,14 +214,14 @@ class Turn:
 
     def expire(self, row: int) -> None:
         """Stop a running job that has reached its limit, and give back what it holds on the trial."""
+        self.review(self.now + 1)  # to try it again, or to reject it
         self.plan.decisions.append(Expire(self.state.ids[row]))
         self._stops(row)
         self.placer.trial.evict(self.state.running[row])
 
     def _share(self, row: int, sign: int) -> None:
         if self.order.shares:
-            shape = self.state.shape_of(row)
-            queue = int(self.state.jobs[row, J_QUEUE])
+            shape, queue = self.state.shape_of(row), int(self.state.jobs[row, J_QUEUE])
             self.shares.add(queue, (shape.gpu_milli, shape.cpu, shape.memory), sign)
 
     def demote(self) -> None:
@@ -228,10 +232,8 @@ class Turn:
     def resettle(self) -> None:
         """Victims that fit elsewhere, and within their quotas, run on there: they move in this very plan."""
         for row in self.victims:
-            shape = self.state.shape_of(row)
-            if self.admission.closed(row) is not None:
-                continue
-            for option in self.admission.options(row, shape):
+            shape, closed = self.state.shape_of(row), self.admission.closed(row) is not None
+            for option in self.admission.options(row, shape) if not closed else ():
                 result = self.admission.shortage(row, option) or self.place(row, option)
                 if isinstance(result, np.ndarray):
                     decisions, job = self.plan.decisions, self.state.ids[row]
@@ -248,8 +250,7 @@ class Turn:
 
     def pending(self) -> Table:
         """Rows of the waiting jobs, in the order in which they came to wait."""
-        rows = self.staying(self.state.pending)
-        return np.fromiter(rows, dtype=np.int64, count=len(rows))
+        return np.array(list(self.staying(self.state.pending)), dtype=np.int64)
 
     def staying(self, rows: dict[int, None]) -> dict[int, None]:
         """`rows` without the jobs that this plan has rejected."""
@@ -293,6 +294,6 @@ class Turn:
         self.review(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
     def review(self, time: int) -> None:
-        """Ask for a cycle at `time` (-1: none) although nothing may have happened by then."""
-        if time >= 0:
+        """Ask for a cycle at `time`, if that is still to come, although nothing may have happened by then."""
+        if time > self.now:
             self.plan.review_at = time if self.plan.review_at < 0 else min(self.plan.review_at, time)

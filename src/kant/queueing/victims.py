@@ -83,7 +83,7 @@ class Search:
         self.ordered = proof.ordered
         self.cap = cap_milli
         self.limit = trials
-        self.hosts = Hosts(proof.placer.trial.table, admitted, [who.allocation for who in self.ordered])
+        self.admitted = admitted
         self.milli = [who.milli for who in self.ordered]
         # One integer that sorts like (price, milli, 1), also when summed over fewer than 2**20 jobs; and milli first.
         self.by_price = [(who.price << 60) + (who.milli << 20) + 1 for who in self.ordered]
@@ -95,6 +95,9 @@ class Search:
             return 0
         if not self.proof.suffices((1 << len(self.ordered)) - 1):
             return None
+        self.proof.restore()
+        table, allocations = self.proof.placer.trial.table, [who.allocation for who in self.ordered]
+        self.hosts = Hosts(table, self.admitted, allocations)
         best = self._greedily()
         if len(self.ordered) <= exact:
             best = self._exactly(best)

@@ -74,6 +74,12 @@ class Proof:
         trial.rollback(mark)
         return not isinstance(result, NoFit)
 
+    def restore(self) -> None:
+        """Leave everyone on the trial where he is."""
+        for i in members(self._out):
+            self.placer.trial.restore(self.ordered[i].allocation)
+        self._out = 0
+
     def close(self, chosen: int | None) -> tuple[list[Candidate], Allocation] | None:
         """Leave the trial with `chosen` evicted and the gang placed, or as it was."""
         trial = self.placer.trial

@@ -28,6 +28,9 @@ Entry = tuple[int, Any, int, int]
 LaneKey = tuple[int, ...]
 """The queue first, where the order is one of queues."""
 
+Kind = int | tuple[int, ...]
+"""Jobs that may do the same: those of a shape; of a shape, priority and core; or those of a lane."""
+
 Share = Callable[[int], tuple[float, ...]]
 """What a queue has had of its share, so far in this cycle."""
 
@@ -35,9 +38,10 @@ Share = Callable[[int], tuple[float, ...]]
 class Waiting:
     """The waiting jobs of a `ClusterState`, following what moves there.
 
-    `lane_of` says from queue and shape in which lane a job stands (None: nothing is sorted). Where quotas are, or with
-    `preempts`, a verdict holds for one job alone: jobs of one shape then differ in what they may do. With both it
-    holds only until any job moves: who starts or leaves may change what a queue is entitled to take back.
+    `lane_of` says from queue and shape in which lane a job stands (None: nothing is sorted). A verdict holds for all
+    jobs of a shape; with `preempts` for those of one priority, since they differ in whom they may stop. Where quotas
+    are it holds for one job alone, and with `preempts` only until any job moves: who starts or leaves may change what
+    a queue is entitled to take back.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class Waiting:
         self.held: set[int] = set()  # waiting jobs whose hold has been said
         self._later: list[tuple[int, int]] = []  # heap of (when it may be tried again, row)
         self._until: dict[int, int] = {}  # of each row in it, as last said
-        self._blocked: dict[int | LaneKey, tuple[int, int, int]] = {}  # verdicts: stamp, until when at most, on whom
+        self._blocked: dict[Kind, tuple[int, int, int]] = {}  # verdicts: stamp, until when at most, on whom
         self._touched: set[LaneKey] = set()  # lanes that got a job since the last walk
         self.now = state.now
         self._seen = -1
@@ -71,11 +75,6 @@ class Waiting:
         self.retry_at = -1  # when a verdict ends by itself, of those there are
 
     # --- following the state ---------------------------------------------------------------------------------
-
-    @property
-    def by_job(self) -> bool:
-        """Whether a verdict is about one job, not about all of its shape."""
-        return self.preempts or self.state.holdings.tree is not None
 
     def refresh(self, now: int) -> None:
         """Take in the jobs that came to wait since the last time, and those whose back-off has ended."""
@@ -249,8 +248,8 @@ class Waiting:
 
     def block(self, key: LaneKey, shape: Shape, until: int = -1) -> None:
         """This head cannot start, and will not before something opens (or before `until`)."""
-        by_job, row = self.by_job, self.lanes[key][0][2]
-        self._blocked[key if by_job else shape.index] = (self._stamp(shape), until, row if by_job else -1)
+        kind, whom = self._kind(key, self.lanes[key][0][2], shape.index)
+        self._blocked[kind] = (self._stamp(shape), until, whom)
         if len(shape.parts) > 1:
             self._any_change_counts = True
         if until >= 0:
@@ -290,11 +289,20 @@ class Waiting:
 
     def _blocks(self, key: LaneKey, head: Entry) -> bool:
         """Whether the head is known not to start."""
-        by_job, row, shape = self.by_job, head[2], head[3]
-        verdict = self._blocked.get(key if by_job else shape)
-        if verdict is None or verdict[2] != (row if by_job else -1):
+        kind, whom = self._kind(key, head[2], head[3])
+        verdict = self._blocked.get(kind)
+        if verdict is None or verdict[2] != whom:
             return False
-        return verdict[0] == self._stamp(self.state.shapes.shapes[shape]) and not 0 <= verdict[1] <= self.now
+        return verdict[0] == self._stamp(self.state.shapes.shapes[head[3]]) and not 0 <= verdict[1] <= self.now
+
+    def _kind(self, key: LaneKey, row: int, shape: int) -> tuple[Kind, int]:
+        """For which jobs a verdict on this one holds, and the job if it is the only one of them."""
+        if self.state.holdings.tree is not None:
+            return key, row
+        if not self.preempts:
+            return shape, -1
+        core = int(self.state.jobs[row, J_CORE]) if self.state.bursts else -1
+        return (shape, int(self.state.jobs[row, J_PRIORITY]), core), -1
 
     def _moves(self) -> int:
         """How many jobs have moved, where that alone may give a waiting job the right to stop another."""
@@ -308,7 +316,7 @@ class Waiting:
         with anything that is given back anywhere.
         """
         state = self.state
-        others = state.holdings.refunds + self._moves() if self.by_job else 0
+        others = state.holdings.refunds + self._moves() if state.holdings.tree is not None else 0
         if len(shape.parts) > 1:
             return int(state.log[0]) + others
         if len(shape.pools) == 1:

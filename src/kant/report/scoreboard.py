@@ -88,7 +88,7 @@ TENANTS = Section(
     "Tenants",
     "what sharing costs them",
     (
-        Row("finish-time fairness, worst queue", ("fairness", "worst"), "factor", LOWER),
+        Row("finish-time fairness, worst", ("fairness", "worst"), "factor", LOWER),
         Row("finish-time fairness, mean", ("fairness", "mean"), "factor", LOWER),
         Row("GPU time lost", ("lost_gpu_s",), "time", LOWER),
     ),

@@ -7,6 +7,7 @@ every job at its word, so its times are when a job starts if all keep to theirs;
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -29,10 +30,11 @@ MOST_CHARGES = 200_000
 class StartPlan:
     """One plan: the waiting jobs in the order of the profile, each at its earliest start beside those before it.
 
-    In a discipline that lets nobody pass, a job starts no sooner than the one before it in its lane.
+    In a discipline that lets nobody pass, a job starts no sooner than the one before it in its lane. With `promises`
+    those that hold one start as promised; without, as soon as they can.
     """
 
-    def __init__(self, inquiry: Inquiry, estimates: Estimates) -> None:
+    def __init__(self, inquiry: Inquiry, estimates: Estimates, promises: bool = True) -> None:
         self.inquiry = inquiry
         self.state = inquiry.state
         self.now = inquiry.now
@@ -47,7 +49,7 @@ class StartPlan:
             end = estimates.end(self.state, row, self.now)
             self.timeline.add(row, allocation, self.now, end)
             self.charges.runs(row, end)
-        for row, promise in self.state.reserved.items():
+        for row, promise in self.state.reserved.items() if promises else ():
             start = max(promise.start, self.now)
             end = max(promise.end, start + 1)
             self.timeline.add(row, promise.allocation, start, end)
@@ -187,7 +189,7 @@ def expected_starts(scheduler: Scheduler, now: int | None = None, only: str = ""
     """Of every waiting job (or of those up to job `only`): when it is expected to start.
 
     None where it is not known: its queue is closed, its quota or the place that it needs has no end in sight, or it
-    can never start. A job that holds a promise starts when it was promised.
+    can never start. A job that holds a promise starts when it was promised, or before.
     """
     inquiry = Inquiry(scheduler, now)
     state = inquiry.state
@@ -196,13 +198,18 @@ def expected_starts(scheduler: Scheduler, now: int | None = None, only: str = ""
     rows = inquiry.turn.pending()
     ranked = rows[inquiry.turn.ranking(rows)].tolist()
     last = state.rows[only] if only else -1
-    profile = scheduler.profile
-    plans = [
-        StartPlan(inquiry, msgspec.structs.replace(profile.estimates, probability=probability)).lay_out(ranked, last)
-        for probability in ((50, 90) if profile.estimates.learns else (90,))
-    ]
-    found: dict[str, Expected] = {}
-    for row in ranked if last < 0 else [row for row in ranked if row in plans[-1]]:
-        early, late = plans[0].get(row), plans[-1].get(row)
-        found[state.ids[row]] = (early, None if late is None else late if early is None else max(early, late))
-    return found
+    likely = early = StartPlan(inquiry, _kept_with(scheduler.profile.estimates, 90)).lay_out(ranked, last)
+    if scheduler.profile.estimates.learns:
+        early = StartPlan(inquiry, _kept_with(scheduler.profile.estimates, 50), promises=False).lay_out(ranked, last)
+    return {state.ids[row]: _ordered(early[row], likely[row]) for row in ranked if row in likely and row in early}
+
+
+def _kept_with(estimates: Estimates, probability: Literal[50, 90]) -> Estimates:
+    return msgspec.structs.replace(estimates, probability=probability)
+
+
+def _ordered(early: int | None, late: int | None) -> Expected:
+    """Shorter run times may leave a job worse off, when others then come before it: that is no earlier start."""
+    if early is None or late is None:
+        return (early, late) if late is None else (late, late)
+    return min(early, late), late

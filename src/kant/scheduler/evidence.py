@@ -27,13 +27,15 @@ class Free(_Fact, frozen=True, tag="free"):
 class Fitting(_Fact, frozen=True, tag="fitting"):
     """`now` of `nodes` nodes take a pod of the group: `gpus` devices with `milli` thousandths of each free.
 
-    `devices_only` more have these devices, but not the CPU or memory. `needed` is the fewest nodes on which the group
-    could lie if they were empty.
+    They take `takes` of its `pods` together. `devices_only` more nodes have these devices, but not the CPU or memory.
+    `needed` is the fewest nodes on which the group could lie if they were empty.
     """
 
     group: int
     gpus: int
     milli: int
+    pods: int
+    takes: int
     now: int
     nodes: int
     needed: int
@@ -90,7 +92,10 @@ class Borrower(_Fact, frozen=True, tag="borrower"):
 
 
 class Promise(_Fact, frozen=True, tag="promise"):
-    """`job` was promised at `since` to have `gpus` milli-GPUs on `nodes` nodes from `start` to `end`."""
+    """`job` was promised at `since` to have `gpus` milli-GPUs on `nodes` nodes from `start` to `end`.
+
+    With `own` it is the waiting job itself.
+    """
 
     job: str
     since: int
@@ -98,14 +103,19 @@ class Promise(_Fact, frozen=True, tag="promise"):
     end: int
     gpus: int
     nodes: int
+    own: bool = False
 
 
 class Blocker(_Fact, frozen=True, tag="blocker"):
-    """`job` is the head of the lane, and waits since `since` because of `reason` (None: it can start)."""
+    """`job` has to go first, and waits since `since` because of `reason` (None: it can start).
+
+    With `same` it asks for the very same as the waiting job, so where the one does not fit, nor does the other.
+    """
 
     job: str
     since: int
     reason: Reason | None
+    same: bool = False
 
 
 Fact = Free | Fitting | Holder | Ending | QuotaUse | UserUse | Borrower | Promise | Blocker
@@ -207,14 +217,16 @@ def fact(found: Fact) -> str:
             return f"user {user} holds {amount(held, resource)} of at most {amount(limit, resource)} in queue {queue}"
         case Borrower(queue=queue, resource=resource, borrowed=borrowed):
             return f"queue {queue} uses {amount(borrowed, resource)} more than its own quota"
-        case Promise(job=job, since=since, start=start, end=end, gpus=gpus, nodes=nodes):
+        case Promise(job=job, since=since, start=start, end=end, gpus=gpus, nodes=nodes, own=own):
+            until = f" to {clock(end)}" if end < FOREVER else " on"
             return (
-                f"since {clock(since)} job {job} is promised {_gpus(gpus)} on {_count(nodes, 'node')} "
-                f"from {clock(start)} to {clock(end)}"
+                f"{'it' if own else f'job {job}'} is promised {_gpus(gpus)} on {_count(nodes, 'node')} "
+                f"from {clock(start)}{until} (since {clock(since)})"
             )
-        case Blocker(job=job, since=since, reason=reason):
+        case Blocker(job=job, since=since, reason=reason, same=same):
             what = sentence(reason) if reason is not None else "nothing keeps it"
-            return f"job {job} is first in its lane since {clock(since)}: {what}"
+            who = f"job {job}, which asks for the same," if same else f"job {job}"
+            return f"{who} waits since {clock(since)}: {what}"
 
 
 def _fitting(found: Fitting) -> str:
@@ -227,7 +239,9 @@ def _fitting(found: Fitting) -> str:
     text = f"{found.now:,} of {_count(found.nodes, 'node')} have {what}"
     if found.gpus and found.devices_only:
         text += f" and the CPU and memory of a pod ({found.devices_only:,} more have only the GPUs)"
-    return f"{text}; the gang needs {found.needed:,} or more"
+    short = found.pods - found.takes
+    lacking = f"room for {_count(short, 'pod')} is short" if short > 0 else "that is room for each of its pods alone"
+    return f"{text}; the gang needs {found.needed:,} or more: {lacking}"
 
 
 def remedy(found: Remedy) -> str:
@@ -235,25 +249,25 @@ def remedy(found: Remedy) -> str:
     match found:
         case Ends(jobs=jobs, at=at, more=more):
             names = ", ".join(jobs) + (f" and {more:,} others" if more else "")
-            verb = "job %s has ended" if len(jobs) + more == 1 else "jobs %s have ended"
+            who = f"job {names} ends" if len(jobs) + more == 1 else f"jobs {names} end"
             when = f"expected at {clock(at)}" if at >= 0 else "nobody knows when"
-            return f"there is a place once {verb % names}: {when}"
+            return f"{who} ({when}): then there is a place"
         case MoreQuota(queue=queue, model=model, resource=resource, more=more, limit=limit, then=then):
             what = "as the limit of a user" if limit == "user" else "of quota"
             plus = amount(more, resource).replace(" ", " more ", 1)
-            return f"with {plus}{_of(model)} {what} in queue {queue} {_then(then)}"
+            return f"{plus}{_of(model)} {what} in queue {queue}: {_then(then)}"
         case Shorter(runtime=runtime):
-            return f"if it ran for at most {show_duration(runtime)} it would start now"
+            return f"it would start now if it ran for at most {show_duration(runtime)}"
         case Starts(job=job, then=then):
-            return f"once job {job} has its place or leaves; as things are, {_then(then)}"
+            return f"job {job} starts or leaves: {_then(then)}"
         case Opens(queue=queue, then=then):
-            return f"once queue {queue} is open; as things are, {_then(then)}"
+            return f"queue {queue} is opened: {_then(then)}"
         case Time(at=at, then=then):
-            return f"at {clock(at)}; as things are, {_then(then)}"
+            return f"it is tried again at {clock(at)}: {_then(then)}"
 
 
 def _then(then: Reason | None) -> str:
-    return "it would start then" if then is None else f"this would be left: {sentence(then)}"
+    return "then it would start" if then is None else f"as things are, this is left: {sentence(then)}"
 
 
 def known(time: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kant.cluster.columns import J_MILLI, J_PODS, J_PRIORITY, J_QUEUE, J_SINCE
-from kant.model.decision import Reason
+from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.eta import Expected, expected_starts
 from kant.scheduler.evidence import Fact, Remedy
@@ -55,6 +55,11 @@ def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None
     """
     inquiry = Inquiry(scheduler, now)
     return inquiry.why(inquiry.row(job))
+
+
+def is_final(reason: Reason | None) -> bool:
+    """Whether no time will cure it: the job can never start, as the cluster and its queues are."""
+    return isinstance(reason, NeverFits | RetriesUsed) or (isinstance(reason, OverQuota) and reason.ever)
 
 
 def explanation(scheduler: Scheduler, job: str, now: int | None = None) -> Explanation:

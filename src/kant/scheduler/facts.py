@@ -37,14 +37,15 @@ def facts_behind(inquiry: Inquiry, row: int, reason: Reason | None) -> tuple[Fac
     match reason:
         case NoFit(group=group):
             _, option = inquiry.missing(row)
-            return (*room(inquiry, option, group), *holders(inquiry, option), *next_ends(inquiry, option))
+            found = (*room(inquiry, option, group), *holders(inquiry, option))
+            return (*found, *promises(inquiry, row, option), *next_ends(inquiry, option))
         case OverQuota():
             return quotas(inquiry, row, reason)
         case Reserved(job=job):
             shape = inquiry.state.shape_of(row)
-            return (promise(inquiry, job), *room(inquiry, shape, 0))
+            return (promise(inquiry, inquiry.state.rows[job]), *room(inquiry, shape, 0))
         case Behind(job=job) | CoreWaits(job=job):
-            return blocker(inquiry, job)
+            return blocker(inquiry, row, job)
         case Closed() | BackOff() | None | _:
             return ()
 
@@ -73,8 +74,8 @@ def room(inquiry: Inquiry, shape: Shape, group: int) -> tuple[Fact, ...]:
     demand = state.shapes.demands[shape.parts[group][1]]
     devices, whole = _pods_on(nodes, demand)
     _, at_most = _pods_on(empty, demand)
-    most = np.cumsum(np.sort(at_most)[::-1])
-    needed = int(np.searchsorted(most, shape.parts[group][0])) + 1
+    pods = int(shape.parts[group][0])
+    needed = int(np.searchsorted(np.cumsum(np.sort(at_most)[::-1]), pods)) + 1
     gpus = nodes[:, c.GPUS] > 0
     free = Free(
         int(nodes[:, c.FREE].sum()),
@@ -84,8 +85,8 @@ def room(inquiry: Inquiry, shape: Shape, group: int) -> tuple[Fact, ...]:
     )
     asked = int(demand[c.D_GPUS])
     fitting = Fitting(
-        group, asked, int(demand[c.D_MILLI]), int((whole > 0).sum()), int(gpus.sum() if asked else len(nodes)),
-        needed, int(((devices > 0) & (whole == 0)).sum()) if asked else 0,
+        group, asked, int(demand[c.D_MILLI]), pods, int(np.minimum(whole, pods).sum()), int((whole > 0).sum()),
+        int(gpus.sum() if asked else len(nodes)), needed, int(((devices > 0) & (whole == 0)).sum()) if asked else 0,
     )  # fmt: skip
     return (free, fitting) if shape.gpu_milli else (fitting,)
 
@@ -169,16 +170,32 @@ def quotas(inquiry: Inquiry, row: int, reason: OverQuota) -> tuple[Fact, ...]:
     return (*found, *(Borrower(name, reason.resource, amount) for amount, name in beyond[:MOST]))
 
 
-def promise(inquiry: Inquiry, job: str) -> Promise:
+def promises(inquiry: Inquiry, row: int, shape: Shape) -> tuple[Promise, ...]:
+    """What the job itself is promised, and what others are of the shape's pools: the first to start."""
+    state = inquiry.state
+    nodes = _open_nodes(inquiry, shape.pool_bits)
+    found = [
+        (other != row, held.start, other) for other, held in state.reserved.items()
+        if nodes[held.allocation[:, NODE]].any()
+    ]  # fmt: skip
+    return tuple(promise(inquiry, other, own=other == row) for _, _, other in sorted(found)[:MOST])
+
+
+def promise(inquiry: Inquiry, row: int, own: bool = False) -> Promise:
     """What a waiting job was promised."""
-    held = inquiry.state.reserved[inquiry.state.rows[job]]
+    held = inquiry.state.reserved[row]
     nodes = len(set(held.allocation[:, NODE].tolist()))
-    return Promise(job, held.since, held.start, held.end, gpu_milli(held.allocation), nodes)
+    job = inquiry.state.ids[row]
+    return Promise(job, held.since, held.start, held.end, gpu_milli(held.allocation), nodes, own)
 
 
-def blocker(inquiry: Inquiry, job: str) -> tuple[Blocker, ...]:
-    """The job that has to go first, and why it waits; nothing where it does not wait."""
-    row = inquiry.state.rows[job]
-    if row not in inquiry.state.pending:
+def blocker(inquiry: Inquiry, row: int, job: str) -> tuple[Fact, ...]:
+    """The job that has to go first, why it waits, and what stands behind that; nothing where it does not wait."""
+    state = inquiry.state
+    first = state.rows[job]
+    if first not in state.pending:
         return ()
-    return (Blocker(job, int(inquiry.state.jobs[row, c.J_SINCE]), inquiry.why(row)),)
+    reason = inquiry.why(first)
+    same = state.shape_of(first).index == state.shape_of(row).index
+    behind = () if isinstance(reason, Behind | CoreWaits) else facts_behind(inquiry, first, reason)
+    return (Blocker(job, int(state.jobs[first, c.J_SINCE]), reason, same), *behind)

@@ -70,7 +70,8 @@ class Inquiry:
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
         """What the job would lack if it were tried now, and the shape of which that is said.
 
-        A GPU model on which there is quota says more about why the job waits than one on which there is none.
+        A GPU model on which it would fit says more about why the job waits than one that is full, and that more than
+        one on which there is no quota.
         """
         shape = self.state.shape_of(row)
         found: list[tuple[Reason, Shape]] = []
@@ -79,7 +80,7 @@ class Inquiry:
             if reason is None:
                 return None, option
             found.append((reason, option))
-        return next((pair for pair in found if not isinstance(pair[0], OverQuota)), found[0])
+        return min(found, key=lambda pair: (isinstance(pair[0], OverQuota), isinstance(pair[0], NoFit)))
 
     def room(self, row: int, shape: Shape) -> NoFit | Reserved | None:
         """Why there is no place for the job now; None where there is one that no promise needs."""

@@ -78,9 +78,9 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
     columns = (
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
-        limits, workload.core, workload.preemptible,
+        limits, workload.due, workload.title, workload.core, workload.preemptible,
     )  # fmt: skip
-    queues, users, models = workload.queues, workload.users, workload.model_sets
+    queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
     retries = options.retries
     for first in range(0, len(workload), CHUNK):
@@ -88,11 +88,11 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, core, preemptible,
+            limit, due, title, core, preemptible,
         ) in rows:  # fmt: skip
             job = Job(
                 name, submit, gangs.of(pods, gpus, milli, cpu, memory), queues[queue], users[user], priority,
-                models[model], guess, bool(preemptible), "", limit, -1, checkpoint, retries,
+                models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
                 workload.ids[core] if core >= 0 else "",
             )  # fmt: skip
             yield JobSubmitted(submit, job, runtime, overhead)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from kant import __version__
@@ -25,45 +24,17 @@ from kant.metrics.ledger import Ledger, wait_by_cause
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.model.decision import (
-    Demote,
-    Expire,
-    Hold,
-    Plan,
-    Preempt,
-    Reject,
-    Release,
-    Reorder,
-    Reserve,
-    Start,
-    sentence,
-)
-from kant.model.event import (
-    Event,
-    JobCancelled,
-    JobDemoted,
-    JobFailed,
-    JobFinished,
-    JobPreempted,
-    JobProgressed,
-    JobRejected,
-    JobReleased,
-    JobReserved,
-    JobStarted,
-    JobSubmitted,
-    MixObserved,
-    QueueOrdered,
-    QueuesChanged,
-)
+from kant.model.decision import Expire, Plan, Start
+from kant.model.event import JobSubmitted, MixObserved, QueuesChanged
 from kant.model.node import ClusterSpec
 from kant.model.tenant import Tenancy
-from kant.model.units import FOREVER, GPU, SECOND
+from kant.model.units import FOREVER, SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.profile import Profile
+from kant.sim.execution import Execution, speed_of
 from kant.sim.jobs import Gangs, arrivals, typical_pods
 from kant.sim.options import SimOptions, read_options
-from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
 from kant.sim.static import PackingCurve, static_arrivals
 from kant.sim.tenants import check_profile
 from kant.workload.workload import Workload
@@ -141,18 +112,17 @@ class Run:
         self.recorder = Recorder(self.state, hooks.keep_intervals)
         self.curve = PackingCurve(self.state) if options.static else None
         self.ledger = Ledger(self.scheduler) if hooks.ledger else None
-        self.speed = speed_of(options)
+        self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options))
         self.interrupted = False
-        self.rejected: Counter[str] = Counter()  # by reason
         self._wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
         self.journal.write(Header(__version__, workload, profile.text or profile.name, seed, cluster))
         if tenancy is not None and tenancy.queues:
-            self._happen(QueuesChanged(0, tenancy))
+            self.execution.happen(QueuesChanged(0, tenancy))
 
     def observe_mix(self, rows: np.ndarray) -> None:
         """Say what the typical pods are, before anything arrives."""
-        self._happen(MixObserved(0, rows))
+        self.execution.happen(MixObserved(0, rows))
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
         """Run the `total` submissions, which come in order of time, to the end and sum up."""
@@ -194,7 +164,7 @@ class Run:
             "cluster": self.cluster.name,
             "seed": self.seed,
             "interrupted": self.interrupted,
-            "rejected_because": dict(self.rejected.most_common()),
+            "rejected_because": dict(self.execution.rejected.most_common()),
             "waiting_because": self._waiting_because(),
             "decisions": self.journal.decisions,
             "digest": self.journal.digest,
@@ -205,31 +175,27 @@ class Run:
 
     def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
         """Run until nothing is left, or until it is time, or until somebody asks; returns when that was."""
-        hooks, state, speed = self.hooks, self.state, self.speed
+        hooks, state, execution = self.hooks, self.state, self.execution
         instants = 0
         arrival = next(coming, None)
         while True:
             arrives = arrival.time if arrival is not None else FOREVER
-            now = min(arrives, speed.next_end(), self._wake)
+            now = min(arrives, execution.speed.next_end(), self._wake)
             if now == FOREVER or now > self.until:
                 break
             self._wake = FOREVER
 
-            changed = False
-            for row in self._ended(now):
-                self._end(row, now)
-                changed = True
+            changed = execution.end_jobs(now)
             while arrival is not None and arrival.time == now:
-                self._arrive(arrival)
+                execution.arrive(arrival)
                 arrival = next(coming, None)
                 changed = True
-            for row, left in speed.progress(now):
-                self._happen(JobProgressed(now, state.ids[row], left))
+            execution.report_progress(now)
 
             plan = self.scheduler.cycle(now)
             self.journal.plan(plan)
             if plan.decisions:
-                self._carry_out(plan)
+                execution.carry_out(plan)
             self._set_wake(plan, now, changed)
             self.recorder.observe(now)
             if self.ledger is not None:
@@ -268,95 +234,6 @@ class Run:
         inquiry = Inquiry(self.scheduler)
         reasons = (inquiry.why(row) for row in list(self.state.pending))
         return dict(Counter("ready" if reason is None else str(reason.__struct_config__.tag) for reason in reasons))
-
-    def _happen(self, event: Event) -> None:
-        if self.journal.sink is not None:
-            self.journal.write(event)
-        self.state.apply(event)
-
-    def _arrive(self, event: JobSubmitted) -> None:
-        """A job comes. A burst whose core has left already is withdrawn at once."""
-        state, core = self.state, event.job.core
-        if core and state.rows.get(core) not in state.live:
-            alone = msgspec.structs.replace(event.job, core="")
-            self._happen(JobSubmitted(event.time, alone, event.runtime, event.overhead))
-            self._happen(JobCancelled(event.time, event.job.id))
-            return
-        self._happen(event)
-        self.speed.submitted(len(state.ids) - 1, event.runtime, event.overhead)
-
-    def _ended(self, now: int) -> list[int]:
-        """Who ends now: the jobs whose work is done, and the running bursts of those among them that are cores."""
-        ended = self.speed.take_ended(now)
-        for core in ended if self.state.bursts else ():
-            for burst in self.state.bursts.get(core, ()):
-                if burst in self.state.running and burst not in ended:
-                    self.speed.dropped(burst)
-                    ended.append(burst)
-        return ended
-
-    def _end(self, row: int, now: int) -> None:
-        self._leave(row, now)
-        self._happen(JobFinished(now, self.state.ids[row]))
-        self._withdraw_bursts(row, now)
-
-    def _withdraw_bursts(self, core: int, now: int) -> None:
-        """A core has left: nobody needs the bursts of it that wait."""
-        for burst in list(self.state.bursts.get(core, ())):
-            if burst in self.state.pending:
-                self._happen(JobCancelled(now, self.state.ids[burst]))
-
-    def _stop(self, row: int, now: int) -> int:
-        """A running job is stopped; returns the extra work that this costs it."""
-        self._leave(row, now)
-        cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now)
-        self.recorder.lost(row, cost)
-        return cost
-
-    def _leave(self, row: int, now: int) -> None:
-        if self.hooks.keep_intervals:
-            self.recorder.ended(row, self.state.running[row], int(self.state.jobs[row, c.J_STARTED]), now)
-
-    def _carry_out(self, plan: Plan) -> None:
-        """Do what the plan says; in simulated time everything succeeds at once."""
-        state, now, gone = self.state, plan.time, list[int]()
-        for decision in plan.decisions:
-            match decision:
-                case Start(job=job, allocation=allocation):
-                    row = state.rows[job]
-                    self._happen(JobStarted(now, job, allocation))
-                    self.recorder.started(row, allocation)
-                    self.speed.started(row, now)
-                case Hold():
-                    pass
-                case Reject(job=job, reason=reason):
-                    self.rejected[sentence(reason)] += 1
-                    self._happen(JobRejected(now, job, sentence(reason)))
-                    gone.append(state.rows[job])
-                case Preempt(job=job, moved=moved, by=by):
-                    self._happen(JobPreempted(now, job, self._stop(state.rows[job], now), moved, by))
-                case Expire(job=job):
-                    self._happen(JobFailed(now, job, "limit", self._stop(state.rows[job], now)))
-                case Reserve(job=job, start=start, end=end, allocation=allocation):
-                    self._happen(JobReserved(now, job, start, end, allocation))
-                case Release(job=job):
-                    self._happen(JobReleased(now, job))
-                case Demote(job=job, level=level):
-                    self._happen(JobDemoted(now, job, level))
-                case Reorder(jobs=jobs):
-                    self._happen(QueueOrdered(now, jobs))
-        for row in gone:
-            self._withdraw_bursts(row, now)
-
-
-def speed_of(options: SimOptions) -> Speed:
-    """The model of how jobs run that the options ask for."""
-    if options.static:
-        return Endless()
-    if options.speed == "interval-overhead":
-        return IntervalOverhead(options.merge_ends)
-    saves = options.checkpoint_s
-    return Steady(ResumeCost(options.resume_cost), None if saves is None else max(saves, 0) * SECOND)
 
 
 def peak_rss_mib() -> float:

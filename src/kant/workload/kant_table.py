@@ -26,11 +26,14 @@ FIELDS = (
     Field("cpu_milli", "whole", "thousandths of a core per pod", high=MAX_WHOLE, default=0),
     Field("memory_mib", "whole", "memory per pod in MiB", high=MAX_WHOLE, default=0),
     Field("limit_s", "seconds", "the user's run-time limit; empty: none", high=MAX_TIME, default=-1),
+    Field("due_s", "seconds", "when the job should be done, on the clock of submissions; empty: no such time",
+          high=2 * MAX_TIME, default=-1),
     Field("priority", "whole", "a higher one goes first", low=-(10**9), high=10**9, default=0),
     Field("overhead_s", "seconds", "seconds that the interval-overhead speed model charges", high=MAX_TIME,
           default=0),
     Field("queue", "text", "queue", default="default"),
     Field("user", "text", "who submitted it", default=""),
+    Field("name", "text", "what its owner calls the job; jobs of one name are likely to run alike", default=""),
     Field("core", "text", "identifier of the job that this one is a burst of; empty: none", default=""),
     Field("preemptible", "whole", "0: the scheduler may not stop it", high=1, default=1),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
@@ -40,7 +43,7 @@ FIELDS = (
 
 _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
-    "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
+    "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit", "due_s": "due",
     "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
 }  # fmt: skip
 
@@ -77,6 +80,7 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
     user, users = coded(table.texts.get("user", [""] * n))
+    title, titles = coded(table.texts.get("name", [""] * n))
     models, sets = coded(table.texts.get("gpu_models", [""] * n))
     jobs = make_workload(
         path.name,
@@ -88,6 +92,8 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         queues=queues,
         user=user,
         users=users,
+        title=title,
+        titles=titles,
         models=models,
         core=core,
         model_sets=tuple(model_set(text) for text in sets),
@@ -127,6 +133,7 @@ def to_table(workload: Workload) -> Table:
     for name, codes, names in (
         ("queue", workload.queue, workload.queues),
         ("user", workload.user, workload.users),
+        ("name", workload.title, workload.titles),
         ("gpu_models", workload.models, tuple(_joined(names) for names in workload.model_sets)),
     ):
         texts[name] = [names[code] for code in codes.tolist()]
@@ -136,6 +143,7 @@ def to_table(workload: Workload) -> Table:
         "runtime_s": workload.runtime,
         "gpus": workload.gpus,
     }
+    numbers["due_s"] = np.where(workload.due >= 0, workload.due + workload.origin, -1)
     for field in FIELDS:
         if field.kind != "text" and len(workload):
             column = numbers[field.name]

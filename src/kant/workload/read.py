@@ -53,7 +53,8 @@ def read_workload(
     rows = np.flatnonzero(keep)
     jobs = trace.jobs.take(rows[np.argsort(trace.jobs.submit[rows], kind="stable")])
     name = path.name if slice is None else f"{path.name}:{slice}"
-    return replace(jobs, name=name, submit=jobs.submit - origin, origin=origin)
+    due = np.where(jobs.due >= 0, np.maximum(jobs.due - origin, 0), -1)
+    return replace(jobs, name=name, submit=jobs.submit - origin, due=due, origin=origin)
 
 
 def _slice_mask(path: Path, trace: Trace, slice: str | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

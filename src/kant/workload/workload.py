@@ -16,9 +16,9 @@ class Workload:
 
     `pods` is 0 where the trace gives only a total: then `gpus` is that total and the simulator shapes the
     gang to the cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod
-    (`milli`: per GPU). `limit` is the user's run-time limit (-1: none). `overhead` is what the
-    interval-overhead speed model charges. `queue`, `user` and `models` are codes into `queues`, `users` and
-    `model_sets`. `core` is the row of the job that this one is a burst of (-1: none), a row before it.
+    (`milli`: per GPU). `limit` is the user's run-time limit, `due` the time by which the job should be done
+    (-1: none). `overhead` is what the interval-overhead speed model charges. `queue`, `user`, `title` (what its owner
+    calls the job) and `models` are codes into `queues`, `users`, `titles` and `model_sets`. `core` is the row of the job that this one is a burst of (-1: none), a row before it.
     `preemptible` is 0 where the scheduler may not stop the job. `origin` is time zero on the trace's own
     clock: the first submission that the window keeps, before slicing.
     """
@@ -33,15 +33,18 @@ class Workload:
     cpu: Ints
     memory: Ints
     limit: Ints
+    due: Ints
     priority: Ints
     overhead: Ints
     queue: Ints
     user: Ints
+    title: Ints
     models: Ints
     core: Ints
     preemptible: Ints
     queues: tuple[str, ...] = ("default",)
     users: tuple[str, ...] = ("",)
+    titles: tuple[str, ...] = ("",)
     model_sets: tuple[tuple[str, ...], ...] = ((),)
     origin: int = 0
     notes: tuple[str, ...] = field(default=())
@@ -66,8 +69,8 @@ class Workload:
 
 
 COLUMNS = (
-    "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "priority", "overhead",
-    "queue", "user", "models", "core", "preemptible",
+    "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "due", "priority", "overhead",
+    "queue", "user", "title", "models", "core", "preemptible",
 )  # fmt: skip
 
 
@@ -75,8 +78,8 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
     """A Workload with defaults for what is not given: whole GPUs, no CPU or memory, one queue, no limit."""
     n = len(submit)
     defaults: dict[str, int] = {
-        "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "priority": 0, "overhead": 0,
-        "queue": 0, "user": 0, "models": 0, "core": -1, "preemptible": 1,
+        "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,
+        "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "core": -1, "preemptible": 1,
     }  # fmt: skip
     filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
     filled.update(columns)

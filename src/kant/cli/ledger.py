@@ -1,0 +1,47 @@
+"""The ledger of one or several runs for the terminal: what all waits were owed to, in total and by queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from kant.cli.show import console, percent, seconds
+
+if TYPE_CHECKING:
+    from kant.metrics.result import RunResult
+
+MOST_QUEUES = 6
+"""Queues that are shown, those that waited most; the summary has all."""
+
+
+def show_causes(results: Sequence[RunResult]) -> None:
+    """A table of the causes, where a ledger was kept: runs side by side, and of a single run its queues."""
+    splits = {result.profile: result.summary["wait_by_cause"] for result in results if result.wait_by_cause is not None}
+    if len(splits) == 1:
+        ((profile, split),) = splits.items()
+        queues = sorted(split["by_queue"].items(), key=lambda entry: -sum(entry[1].values()))
+        columns = {"all": split["total"]} | dict(queues[:MOST_QUEUES] if len(queues) > 1 else ())
+        _show(f"Waits by cause under {profile}", columns, {"all"})
+    elif splits:
+        _show("Waits by cause", {profile: split["total"] for profile, split in splits.items()}, set(splits))
+
+
+def _show(title: str, columns: dict[str, dict[str, float]], parts: set[str]) -> None:
+    """A row for each cause that there is; in the columns `parts` also its part of the whole."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("cause")
+    sums = {name: sum(split.values()) for name, split in columns.items()}
+    for name in columns:
+        table.add_column(name, justify="right")
+    for cause in next(iter(columns.values())):
+        if any(split[cause] for split in columns.values()):
+            cells = []
+            for name, split in columns.items():
+                part = f" ({percent(split[cause] / sums[name])})" if name in parts and split[cause] else ""
+                cells.append(f"{seconds(split[cause])}{part}" if split[cause] else "-")
+            table.add_row(cause, *cells)
+    table.add_section()
+    table.add_row("wait, all jobs together", *(seconds(total) for total in sums.values()))
+    console.print(table)

@@ -1,0 +1,59 @@
+"""What must always hold of a state, recomputed from the allocations alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.node_table import pool_totals
+from kant.model import placement as pl
+from kant.model.errors import Violation
+from kant.model.status import JobStatus
+
+if TYPE_CHECKING:
+    from kant.cluster.state import ClusterState
+
+
+def check(state: ClusterState) -> None:
+    """Raise Violation with the first invariant that does not hold. Takes time by all nodes and all jobs there were."""
+    fresh = state.empty.copy()
+    fresh[:, c.STATUS] = state.table[:, c.STATUS]
+    scratch, ignored = c.make_log(len(state.spec.nodes)), np.zeros_like(state.pools)
+    for row, allocation in state.running.items():
+        _say(c.take(fresh, scratch, ignored, allocation) < 0,
+             f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
+        _say(int(allocation[:, pl.PODS].sum()) == state.jobs[row, c.J_PODS],
+             f"the gang of job {state.ids[row]!r} is placed in part")  # fmt: skip
+        _say(pl.gpu_milli(allocation) == state.jobs[row, c.J_MILLI],
+             f"job {state.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
+    _say(
+        np.array_equal(fresh, state.table),
+        "what is free plus what is used is what there is, on every node",
+    )
+    _say(np.array_equal(pool_totals(fresh, len(ignored)), state.pools),
+         "the totals of each pool are the sums over its nodes")  # fmt: skip
+    status = state.jobs[: len(state.ids), c.J_STATUS]
+    _say(not (state.pending.keys() & state.running.keys()), "a job waits or runs, never both")
+    _say(set(state.pending) == set(np.flatnonzero(status == JobStatus.PENDING).tolist()),
+         "every job that is pending is in the queue: none is lost")  # fmt: skip
+    _say(set(state.running) == set(np.flatnonzero(status == JobStatus.RUNNING).tolist()),
+         "every job that runs holds an allocation")  # fmt: skip
+    _say(state.live.keys() == state.pending.keys() | state.running.keys(), "the live jobs wait or run")
+    for bits, rivals in state.rivals.items():
+        for own, every in ((rivals.pending, state.pending), (rivals.running, state.running)):
+            _say(list(own) == [row for row in every if state.shape_of(row).pool_bits == bits],
+                 "the rivals for some pools are the live jobs that these admit, as they came")  # fmt: skip
+    _say(state.waiting_milli == sum(int(state.jobs[row, c.J_MILLI]) for row in state.pending),
+         "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
+    _say(len(state.rows) == len(state.ids), "a job has one row")
+    _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
+    queues = state.jobs[:, c.J_QUEUE].tolist()
+    held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
+    state.holdings.check(held)
+
+
+def _say(holds: bool | np.bool_, invariant: str) -> None:
+    if not holds:
+        raise Violation(f"does not hold: {invariant}")

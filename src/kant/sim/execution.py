@@ -1,0 +1,159 @@
+"""What a simulated run does to its jobs: they arrive, start, are stopped, end. Each such thing is one event."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from kant.cluster import columns as c
+from kant.cluster.journal import Journal
+from kant.cluster.state import ClusterState
+from kant.metrics.recorder import Recorder
+from kant.model.decision import (
+    Demote,
+    Expire,
+    Hold,
+    Plan,
+    Preempt,
+    Reject,
+    Release,
+    Reorder,
+    Reserve,
+    Start,
+    sentence,
+)
+from kant.model.event import (
+    Event,
+    JobCancelled,
+    JobDemoted,
+    JobFailed,
+    JobFinished,
+    JobPreempted,
+    JobProgressed,
+    JobRejected,
+    JobReleased,
+    JobReserved,
+    JobStarted,
+    JobSubmitted,
+    QueueOrdered,
+)
+from kant.model.units import GPU, SECOND
+from kant.sim.options import SimOptions
+from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
+
+
+class Execution:
+    """The state of one run and what changes it; journal, metrics and speed of the jobs follow.
+
+    `rejected` counts the jobs that were given back, by reason.
+    """
+
+    def __init__(self, state: ClusterState, journal: Journal, recorder: Recorder, speed: Speed) -> None:
+        self.state = state
+        self.journal = journal
+        self.recorder = recorder
+        self.speed = speed
+        self.rejected: Counter[str] = Counter()
+
+    def happen(self, event: Event) -> None:
+        """Journal the event, then take it in."""
+        if self.journal.sink is not None:
+            self.journal.write(event)
+        self.state.apply(event)
+
+    def arrive(self, event: JobSubmitted) -> None:
+        """A job comes. A burst whose core has left already is withdrawn at once."""
+        state, core = self.state, event.job.core
+        if core and state.rows.get(core) not in state.live:
+            alone = msgspec.structs.replace(event.job, core="")
+            self.happen(JobSubmitted(event.time, alone, event.runtime, event.overhead))
+            self.happen(JobCancelled(event.time, event.job.id))
+            return
+        self.happen(event)
+        self.speed.submitted(len(state.ids) - 1, event.runtime, event.overhead)
+
+    def end_jobs(self, now: int) -> bool:
+        """Whoever ends now ends; returns whether anybody did."""
+        ended = self._ended(now)
+        for row in ended:
+            self._end(row, now)
+        return bool(ended)
+
+    def report_progress(self, now: int) -> None:
+        """Running jobs say how much they have left, where the scheduler cannot know."""
+        for row, left in self.speed.progress(now):
+            self.happen(JobProgressed(now, self.state.ids[row], left))
+
+    def _ended(self, now: int) -> list[int]:
+        """Who ends now: the jobs whose work is done, and the running bursts of those among them that are cores."""
+        ended = self.speed.take_ended(now)
+        for core in ended if self.state.bursts else ():
+            for burst in self.state.bursts.get(core, ()):
+                if burst in self.state.running and burst not in ended:
+                    self.speed.dropped(burst)
+                    ended.append(burst)
+        return ended
+
+    def _end(self, row: int, now: int) -> None:
+        self._leave(row, now)
+        self.happen(JobFinished(now, self.state.ids[row]))
+        self._withdraw_bursts(row, now)
+
+    def _withdraw_bursts(self, core: int, now: int) -> None:
+        """A core has left: nobody needs the bursts of it that wait."""
+        for burst in list(self.state.bursts.get(core, ())):
+            if burst in self.state.pending:
+                self.happen(JobCancelled(now, self.state.ids[burst]))
+
+    def _stop(self, row: int, now: int) -> int:
+        """A running job is stopped; returns the extra work that this costs it."""
+        self._leave(row, now)
+        cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now)
+        self.recorder.lost(row, cost)
+        return cost
+
+    def _leave(self, row: int, now: int) -> None:
+        if self.recorder.keep_intervals:
+            self.recorder.ended(row, self.state.running[row], int(self.state.jobs[row, c.J_STARTED]), now)
+
+    def carry_out(self, plan: Plan) -> None:
+        """Do what the plan says; in simulated time everything succeeds at once."""
+        state, now, gone = self.state, plan.time, list[int]()
+        for decision in plan.decisions:
+            match decision:
+                case Start(job=job, allocation=allocation):
+                    row = state.rows[job]
+                    self.happen(JobStarted(now, job, allocation))
+                    self.recorder.started(row, allocation)
+                    self.speed.started(row, now)
+                case Hold():
+                    pass
+                case Reject(job=job, reason=reason):
+                    self.rejected[sentence(reason)] += 1
+                    self.happen(JobRejected(now, job, sentence(reason)))
+                    gone.append(state.rows[job])
+                case Preempt(job=job, moved=moved, by=by):
+                    self.happen(JobPreempted(now, job, self._stop(state.rows[job], now), moved, by))
+                case Expire(job=job):
+                    self.happen(JobFailed(now, job, "limit", self._stop(state.rows[job], now)))
+                case Reserve(job=job, start=start, end=end, allocation=allocation):
+                    self.happen(JobReserved(now, job, start, end, allocation))
+                case Release(job=job):
+                    self.happen(JobReleased(now, job))
+                case Demote(job=job, level=level):
+                    self.happen(JobDemoted(now, job, level))
+                case Reorder(jobs=jobs):
+                    self.happen(QueueOrdered(now, jobs))
+        for row in gone:
+            self._withdraw_bursts(row, now)
+
+
+def speed_of(options: SimOptions) -> Speed:
+    """The model of how jobs run that the options ask for."""
+    if options.static:
+        return Endless()
+    if options.speed == "interval-overhead":
+        return IntervalOverhead(options.merge_ends)
+    saves = options.checkpoint_s
+    return Steady(ResumeCost(options.resume_cost), None if saves is None else max(saves, 0) * SECOND)
