@@ -111,7 +111,7 @@ def cycles(name: str, policy: Discipline) -> Iterator[Figure]:
         carry_out(state, plan)
     yield Figure(
         f"{name}-cycle", 1e3 * spent / ROUNDS, "ms", rival / (spent / ROUNDS), "best-effort on the same queue",
-        "a look at every waiting job in order: something came free sooner than planned",
+        "a search for each waiting job before the start that it is promised: something came free sooner",
     )  # fmt: skip
 
 

@@ -62,6 +62,19 @@ no quotas` the queues are names only. To the other disciplines quotas that do no
 line each. [rho](../metrics.md#finish-time-fairness) is what sharing costs a queue of its quota's worth.
 """
 
+WHY = """\
+With quotas, a head that would bring its queue beyond its nominal quota may stop only overtakers of queues that are
+beyond theirs, or of its own queue: else two queues could take one place from each other by turns. A job larger than
+the whole quota of its queue is always such a head, and while it insists, nobody behind it may. `backfill, no quotas`
+shows what the rule costs: there every overtaker may be stopped.
+
+Where a profile's size classes have nearly the same P99 wait, all wait about in the order in which they came, and that
+wait is the backlog of a cluster that is offered more than it has. A profile that keeps this order can only be below it
+by wasting less. Best-effort's large jobs are above it by no more than the window is long: they count as they stand.
+
+Only the jobs of more than 64 GPUs are judged by the first bar, so it says nothing where a workload has none.
+"""
+
 WAIT_BAR, SOR_BAR = 0.5, 4.1
 """At most this part of best-effort's P99 wait; at least so many points over strict, which is Kant's published gain."""
 
@@ -124,7 +137,9 @@ def page(setting: Setting, results: Results) -> Iterator[str]:
         for name in CASES:
             if name not in BASELINES:
                 yield from judged(results, row, name)
-    yield "\n![P99 wait of jobs of more than 64 GPUs after seren](backfill.svg)"
+    yield "\n## Why\n"
+    yield WHY
+    yield "![P99 wait of jobs of more than 64 GPUs after seren](backfill.svg)"
 
 
 def main() -> None:

@@ -341,6 +341,7 @@ def test_what_starts_sooner_is_what_a_timeline_without_the_promise_would_say(dat
         if step == "book":
             job, duration = data.draw(st.sampled_from(kinds)), data.draw(st.sampled_from(DURATIONS))
             found = both.timeline.earliest(both.state.shapes.of(job), duration, now)
+            assert str(found) == str(both.replayed().earliest(both.state.shapes.of(job), duration, now))
             if found is not None:
                 both.add(key, found[1], found[0], min(found[0] + duration, FOREVER))
                 asked[key] = job, duration
@@ -424,6 +425,17 @@ def test_behind_a_commitment_without_end_nothing_ever_starts() -> None:
     assert both.check_start(make_job("a", 2), 1, 0) is None
     assert both.check_start(make_job("b", 1), FOREVER, 7) is not None
     assert both.check_start(make_job("c", groups=(make_group(1), make_group(1, 1, milli=999))), 1, 0) is None
+
+
+def test_a_gap_without_end_is_long_enough_for_a_job_without_end() -> None:
+    both = Both(make_cluster(2))
+    both.add(0, whole(0, 0b11), 0, 5)
+    both.add(1, whole(0, 0b11), 5, FOREVER)
+    assert both.check_start(make_job("a", 2), FOREVER, 0) is None
+    both.timeline.remove(1)
+    del both.plain.held[1]
+    found = both.check_start(make_job("b", 2), FOREVER, 0)
+    assert found is not None and found[0] == 5
 
 
 def test_a_commitment_is_one_a_job_and_lasts_for_some_time() -> None:

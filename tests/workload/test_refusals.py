@@ -24,6 +24,8 @@ Put = Callable[[str, str | bytes], Path]
 ROW = " ".join(["1"] * 18)
 KANT_HEAD = "submit_s,runtime_s,gpus"
 
+NOISE = random.Random(1).randbytes(9000)
+
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
@@ -60,7 +62,7 @@ KANT_HEAD = "submit_s,runtime_s,gpus"
         (f"{ROW}\n1 1e300 {' '.join(['1'] * 16)}\n", "line 2, field submit"),
         ("; only a comment\n", "expected a trace with at least one job"),
         (b"PAR1" + b"\0" * 40 + b"PAR1", "expected a whole Parquet file"),
-        (gzip.compress(b"submit_s,duration_s,gpus,vc\n" + random.Random(1).randbytes(9000), mtime=0)[:4000], "a whole gzip file"),
+        (gzip.compress(b"submit_s,duration_s,gpus,vc\n" + NOISE, mtime=0)[:4000], "a whole gzip file"),
         (gzip.compress(b"submit_s,duration_s,gpus,vc\n1,2,3,a\n", mtime=0)[:-6], "expected a whole gzip file"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 
 from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
 from kant.cluster.shapes import Shape
+from kant.model.decision import NoFit, Start
 from kant.model.placement import Allocation
 from kant.queueing.preemption import candidate, stop
 from kant.queueing.standing import BEYOND, Mask, Standing
@@ -56,9 +57,39 @@ def within_its_right(standing: Standing, row: int, shape: Shape) -> Iterator[tup
     yield behind & standing.beyond, None
 
 
+def fits_without(standing: Standing, gone: Mask, row: int, shape: Shape) -> bool:
+    """Whether the job would fit if these stopped."""
+    placer, running = standing.turn.placer, standing.state.running
+    mark = placer.trial.checkpoint()
+    if gone.any():
+        placer.trial.evict(np.concatenate([running[other] for other in standing.rows[gone].tolist()]))
+    result = placer.place(shape, row)
+    placer.trial.rollback(mark)
+    return not isinstance(result, NoFit)
+
+
+def is_hopeless(standing: Standing, row: int, shape: Shape) -> bool:
+    """Whether the head would not fit if all overtakers stopped, of age or not, and this plan started nothing."""
+    trial = standing.turn.placer.trial
+    mark = trial.checkpoint()
+    for decision in standing.turn.plan.decisions:
+        if isinstance(decision, Start):
+            trial.evict(decision.allocation)
+    fits = fits_without(standing, overtakers(standing, row) & (standing.pools & shape.pool_bits != 0), row, shape)
+    trial.rollback(mark)
+    return not fits
+
+
 def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
     """Seat the head in place of as few of those as it takes, if that is proven to be enough; None where it is not."""
+    hopeless = turn.waiting.hopeless
+    if hopeless.holds(row):
+        return None
     standing = turn.evictor.standing(turn) if turn.evictor is not None else Standing(turn, "nominal", 0)
+    by_one = len(shape.parts) == 1  # of a gang of several groups less room may fit more
+    if by_one and is_hopeless(standing, row, shape):
+        hopeless.add(row)
+        return None
     for option in turn.admission.options(row, shape):
         if turn.admission.shortage(row, option) is not None:
             continue
@@ -67,6 +98,8 @@ def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
             young = allowed & (standing.of_age_at > turn.now)
             turn.review(int(standing.of_age_at[young].min()) if young.any() else -1)
             allowed &= ~young
+            if by_one and not fits_without(standing, allowed, row, option):
+                continue
             found = [candidate(turn, int(standing.rows[i])) for i in np.flatnonzero(allowed)]
             chosen = choose(turn.placer, option, row, found, UNLIMITED, admits) if found else None
             if chosen is not None:

@@ -16,6 +16,7 @@ import numpy as np
 from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_RETURNS, J_SHAPE, J_USER
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
+from kant.queueing.hopeless import Hopeless
 from kant.queueing.order import Order
 from kant.queueing.requeue import Requeue
 
@@ -67,6 +68,7 @@ class Waiting:
         self._until: dict[int, int] = {}  # of each row in it, as last said
         self._blocked: dict[Kind, tuple[int, int, int]] = {}  # verdicts: stamp, until when at most, on whom
         self._touched: set[LaneKey] = set()  # lanes that got a job since the last walk
+        self.hopeless = Hopeless(state)
         self.now = state.now
         self._seen = -1
         self._mark = (-1, -1, -1, -1)  # openings, changes where they count, refunds, moves at the last full walk
@@ -257,7 +259,8 @@ class Waiting:
 
     def _next_retry(self) -> int:
         """When the first verdict on a head ends by itself; -1 where none does."""
-        ends = [self._blocked[key][1] for key, lane in self.lanes.items() if lane and self._blocks(key, lane[0])]
+        heads = [(key, lane[0]) for key, lane in self.lanes.items() if lane and self._blocks(key, lane[0])]
+        ends = [self._blocked[self._kind(key, head[2], head[3])[0]][1] for key, head in heads]
         return min((end for end in ends if end >= 0), default=-1)
 
     def heads(self) -> list[tuple[Entry, LaneKey]]:

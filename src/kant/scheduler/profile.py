@@ -65,7 +65,7 @@ def parse_profile(text: str, where: str) -> Profile:
         raise InputError(f"{where}: simulation", "a table", data["simulation"])
     made = {part: make_policy(part, data[part], f"{where}: {part}") for part in KINDS}
     if made["order"].shares and not made["discipline"].quotas:
-        heeding = ", ".join(name for name, policy in policies("discipline").items() if getattr(policy.type, "quotas"))
+        heeding = ", ".join(name for name, policy in policies("discipline").items() if policy.type.quotas)  # type: ignore[attr-defined]
         raise InputError(
             f"{where}: discipline", f"one of {heeding} with an order of queues", data["discipline"]["policy"]
         )

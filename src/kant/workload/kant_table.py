@@ -43,8 +43,8 @@ FIELDS = (
 
 _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
-    "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit", "due_s": "due",
-    "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
+    "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
+    "due_s": "due", "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
 }  # fmt: skip
 
 

@@ -17,10 +17,11 @@ class Workload:
     `pods` is 0 where the trace gives only a total: then `gpus` is that total and the simulator shapes the
     gang to the cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod
     (`milli`: per GPU). `limit` is the user's run-time limit, `due` the time by which the job should be done
-    (-1: none). `overhead` is what the interval-overhead speed model charges. `queue`, `user`, `title` (what its owner
-    calls the job) and `models` are codes into `queues`, `users`, `titles` and `model_sets`. `core` is the row of the job that this one is a burst of (-1: none), a row before it.
-    `preemptible` is 0 where the scheduler may not stop the job. `origin` is time zero on the trace's own
-    clock: the first submission that the window keeps, before slicing.
+    (-1: none). `overhead` is what the interval-overhead speed model charges. `queue`, `user`, `title` (what
+    its owner calls the job) and `models` are codes into `queues`, `users`, `titles` and `model_sets`. `core`
+    is the row of the job that this one is a burst of (-1: none), a row before it. `preemptible` is 0 where the
+    scheduler may not stop the job. `origin` is time zero on the trace's own clock: the first submission that
+    the window keeps, before slicing.
     """
 
     name: str
