@@ -61,6 +61,8 @@ class Situation:
 
     def __post_init__(self) -> None:
         self.state = self.harness.state
+        rights = self.harness.profile.preemption
+        self.reclaims = rights is not None and rights.reclaim != "off"
         self.held |= {row: charged[3] for row, charged in self.state.holdings.charged.items()}
         tree = self.state.holdings.tree
         self.keys = tree.keys if tree is not None else ()
@@ -97,7 +99,7 @@ class Situation:
         """What every eviction has to bring up."""
         jobs = self.state.live
         order = sorted(jobs, key=lambda row: (-jobs[row].priority, jobs[row].submit, row))
-        within, runs = self.within(), set(self.running)
+        within, runs = self.within() if self.reclaims else set(), set(self.running)
         return tuple(int(row in within) for row in order), tuple(int(row in runs) for row in order)
 
 

@@ -42,7 +42,8 @@ class Backfill:
         rows = turn.waiting.ranked(turn)
         some_without = forecast.freed and any(row not in state.reserved for row in forecast.tried)
         insists = any(until <= turn.now for until in forecast.insists.values())
-        anew = forecast.loosened or some_without or insists or self._broken() or self._overtaken(rows)
+        broken = self._broken()  # first: what is broken is in nobody's way
+        anew = broken or forecast.loosened or some_without or insists or self._overtaken(rows)
         forecast.loosened = forecast.freed = False
         if anew:
             forecast.tried.clear()
@@ -56,14 +57,15 @@ class Backfill:
         for until in forecast.insists.values():
             turn.review(until if until > turn.now else -1)
         for row in state.reserved:
-            if row not in self.timeline and row not in turn.waiting.leaving:
+            if row not in self.timeline and row not in turn.waiting.leaving and row not in turn.unpromised:
                 turn.release(row)
         if self._promises() < self.most < FOREVER and any(row not in self.timeline for row in forecast.tried):
             forecast.loosened = True  # somebody started who held a promise: the next in line gets one
 
     def _promises(self) -> int:
-        """How many jobs hold a promise as the plan stands."""
-        return len(self.state.reserved) + self.turn.promised_anew - len(self.turn.unpromised)
+        """How many jobs hold a promise as the plan stands, those apart that are off."""
+        turn = self.turn
+        return len(self.state.reserved) + turn.promised_anew - len(turn.unpromised) - len(self.lifted)
 
     # --- what makes the whole queue worth a look ---------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class Backfill:
             if short is not None:
                 reason = reason or short
                 continue
-            if row not in self.lifted and self._promises() >= self.most:
+            if self._promises() >= self.most:
                 allocation = self._now(row, option, duration, until)
                 found = None if allocation is None else (turn.now, allocation)
             else:
@@ -179,12 +181,15 @@ class Backfill:
         self, row: int, shape: Shape, reason: Reason | None, best: tuple[int, Allocation] | None, duration: int
     ) -> None:
         """Keep the old promise, give a new one, or none; and say why the job waits."""
-        turn = self.turn
+        turn, may_hold = self.turn, self._promises() < self.most
         old = self.lifted.pop(row, None)
-        if old is not None and reason is None and (best is None or old.start <= best[0]) and self._still_free(row, old):
+        better = best is not None and old is not None and best[0] < old.start
+        if may_hold and old is not None and reason is None and not better and self._still_free(row, old):
             self.forecast.promises(row, old.allocation, old.start, old.end)
-        elif best is not None and (old is not None or self._promises() < self.most):
+        elif may_hold and best is not None:
             turn.promise(row, best[1], best[0], min(best[0] + duration, FOREVER))
+        elif old is not None:
+            turn.release(row)
         self._tried(row, shape, reason)
 
     def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
@@ -230,7 +235,7 @@ class Backfill:
         """What preemption can do without touching what is promised."""
         turn = self.turn
         assert turn.evictor is not None
-        blocked = self.timeline.blocked(turn.now, until)
+        blocked = turn.kept_clear(until)
         if len(blocked) == 0:
             return turn.evictor.make_room(turn, row, shape)
         turn.placer.trial.restore(blocked)

@@ -42,6 +42,9 @@ def within_its_right(standing: Standing, row: int, shape: Shape) -> Iterator[tup
     queue = int(state.jobs[row, J_QUEUE])
     node = state.holdings.node_of[queue]
     amounts = state.holdings.amounts(shape)
+    if not standing.reclaims:  # nobody takes anything back, so only the order among jobs counts
+        yield behind, None
+        return
     limited = standing.tree is not None and node >= 0 and any(amounts)
     if limited and standing.reach(node, amounts) != BEYOND:
         yield behind, None
@@ -85,7 +88,7 @@ def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
     hopeless = turn.waiting.hopeless
     if hopeless.holds(row):
         return None
-    standing = turn.evictor.standing(turn) if turn.evictor is not None else Standing(turn, "nominal", 0)
+    standing = turn.evictor.standing(turn) if turn.evictor is not None else Standing(turn, "off", 0)
     by_one = len(shape.parts) == 1  # of a gang of several groups less room may fit more
     if by_one and is_hopeless(standing, row, shape):
         hopeless.add(row)

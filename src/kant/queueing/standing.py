@@ -46,7 +46,7 @@ class Standing:
     """
 
     def __init__(self, turn: Turn, reclaim: Reclaim, min_run: int) -> None:
-        self.turn, self.state = turn, turn.state
+        self.turn, self.state, self.reclaims = turn, turn.state, reclaim != "off"
         state, holdings = turn.state, turn.state.holdings
         self.rows = turn.running()
         jobs = state.jobs[self.rows]

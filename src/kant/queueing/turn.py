@@ -108,15 +108,27 @@ class Turn:
 
     def place_beside(self, row: int, shape: Shape, until: int) -> Allocation | NoFit:
         """Place a gang that runs until then where it stays clear of everything that is promised."""
-        assert self.forecast is not None
         trial = self.placer.trial
-        blocked = self.forecast.timeline.blocked(self.now, until)
+        blocked = self.kept_clear(until)
         if len(blocked) == 0:
             return self.placer.place(shape, row)
         trial.restore(blocked)
         result = self.placer.place(shape, row)
         trial.evict(blocked)
         return result
+
+    @cached_property
+    def due(self) -> list[int]:
+        """Who is promised a place from now on."""
+        return [row for row, promise in self.state.reserved.items() if promise.start <= self.now]
+
+    def kept_clear(self, until: int) -> Allocation:
+        """What is free on the trial, but promised before `until`: also to those who are due and have not had their turn."""
+        assert self.forecast is not None
+        timeline, trial = self.forecast.timeline, self.placer.trial
+        waits = [row for row in self.due if row in timeline and row not in self.unpromised]
+        places = [place for place in map(timeline.allocation_of, waits) if trial.is_free(place)]
+        return np.concatenate([*places, timeline.blocked(self.now, until)])
 
     def seat(self, row: int, shape: Shape) -> Allocation | Reason:
         """A place for the whole gang, within its quota and on the first GPU model where it fits; or why there is none.

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from kant.cluster.columns import J_SINCE
+from kant.cluster.columns import J_QUEUE, J_SINCE
 from kant.model.units import SECOND
 from kant.queueing.discipline import Discipline
 from kant.queueing.overtaken import stop_overtakers
@@ -15,7 +15,8 @@ from kant.queueing.turn import Turn
 
 class Backfill(Discipline, frozen=True, tag="backfill"):
     """Jobs behind a blocked head start; when the head has waited for `timeout_s`, jobs that overtook it are stopped to
-    seat it. The head is the first in order of those that compete for the same pools and that their quota lets start.
+    seat it. The head is the first in order of those that compete for the same pools and that their quota lets start;
+    where it has no right to enough of them, the first of another queue has its turn.
     """
 
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
@@ -28,11 +29,14 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
     def run(self, turn: Turn) -> None:
         super().run(turn)
         state, served = turn.state, set[int]()
+        without = set[tuple[int, int]]()  # queues whose head has no right to enough, and for which pools
         if not state.pending:
             return
         for (_, _, row, shape_index), lane in turn.waiting.heads():
-            shape = state.shapes.shapes[shape_index]
-            if shape.pool_bits in served or turn.admission.closed(row) is not None:
+            shape, queue = state.shapes.shapes[shape_index], int(state.jobs[row, J_QUEUE])
+            if shape.pool_bits in served or (queue, shape.pool_bits) in without:
+                continue
+            if turn.admission.closed(row) is not None:
                 continue
             if all(turn.admission.shortage(row, option) for option in turn.admission.options(row, shape)):
                 continue  # its quota keeps it, nobody who runs does
@@ -45,3 +49,6 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if allocation is not None:
                 turn.start(row, allocation)
                 turn.waiting.took(lane)
+            elif not turn.waiting.hopeless.holds(row):  # then the heads of other queues may have the right
+                served.discard(shape.pool_bits)
+                without.add((queue, shape.pool_bits))
