@@ -123,7 +123,7 @@ class Turn:
         return [row for row, promise in self.state.reserved.items() if promise.start <= self.now]
 
     def kept_clear(self, until: int) -> Allocation:
-        """What is free on the trial, but promised before `until`: also to those who are due and have not had their turn."""
+        """What is free on the trial, but promised before `until`; also to who is due and has not had his turn yet."""
         assert self.forecast is not None
         timeline, trial = self.forecast.timeline, self.placer.trial
         waits = [row for row in self.due if row in timeline and row not in self.unpromised]
