@@ -25,7 +25,7 @@ from kant.queueing.victims_proof import Admits, Candidate, Proof, members
 
 __all__ = ["Admits", "Candidate", "choose"]
 
-TRIALS = 128
+TRIALS = 64
 """After so many trial placements the search takes the best set it has, instead of looking for a better one."""
 
 GUESS = 32

@@ -49,6 +49,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if allocation is not None:
                 turn.start(row, allocation)
                 turn.waiting.took(lane)
-            elif not turn.waiting.hopeless.holds(row):  # then the heads of other queues may have the right
+            elif state.holdings.tree is not None and not turn.waiting.hopeless.holds(row):
+                # Enough overtook it, but it has no right to them; the head of another queue may have.
                 served.discard(shape.pool_bits)
                 without.add((queue, shape.pool_bits))
