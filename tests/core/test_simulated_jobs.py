@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,13 @@ def test_a_discipline_that_ignores_bursts_is_refused() -> None:
     jobs = make_jobs(submit=[0, 5], runtime=[100, 50], core=[-1, 0])
     with pytest.raises(InputError, match="bursts"):
         simulate(jobs, make_cluster(2), make_profile("srtf", "preemptive"))
+
+
+def test_due_dates_come_from_the_workload_and_tardiness_goes_into_the_summary() -> None:
+    """Three jobs of 10, 20 and 5 seconds on one GPU, due at 100, 12 and 4 s: by due date they end at 35, 25 and 5 s."""
+    jobs = make_jobs(submit=[0, 0, 0], runtime=[10, 20, 5], gpus=[1, 1, 1])
+    jobs = replace(jobs, due=np.array([100, 12, 4]) * SECOND)
+    found = simulate(jobs, make_cluster(1), make_profile("edd")).summary["tardiness_s"]
+    assert (found["count"], found["late"], found["sum"], found["max"]) == (3, 2, 14.0, 13.0)
+    first = simulate(jobs, make_cluster(1), make_profile("fifo")).summary["tardiness_s"]
+    assert first["sum"] == (30 - 12) + (35 - 4)

@@ -1,4 +1,4 @@
-"""`kant demo`: a month of jobs on a virtual cluster, under a plain baseline and under Kant's profile."""
+"""`kant demo`: two weeks of jobs on a virtual cluster, under a plain baseline and under Kant's profile."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def demo(
     row: Annotated[
         str, Parameter(help="The published distribution to draw from (see `kant trace generate`).")
     ] = "helios-venus",
-    days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
+    days: Annotated[float, Parameter(help="Span of the submissions.")] = 14,
     nodes: Annotated[int, Parameter(help="Nodes of 8 GPUs.", converter=whole)] = 1024,
     load: Annotated[float, Parameter(help="GPU time asked for over GPU time there is.")] = 0.9,
     queues: Queues = None,
     seed: Seed = 1,
     json: Json = False,
 ) -> int:
-    """Generate a month of jobs, schedule it twice, print the gain and write the report."""
+    """Generate two weeks of jobs, schedule it twice, print the gain and write the report."""
     from kant.cli.runs import cut_short, labels, run_all, write_results
     from kant.cli.show import console, show_runs
     from kant.model.units import DAY

@@ -89,6 +89,14 @@ TENANT_ROWS: tuple[Row, ...] = (
 """The rows that are shown where queues have quotas."""
 
 
+DUE_ROWS: tuple[Row, ...] = (
+    ("late jobs", ("tardiness_s", "late"), plain, None, 0),
+    ("tardiness mean", ("tardiness_s", "mean"), seconds, relative, -1),
+    ("tardiness sum", ("tardiness_s", "sum"), seconds, relative, -1),
+)
+"""The rows that are shown where jobs have due dates."""
+
+
 def value_at(summary: dict[str, Any], path: Sequence[str]) -> float | None:
     """The number at `path` in a summary, None where there is none."""
     found: Any = summary
@@ -107,7 +115,8 @@ def show_runs(results: Sequence[RunResult]) -> None:
         if i:
             table.add_column("gain", justify="right")
     shared = any(value_at(result.summary, ("fairness", "mean")) is not None for result in results)
-    for label, path, show, gain, better in (*ROWS, *TENANT_ROWS) if shared else ROWS:
+    due = any(value_at(result.summary, ("tardiness_s", "count")) for result in results)
+    for label, path, show, gain, better in (*ROWS, *(TENANT_ROWS if shared else ()), *(DUE_ROWS if due else ())):
         old = value_at(first, path)
         cells: list[str | Text] = [label]
         for i, result in enumerate(results):
@@ -116,7 +125,7 @@ def show_runs(results: Sequence[RunResult]) -> None:
             if i:
                 cells.append(_gain(value, old, gain, better))
         table.add_row(
-            *cells, end_section=label in ("GFR median", "JTTED mean", "makespan", ROWS[-1][0] if shared else "")
+            *cells, end_section=label in ("GFR median", "JTTED mean", "makespan", ROWS[-1][0], TENANT_ROWS[-1][0])
         )
     console.print(table)
     if len(results) == 1:

@@ -288,6 +288,8 @@ class ClusterState:
         rivals.stirred = now
 
     def _leave_devices(self, job: str, now: int, status: JobStatus, cost: int) -> int:
+        if not 0 <= cost < FOREVER:
+            raise Violation(f"stopping job {job!r} costs {cost}: not a time")
         row = self._give_back(job, now)
         c.job_stops(self.jobs, row, now, status.value, cost)
         return row

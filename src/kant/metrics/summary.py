@@ -71,9 +71,17 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
         "evictions": int(jobs[:, c.J_PREEMPTIONS].sum() + jobs[:, c.J_EVICTIONS].sum()),
         "failures": int(jobs[:, c.J_FAILURES].sum()),
         "lost_gpu_s": sum(work / SECOND * int(jobs[row, c.J_MILLI]) / GPU for row, work in recorder.lost_work.items()),
+        "tardiness_s": _tardiness(jobs[:, c.J_DUE], table, admitted, end, quantile),
         "fairness": over_queues(by_queue),
         "by_queue": by_queue,
     }
+
+
+def _tardiness(due: np.ndarray, table: JobTable, admitted: np.ndarray, end: int, quantile: str) -> dict[str, Any]:
+    """Of the jobs with a due date: by how much they ended after it (as it stands, of those that have not ended)."""
+    own = admitted & (due >= 0)
+    over = np.maximum(np.where(table.status == JobStatus.FINISHED, table.end, end) - due, 0)[own]
+    return spread(over, quantile) | {"count": int(own.sum()), "late": int((over > 0).sum())}
 
 
 def size_masks(milli: np.ndarray) -> dict[str, np.ndarray]:

@@ -7,6 +7,8 @@ real nodes, so a job with part of a node leaves the rest of it to others.
 
 from __future__ import annotations
 
+import numpy as np
+
 from kant.cluster.columns import J_PRIORITY, J_SINCE
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, Reason, Reserved
@@ -33,6 +35,7 @@ class Backfill:
         self.most = depth or FOREVER
         self.timeout = timeout
         self.lifted: dict[int, Reservation] = {}  # promises that are off while somebody else is looked at
+        self.vacated = False  # somebody is promised, or has, another place than he was promised
         self.failed: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
         self.hopeless: set[int] = set()  # pools whose head could not be promised anything
 
@@ -42,8 +45,8 @@ class Backfill:
         rows = turn.waiting.ranked(turn)
         some_without = forecast.freed and any(row not in state.reserved for row in forecast.tried)
         insists = any(until <= turn.now for until in forecast.insists.values())
-        broken = self._broken()  # first: what is broken is in nobody's way
-        anew = broken or forecast.loosened or some_without or insists or self._overtaken(rows)
+        broken, overtaken = self._broken(), self._overtaken(rows)  # both: what they lift is in nobody's way
+        anew = broken or overtaken or forecast.loosened or some_without or insists
         forecast.loosened = forecast.freed = False
         if anew:
             forecast.tried.clear()
@@ -58,7 +61,9 @@ class Backfill:
             turn.review(until if until > turn.now else -1)
         for row in state.reserved:
             if row not in self.timeline and row not in turn.waiting.leaving and row not in turn.unpromised:
+                self.vacated = True
                 turn.release(row)
+        forecast.loosened |= self.vacated  # who had his turn before may use it
         if self._promises() < self.most < FOREVER and any(row not in self.timeline for row in forecast.tried):
             forecast.loosened = True  # somebody started who held a promise: the next in line gets one
 
@@ -119,6 +124,7 @@ class Backfill:
             if not self.timeline.holds(row):
                 return False
         elif found[0] > turn.now:
+            self.vacated = True
             turn.promise(row, found[1], found[0], min(found[0] + duration, FOREVER))
         else:
             self._lift(row)
@@ -175,6 +181,11 @@ class Backfill:
 
     def _start(self, row: int, allocation: Allocation) -> None:
         self.lifted.pop(row, None)
+        promise = self.state.reserved.get(row)
+        if promise is not None and (
+            promise.start > self.turn.now or not np.array_equal(promise.allocation, allocation)
+        ):
+            self.vacated = True
         self.turn.start(row, allocation)
 
     def _wait(
@@ -187,8 +198,10 @@ class Backfill:
         if may_hold and old is not None and reason is None and not better and self._still_free(row, old):
             self.forecast.promises(row, old.allocation, old.start, old.end)
         elif may_hold and best is not None:
+            self.vacated |= old is not None
             turn.promise(row, best[1], best[0], min(best[0] + duration, FOREVER))
         elif old is not None:
+            self.vacated = True
             turn.release(row)
         self._tried(row, shape, reason)
 
