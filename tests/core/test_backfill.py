@@ -17,6 +17,7 @@ from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
 from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.disciplines.conservative import Conservative
 from kant.queueing.disciplines.easy import Easy
+from kant.scheduler.cycle import Scheduler
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.naive import pods_that_fit_anywhere
 from kant.testing.strategies import clusters
@@ -309,3 +310,31 @@ def test_a_job_of_higher_priority_goes_before_promises_of_lower_priority() -> No
     rows = harness.state.rows
     assert harness.state.reserved[rows["high"]].start == HOUR
     assert harness.state.reserved[rows["low"]].start == 2 * HOUR
+
+
+def test_the_promise_of_easy_goes_to_a_new_head_of_higher_priority() -> None:
+    """Though the one promise that there may be is held; a scheduler that has just begun does the same."""
+    harness = Harness(make_cluster(8), make_profile("fifo", Easy()))
+    harness.submit(make_job("runs", 8, estimate=HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("head", 8, estimate=HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("urgent", 8, estimate=HOUR, priority=1))
+    fresh = Scheduler(harness.state, harness.profile, harness.seed).cycle(0)
+    plan = harness.cycle(0)
+    assert [d.job for d in plan.decisions if isinstance(d, Reserve)] == ["urgent"]
+    assert [d.job for d in plan.decisions if isinstance(d, Release)] == ["head"]
+    assert [d.job for d in fresh.decisions if isinstance(d, (Reserve, Release))] == ["urgent", "head"]
+
+
+def test_two_promises_of_now_do_not_take_each_others_place() -> None:
+    """Best fit would put `small` where `large` is promised the only node that is large enough for it."""
+    harness = Harness(make_cluster(4, 8), make_profile("fifo", Conservative()))
+    harness.submit(*(make_job(f"r{i}", 4, estimate=HOUR) for i in range(3)))
+    harness.cycle(0)
+    harness.submit(make_job("small", 4, estimate=HOUR), make_job("large", 8, estimate=HOUR))
+    harness.cycle(0)
+    starts = {harness.state.ids[row]: promise.start for row, promise in harness.state.reserved.items()}
+    harness.now = HOUR
+    harness.finish("r0", "r1", "r2")
+    assert set(started(harness.cycle(HOUR))) == {job for job, start in starts.items() if start == HOUR}

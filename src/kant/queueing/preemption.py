@@ -127,5 +127,6 @@ def stop(turn: Turn, victim: int, newcomer: int, why: str) -> None:
     by = turn.state.ids[newcomer]
     turn.preempt(victim, by=by, why=why)
     turn.victims.append(victim)
+    turn.review(turn.now + 1)  # who else fits where the victims leave more than the newcomer takes
     for burst in _running_bursts(turn, victim):
         turn.evict(burst, by, "core")

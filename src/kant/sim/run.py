@@ -24,7 +24,7 @@ from kant.metrics.ledger import Ledger, wait_by_cause
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.model.decision import Expire, Plan, Start
+from kant.model.decision import Expire, Plan, Preempt
 from kant.model.event import JobSubmitted, MixObserved, QueuesChanged
 from kant.model.node import ClusterSpec
 from kant.model.tenant import Tenancy
@@ -222,12 +222,8 @@ class Run:
             self._wake = plan.review_at
         if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
             self._wake = min(self._wake, now + self.options.recheck_s * SECOND)
-        if self.options.enforce_limits:  # a start is seen by the next cycle, and that must come before the limit
-            started = [self.state.rows[decision.job] for decision in plan.decisions if isinstance(decision, Start)]
-            limits = (int(self.state.jobs[row, c.J_LIMIT]) for row in started)
-            self._wake = min([self._wake, *(now + limit for limit in limits if limit > 0)])
-        if any(isinstance(decision, Expire) for decision in plan.decisions):
-            self._wake = now  # who has reached a limit waits again, and is tried again or given back
+        if any(isinstance(d, Expire) or (isinstance(d, Preempt) and d.by) for d in plan.decisions):
+            self._wake = now  # who was stopped is tried again, and so is who fits where there is room left over
 
     def _waiting_because(self) -> dict[str, int]:
         """How many jobs still wait for each kind of reason."""
