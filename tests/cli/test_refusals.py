@@ -221,7 +221,7 @@ def test_profiles(name: str, small: Path, journal: Path, tmp_path: Path, give: G
 
 
 @pytest.mark.parametrize("discipline", ["preemptive", "repack", "pooled", "loss", "strict"])
-@pytest.mark.parametrize("speed", ["steady", "interval-overhead"])
+@pytest.mark.parametrize("speed", ["steady", "placed", "interval-overhead"])
 def test_static_packing_takes_any_discipline_or_says_why_not(
     discipline: str, speed: str, small: Path, journal: Path, tmp_path: Path, give: Give
 ) -> None:

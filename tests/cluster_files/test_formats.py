@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kant.model.fabric import Fabric, Link
 from kant.model.node import Node
 from kant.model.units import FOREVER
 from kant.workload.cluster_describe import describe_cluster
@@ -76,6 +77,17 @@ def test_a_toml_file_says_all_that_a_node_can_be() -> None:
 def test_a_toml_file_without_topology_describes_no_fabric() -> None:
     cluster = parse_cluster("small.toml.gz", gzip.compress(b"[[nodes]]\ngpus = 2"))
     assert (cluster.name, cluster.nodes) == ("small", (Node(name="node-00000", gpus=2),))
+
+
+def test_a_fabric_is_the_default_but_for_what_is_said() -> None:
+    text = (
+        b"[fabric]\nbeyond = { contention = 9 }\nnode = { bandwidth_gb_s = 20, latency_us = 0.5 }\n[[nodes]]\ngpus = 2"
+    )
+    fabric, default = parse_cluster("given.toml", text).fabric, Fabric()
+    assert fabric.node == Link(20.0, 0.5, 1.0)
+    assert fabric.beyond == Link(default.beyond.bandwidth, default.beyond.latency, 9.0)
+    assert fabric.links[1:4] == default.links[1:4]
+    assert parse_cluster("plain.toml", b"[[nodes]]\ngpus = 2").fabric == default
 
 
 def test_every_example_of_the_page_can_be_read() -> None:

@@ -17,7 +17,30 @@ LINGJUN = "ip,DSW,PSW,ASW\n"
 
 TOML_CASES = {
     "unknown key": (ONE + "gpu = 8", "c.toml, [[nodes]] 1: expected only the keys gpus, count", "got 'gpu'"),
-    "unknown table": (ONE + "[fabric]", "c.toml: expected only the keys nodes, name, topology", "'fabric'"),
+    "unknown table": (ONE + "[racks]", "c.toml: expected only the keys nodes, name, topology, fabric", "'racks'"),
+    "unknown wire": (ONE + "[fabric.rack]", "c.toml, fabric: expected only the keys node, leaf, spine", "'rack'"),
+    "unknown of a wire": (
+        "fabric.leaf.speed = 1\n" + ONE,
+        "c.toml, fabric, leaf: expected only the keys band",
+        "'speed'",
+    ),
+    "wire as number": ("fabric.leaf = 1\n" + ONE, "c.toml, fabric, leaf: expected a table of bandwidth_gb_s", "got 1"),
+    "fabric as text": ("fabric = 'x'\n" + ONE, "c.toml, fabric: expected a table of node, leaf", "got 'x'"),
+    "no bandwidth": (
+        "fabric.beyond.bandwidth_gb_s = 0\n" + ONE,
+        "c.toml, fabric, beyond, bandwidth_gb_s: expected GB/s of one GPU",
+        "got 0",
+    ),
+    "endless latency": (
+        "fabric.node.latency_us = inf\n" + ONE,
+        "c.toml, fabric, node, latency_us: expected",
+        "got inf",
+    ),
+    "no number of contention": (
+        "fabric.spine.contention = nan\n" + ONE,
+        "c.toml, fabric, spine, contention: expected a factor from 1",
+        "got nan",
+    ),
     "unknown level": (
         ONE + "[topology]\nracks = 1",
         "c.toml, topology: expected only the keys nodes",

@@ -29,6 +29,8 @@ SIMULATIONS = st.sampled_from(
         {"extra_runtime_s": 1, "recheck_s": 1},
         {"speed": "interval-overhead", "slowdown_permille": 1015, "merge_ends": 1e-9},
         {"estimates": "none"},
+        {"speed": "placed"},
+        {"speed": "placed", "checkpoint_s": 7, "resume_cost": ((1, 7), (1000, 30))},
     )
 )
 

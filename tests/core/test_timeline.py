@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
 from kant.model.errors import Violation
-from kant.model.job import Job, PodGroup
+from kant.model.job import LEVELS, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
 from kant.model.units import FOREVER
@@ -28,7 +29,7 @@ from kant.placement.placer import Placer
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.timeline import Timeline
 from kant.testing import make_cluster, make_group, make_job
-from kant.testing.naive import admits, free_devices, pods_that_fit, wrong_with
+from kant.testing.naive import admits, domains_of, free_devices, pods_that_fit, wrong_with
 from kant.testing.strategies import clusters, demands, groups
 
 ROOT = Path(__file__).parents[2]
@@ -219,6 +220,38 @@ def test_several_groups_collide_with_nothing_and_none_starts_before_it_could_alo
     single = make_job("s", groups=(make_group(1, 3),))
     after, fresh = (timeline.earliest(both.state.shapes.of(single), 5, 1) for timeline in (both.timeline, before))
     assert str(after) == str(fresh), "what was tried leaves nothing behind"
+
+
+@given(st.data(), filled(), st.sampled_from(DURATIONS), st.sampled_from(LEVELS))
+def test_a_gang_that_requires_a_level_starts_when_the_first_domain_can_hold_it(
+    data: st.DataObject, both: Both, duration: int, level: Any
+) -> None:
+    job = make_job("j", groups=data.draw(one_group()), within=level, within_required=True)
+    domains = domains_of(both.spec, level) if job.pods > 1 else [list(range(len(both.spec.nodes)))]
+    serving = both.state.table[:, c.STATUS].copy()
+    starts = []
+    for domain in domains:
+        both.state.table[:, c.STATUS] = np.where(np.isin(np.arange(len(serving)), domain), serving, 2)
+        starts.append(both.plain.earliest(job, job.groups[0], duration, 1))
+    both.state.table[:, c.STATUS] = serving
+    found = both.timeline.earliest(both.state.shapes.of(job), duration, 1)
+    assert (found[0] if found else None) == min((start for start in starts if start is not None), default=None)
+    if found is not None:
+        free = np.maximum(both.plain.throughout(found[0], found[0] + duration), 0)
+        assert not wrong_with(both.spec, free, job, found[1])
+    plain = make_job("p", groups=job.groups)
+    both.check_start(plain, duration, 1)  # what was tried leaves nothing behind
+
+
+@given(st.data(), filled(), st.sampled_from(DURATIONS), st.sampled_from(LEVELS))
+def test_several_groups_that_require_a_level_are_promised_one_domain(
+    data: st.DataObject, both: Both, duration: int, level: Any
+) -> None:
+    job = make_job("j", groups=data.draw(groups(3)), within=level, within_required=True)
+    found = both.timeline.earliest(both.state.shapes.of(job), duration, 1)
+    if found is not None:
+        free = np.maximum(both.plain.throughout(found[0], found[0] + duration), 0)
+        assert not wrong_with(both.spec, free, job, found[1])
 
 
 @given(st.data(), filled(), st.sampled_from(DURATIONS))

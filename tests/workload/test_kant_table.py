@@ -47,6 +47,8 @@ def workloads(draw: st.DrawFn) -> Workload:
         due=column(st.one_of(st.just(-1), TIMES)),
         priority=column(st.integers(-(10**9), 10**9)),
         overhead=column(TIMES),
+        within=column(st.integers(0, 4)),
+        within_required=column(st.integers(0, 1)),
         queue=codes,
         user=codes,
         title=codes,

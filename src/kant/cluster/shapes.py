@@ -8,7 +8,7 @@ import numpy as np
 
 from kant.cluster.columns import DEMAND_WIDTH, Table
 from kant.model.errors import Violation
-from kant.model.job import Demand, Job, PodGroup
+from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import Node
 from kant.model.units import GPU
 
@@ -28,6 +28,10 @@ class Shape:
     pods: int
     model: str | None
     """The one GPU model of its pools; None where there are several, or none."""
+    level: int = -1
+    """Of the fabric (its index in LEVELS): one domain of it should hold all pods. -1: anywhere, or a single pod."""
+    required: bool = False
+    """One domain of `level` must hold all pods."""
 
 
 MAX_PODS = 10_000_000
@@ -46,6 +50,13 @@ def _sensible(group: PodGroup) -> bool:
     )
 
 
+def _level(job: Job) -> int:
+    """The level that the job asks for; -1 for a single pod, which is in one domain of every level anyway."""
+    if job.within not in LEVELS:
+        raise Violation(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
+    return LEVELS.index(job.within) if job.pods > 1 else -1
+
+
 class Shapes:
     """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*)."""
 
@@ -55,15 +66,17 @@ class Shapes:
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
-        self._by_key: dict[tuple[tuple[PodGroup, ...], int], Shape] = {}
+        self._by_key: dict[tuple[tuple[PodGroup, ...], int, int, bool], Shape] = {}
         self._demand_rows: dict[tuple[Demand, int], int] = {}
         self._pools_by_job: dict[tuple[tuple[str, ...], str], int] = {}
 
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
         pools = self._pools(job)
-        shape = self._by_key.get((job.groups, pools))
-        return shape if shape is not None else self._make(job, pools)
+        level = _level(job) if job.within else -1
+        required = level >= 0 and job.within_required
+        shape = self._by_key.get((job.groups, pools, level, required))
+        return shape if shape is not None else self._make(job, pools, level, required)
 
     def pool_name(self, pool: int) -> str:
         """`model` of the pool, with the queues it is dedicated to."""
@@ -84,12 +97,12 @@ class Shapes:
         """The pools of these GPU models (empty: of any), as bits."""
         return sum(1 << pool for pool, (model, _) in enumerate(self.pool_keys) if not models or model in models)
 
-    def _make(self, job: Job, pools: int) -> Shape:
+    def _make(self, job: Job, pools: int, level: int, required: bool) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
             raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
-        return self._intern(job.groups, pools)
+        return self._intern(job.groups, pools, level, required)
 
-    def _intern(self, groups: tuple[PodGroup, ...], pools: int) -> Shape:
+    def _intern(self, groups: tuple[PodGroup, ...], pools: int, level: int, required: bool) -> Shape:
         models = {model for pool, (model, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
         shape = Shape(
             index=len(self.shapes),
@@ -102,15 +115,18 @@ class Shapes:
             memory=sum(group.count * group.demand.memory for group in groups),
             pods=sum(group.count for group in groups),
             model=models.pop() if len(models) == 1 else None,
+            level=level,
+            required=required,
         )
         self.shapes.append(shape)
-        self._by_key[(groups, pools)] = shape
+        self._by_key[(groups, pools, level, required)] = shape
         return shape
 
     def on_model(self, shape: Shape, model: str) -> Shape:
         """`shape` kept to the pools of one GPU model."""
         pools = shape.pool_bits & self.pools_admitting((model,))
-        return self._by_key.get((shape.groups, pools)) or self._intern(shape.groups, pools)
+        key = (shape.groups, pools, shape.level, shape.required)
+        return self._by_key.get(key) or self._intern(*key)
 
     def _demand(self, demand: Demand, pools: int) -> int:
         row = self._demand_rows.get((demand, pools))

@@ -7,7 +7,7 @@ stands before it, its quota, what is free, and only then how it lies.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kant.cluster.columns import (
@@ -43,7 +43,7 @@ class Cause(StrEnum):
     QUOTA_LENT = "quota-lent"  # its queue stays within its own quota, but others use what they borrowed of it
     CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it asks for
     FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
-    TOPOLOGY = "topology"  # it would fit, but not as near together as it must: no job can ask for that yet
+    TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
     RESERVATION = "reservation"  # it would fit, but the place is promised to others
     PRIORITY = "priority"  # jobs of higher priority stand before it, or hold the GPUs that it lacks
     ORDER = "order"  # others stand before it where nobody may pass
@@ -66,7 +66,7 @@ class Waiter:
     user: int
     priority: int
     lane: tuple[int, ...] | None = None
-    tried: tuple[int, bool] = (-1, False)  # when it was last tried, by a stamp, and whether it fitted
+    tried: tuple[int, Cause | None] = (-1, None)  # when it was last tried, by a stamp, and why there was no place
 
 
 @dataclass(slots=True)
@@ -160,25 +160,35 @@ class Judge:
 
     def _in_spite_of_room(self, waiter: Waiter) -> Cause:
         """The cause, where enough is free in all."""
-        if not self._fits(waiter):
-            return Cause.FRAGMENTATION
+        kept = self._place_that_lacks(waiter)
+        if kept is not None:
+            return kept
         if self.state.reserved:
             return Cause.RESERVATION
         tried = self.scheduler.profile.discipline.lanes or self.scheduler.forecast is not None
         return Cause.OTHER if tried else Cause.ORDER  # those that keep no lanes have filled the cluster in order
 
-    def _fits(self, waiter: Waiter) -> bool:
-        """Whether there is a place, if promises are not looked at. A "no" holds until something comes free."""
+    def _place_that_lacks(self, waiter: Waiter) -> Cause | None:
+        """Why there is no place, if promises are not looked at; None where there is one.
+
+        A "no" holds until something comes free.
+        """
         state, shape = self.state, waiter.shape
         several = len(shape.parts) > 1
         freed = int(state.log[0]) if several else sum(state.freed[pool] for pool in shape.pools)
-        stamp, fitted = waiter.tried
-        if fitted or stamp != freed:
-            self._inquiry = self._inquiry or Inquiry(self.scheduler)
-            with self._inquiry.trial():
-                fitted = not isinstance(self._inquiry.placer.place(shape, waiter.row), NoFit)
-            waiter.tried = (freed, fitted)
-        return fitted
+        stamp, kept = waiter.tried
+        if kept is None or stamp != freed:
+            kept = None
+            if not self._fits(shape, waiter.row):
+                far = shape.required and self._fits(replace(shape, level=-1, required=False), waiter.row)
+                kept = Cause.TOPOLOGY if far else Cause.FRAGMENTATION
+            waiter.tried = (freed, kept)
+        return kept
+
+    def _fits(self, shape: Shape, row: int) -> bool:
+        self._inquiry = self._inquiry or Inquiry(self.scheduler)
+        with self._inquiry.trial():
+            return not isinstance(self._inquiry.placer.place(shape, row), NoFit)
 
 
 class HeldByPriority:

@@ -10,6 +10,7 @@ from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.metrics.result import Series
 from kant.model.placement import Allocation
+from kant.placement.spans import SPANS_WIDTH, Slowdowns
 
 # Columns of a sample. Each holds from its time to the next sample's.
 S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)
@@ -19,9 +20,6 @@ SAMPLE_WIDTH = 7
 # One product of milli-GPUs and microseconds can pass 64 bits: 10^8 milli-GPUs times 11 days.
 I_ALLOCATED, I_CAPACITY, I_FRAGMENTED, I_NODES = 0, 2, 4, 6
 INTEGRAL_WIDTH = 8
-
-# Columns of a job's span, written when it starts.
-T_NODES, T_LEAVES, T_LEVEL = range(3)
 
 
 @compiled
@@ -57,38 +55,6 @@ def sample(
     return at + 1
 
 
-@compiled
-def span_of(table: Table, pieces: Table, seen: Table, stamp: int, spans: Table, job: int) -> None:
-    """Write on how many nodes and leaves a gang lies, and the lowest level that holds it all.
-
-    Levels: 0 node, 1 leaf, 2 spine, 3 superspine, 4 beyond. `seen` is scratch: a stamp for each node and leaf.
-    """
-    nodes, leaves, level = 0, 0, 0
-    first = pieces[0, 0]
-    count = table.shape[0]
-    for i in range(pieces.shape[0]):
-        node = pieces[i, 0]
-        if seen[node] != stamp:
-            seen[node] = stamp
-            nodes += 1
-        leaf = count + table[node, c.LEAF]
-        if seen[leaf] != stamp:
-            seen[leaf] = stamp
-            leaves += 1
-        if node != first:
-            if table[node, c.LEAF] == table[first, c.LEAF]:
-                level = max(level, 1)
-            elif table[node, c.SPINE] == table[first, c.SPINE]:
-                level = max(level, 2)
-            elif table[node, c.SUPERSPINE] == table[first, c.SUPERSPINE]:
-                level = max(level, 3)
-            else:
-                level = 4
-    spans[job, T_NODES] = nodes
-    spans[job, T_LEAVES] = leaves
-    spans[job, T_LEVEL] = level
-
-
 class Recorder:
     """Follows one `ClusterState`. `observe` once at each instant, `started` and `ended` for each piece of a run."""
 
@@ -99,9 +65,8 @@ class Recorder:
         self.used = 0
         self.integrals: Table = np.zeros((len(state.pools), INTEGRAL_WIDTH), dtype=np.int64)
         self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
-        self.spans: Table = np.zeros((1024, 3), dtype=np.int64)
-        self._seen: Table = np.full(2 * len(state.spec.nodes), -1, dtype=np.int64)
-        self._stamp = 0
+        self.spans: Table = np.zeros((1024, SPANS_WIDTH), dtype=np.int64)
+        self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
         self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
 
@@ -118,9 +83,8 @@ class Recorder:
     def started(self, row: int, allocation: Allocation) -> None:
         """A gang got its place."""
         if row >= len(self.spans):
-            self.spans = np.concatenate([self.spans, np.zeros((max(row, 1024), 3), dtype=np.int64)])
-        self._stamp += 1
-        span_of(self.state.table, allocation, self._seen, self._stamp, self.spans, row)
+            self.spans = np.concatenate([self.spans, np.zeros((max(row, 1024), SPANS_WIDTH), dtype=np.int64)])
+        self.spans[row] = self.model.spans(allocation)
 
     def ended(self, row: int, allocation: Allocation, start: int, end: int) -> None:
         """A gang gave its place back (or the run is over)."""

@@ -10,12 +10,13 @@ from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.metrics import recorder as rec
 from kant.metrics.fairness import nominal_gpus, over_queues, rho
-from kant.metrics.jtted import best_span, jtted
+from kant.metrics.jtted import jtted
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import JobTable
 from kant.metrics.statistics import over_time, spread
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
+from kant.placement.spans import SPANS_WIDTH
 
 
 def job_table(state: ClusterState, end: int) -> JobTable:
@@ -127,12 +128,11 @@ def _share(part: float, whole: float) -> float | None:
 
 def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
     jobs = state.jobs[: len(state.ids)]
-    best = np.array(
-        [best_span(shape, state.shapes.demands, state.empty) for shape in state.shapes.shapes], dtype=np.int64
-    ).reshape(-1, 3)
-    placed = started & (jobs[:, c.J_MILLI] > 0)
-    rows = np.flatnonzero(placed)
-    return jtted(recorder.spans[rows], best[jobs[rows, c.J_SHAPE]], {k: m[rows] for k, m in sizes.items()})
+    rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
+    spans, shapes, model = recorder.spans[rows], jobs[rows, c.J_SHAPE].tolist(), recorder.model
+    best = np.array([model.best(shape) for shape in shapes], dtype=np.int64).reshape(-1, SPANS_WIDTH)
+    slowdowns = np.array([model.of(shape, own) for shape, own in zip(shapes, spans, strict=True)], dtype=np.int64)
+    return jtted(spans, best, slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
 def _by_queue(

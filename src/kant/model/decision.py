@@ -15,19 +15,24 @@ class _Reason(Struct, frozen=True, omit_defaults=True, tag_field="why"):
 
 
 class NoFit(_Reason, frozen=True, tag="no-fit"):
-    """`fits` of the `pods` that group `group` needs could be placed now."""
+    """`fits` of the `pods` that group `group` needs could be placed now.
+
+    With a `level` the job requires one domain of that level of the fabric, and this is what the best of them takes.
+    """
 
     group: int
     pods: int
     fits: int
+    level: str = ""
 
 
 class NeverFits(_Reason, frozen=True, tag="never-fits"):
-    """Even the empty cluster takes only `fits` of the `pods` that group `group` needs."""
+    """Even the empty cluster takes only `fits` of the `pods` that group `group` needs. `level` as for `NoFit`."""
 
     group: int
     pods: int
     fits: int
+    level: str = ""
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
@@ -122,8 +127,12 @@ def sentence(reason: Reason) -> str:
             return f"it is a burst of job {job}, which does not run"
         case RetriesUsed(failures=failures):
             return f"it has failed {failures} times and may not be tried again"
+        case NoFit(pods=pods, fits=fits, level=level) if level:
+            return f"fits in no {level}: the best takes {fits} of {pods} pods"
         case NoFit(pods=pods, fits=fits):
             return f"not enough free capacity: {fits} of {pods} pods fit now"
+        case NeverFits(pods=pods, fits=fits, level=level) if level:
+            return f"it can never fit in one {level}: of the empty cluster the best takes {fits} of {pods} pods"
         case NeverFits(pods=pods, fits=fits):
             return f"it can never fit: the empty cluster takes {fits} of {pods} pods"
         case Behind(job=job):

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from kant.model.units import GPU
+
+Level = Literal["", "node", "leaf", "spine", "superspine"]
+"""A level of the fabric; empty: none in particular."""
+
+LEVELS: tuple[Level, ...] = ("node", "leaf", "spine", "superspine")
+"""The levels from the narrowest to the widest."""
 
 
 class Demand(Struct, frozen=True, array_like=True):
@@ -38,7 +46,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     `estimate` is the run time that policies may use, `limit` the longest that it may run, `due` the moment by which
     its owner wants it done, `checkpoint` how often it saves its work. It may fail or time out `retries` times and go
     back to its queue. Jobs of one owner and `name` are likely to run alike. A burst names the job that is its core:
-    it runs only while its core does.
+    it runs only while its core does. `within` is the level of the fabric of which one domain should hold all its pods;
+    with `within_required` the job waits until one does, else the pods then go to as few domains as can be.
     """
 
     id: str
@@ -56,6 +65,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     checkpoint: int = -1
     retries: int = 0
     core: str = ""
+    within: Level = ""
+    within_required: bool = False
 
     @property
     def gpu_milli(self) -> int:

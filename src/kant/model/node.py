@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kant.model.fabric import Fabric
 from kant.model.units import FOREVER
 
 MAX_GPUS = 62
@@ -31,11 +32,15 @@ class Node(Struct, frozen=True, omit_defaults=True):
     superspine: str = ""
 
 
-class ClusterSpec(Struct, frozen=True):
-    """The machines of one cluster, in index order (the order of first fit and of the last tie-break)."""
+class ClusterSpec(Struct, frozen=True, omit_defaults=True):
+    """The machines of one cluster, in index order (the order of first fit and of the last tie-break).
+
+    `fabric` is how fast what joins them is.
+    """
 
     name: str
     nodes: tuple[Node, ...]
+    fabric: Fabric = Fabric()
 
     @property
     def gpus(self) -> int:

@@ -11,6 +11,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import WIDTH, Allocation
+from kant.placement.domains import Domains
 from kant.placement.engine import SLOT_WIDTH, kernel_of
 from kant.placement.fits import mixed
 from kant.placement.policy import NodePolicy
@@ -88,10 +89,21 @@ class Placer:
         state = self.snapshot.state
         return Timeline(state.empty, self.snapshot.table, state.shapes)
 
+    @cached_property
+    def _domains(self) -> Domains:
+        """The domains of the fabric; made when the first gang asks for them."""
+        order = tie_order(self.policy, len(self.snapshot.table), self.seed)
+        return Domains(self.snapshot, self.policy, order, self.seed)
+
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
         if shape.pods >= len(self._pieces):
             self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
+        if shape.level >= 0 or self.policy.wish:
+            found = self._domains.place(shape, salt, self._pieces)
+            if not isinstance(found, NoFit):
+                self.trial.placed(found)
+            return found
         order = list(range(len(shape.parts)))
         result = self._place_in_order(shape, order, salt)
         for _ in range(len(order) - 1):
@@ -152,6 +164,8 @@ class Placer:
             verdict = self._empty.place(shape)
             self._empty.trial.rollback(0)
             self._never[shape.index] = (
-                NeverFits(verdict.group, verdict.pods, verdict.fits) if isinstance(verdict, NoFit) else None
+                NeverFits(verdict.group, verdict.pods, verdict.fits, verdict.level)
+                if isinstance(verdict, NoFit)
+                else None
             )
         return self._never[shape.index]

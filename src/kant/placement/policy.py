@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from kant.cluster.columns import Table
 from kant.compiled import inlined
+from kant.model.job import Level
 from kant.placement.fits import tightest
 
 Unit = Annotated[int, Meta(gt=0, le=1 << 40)]
@@ -45,6 +46,8 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     score: ClassVar[Any]  # staticmethod of a Score
     pick: ClassVar[Any] = staticmethod(pick_tightest)  # of a Pick
     fresh: ClassVar[bool] = False
+    wish: ClassVar[Level] = ""
+    """The level of which one domain should hold a gang that asks for none; empty: the fabric plays no part."""
 
     @property
     def params(self) -> tuple[int, ...]:

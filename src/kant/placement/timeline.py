@@ -31,6 +31,7 @@ from kant.placement.commitments import (
     most_pods,
 )
 from kant.placement.earliest import ENTRY_WIDTH, find_earliest
+from kant.placement.fabric_line import one_domain_each
 from kant.placement.ledger import commit, make_ring, release, resettle
 from kant.placement.promises import all_hold, promised
 
@@ -131,16 +132,35 @@ class Timeline:
         """The earliest start from `not_before` on at which the gang can be placed for `duration`, and where.
 
         None where it never can be, such as behind commitments without an end. Calls whose `not_before` does not
-        go back are quick; one that does looks at every node.
+        go back are quick; one that does looks at every node. A gang that requires a level of the fabric is looked for
+        in one domain after the other, which costs a search for each.
         """
         duration = min(max(duration, 1), FOREVER)
+        if not shape.required:
+            return self._earliest(shape, duration, not_before)
+        table, best = self._table, None
+        try:
+            for self._table in one_domain_each(table, shape.level):  # bounds do not depend on it, so they stay true
+                found = self._earliest(shape, duration, not_before)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best = found
+                if best is not None and best[0] == not_before:
+                    break
+        finally:
+            self._table = table
+        return best
+
+    def _earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
         if len(shape.parts) > 1:
             return self._earliest_of_groups(shape, duration, not_before)
         start, pieces = self._earliest_of_group(*shape.parts[0], duration, not_before, not_before)
         return (start, pieces) if start < NEVER else None
 
     def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
-        """What `earliest` would find before the start of reservation `key`, a gang of one group, were it not there."""
+        """What `earliest` would find before the start of reservation `key`, were it not there.
+
+        For gangs of one group that require no level of the fabric.
+        """
         duration = min(max(duration, 1), FOREVER)
         (group,) = shape.parts
         start, pieces = self._earliest_of_group(*group, duration, not_before, not_before, key)

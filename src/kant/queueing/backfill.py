@@ -111,7 +111,13 @@ class Backfill:
         What it decides is what `_serve` decides. Most promises are kept: that costs one question, and nothing moves.
         """
         turn, shape = self.turn, self.state.shape_of(row)
-        if len(shape.parts) > 1 or turn.evictor is not None or promise.start <= turn.now or row not in self.timeline:
+        if (
+            len(shape.parts) > 1
+            or shape.required
+            or turn.evictor is not None
+            or promise.start <= turn.now
+            or row not in self.timeline
+        ):
             return False
         duration = self.forecast.estimates.duration(self.state, row)
         if promise.end != min(promise.start + duration, FOREVER) or turn.admission.closed(row) is not None:

@@ -39,6 +39,7 @@ from kant.model.event import (
     QueueOrdered,
 )
 from kant.model.units import GPU, SECOND
+from kant.placement.communication import FULL
 from kant.sim.options import SimOptions
 from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
 
@@ -46,14 +47,17 @@ from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
 class Execution:
     """The state of one run and what changes it; journal, metrics and speed of the jobs follow.
 
-    `rejected` counts the jobs that were given back, by reason.
+    With `placed` a job runs slower where it lies worse. `rejected` counts the jobs that were given back, by reason.
     """
 
-    def __init__(self, state: ClusterState, journal: Journal, recorder: Recorder, speed: Speed) -> None:
+    def __init__(
+        self, state: ClusterState, journal: Journal, recorder: Recorder, speed: Speed, placed: bool = False
+    ) -> None:
         self.state = state
         self.journal = journal
         self.recorder = recorder
         self.speed = speed
+        self.placed = placed
         self.rejected: Counter[str] = Counter()
 
     def happen(self, event: Event) -> None:
@@ -109,9 +113,17 @@ class Execution:
     def _stop(self, row: int, now: int) -> int:
         """A running job is stopped; returns the extra work that this costs it."""
         self._leave(row, now)
+        self._own_up(row, now)
         cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now)
         self.recorder.lost(row, cost)
         return cost
+
+    def _own_up(self, row: int, now: int) -> None:
+        """A job that ran slower than planned says so when it is stopped: it has more left than its time tells."""
+        behind, remaining = self.speed.behind(row, now), int(self.state.jobs[row, c.J_REMAINING])
+        if behind and remaining >= 0:
+            done = now - int(self.state.jobs[row, c.J_SINCE]) - behind
+            self.happen(JobProgressed(now, self.state.ids[row], max(remaining - done, 0)))
 
     def _leave(self, row: int, now: int) -> None:
         if self.recorder.keep_intervals:
@@ -126,7 +138,7 @@ class Execution:
                     row = state.rows[job]
                     self.happen(JobStarted(now, job, allocation))
                     self.recorder.started(row, allocation)
-                    self.speed.started(row, now)
+                    self.speed.started(row, now, self._slowdown(row))
                 case Hold():
                     pass
                 case Reject(job=job, reason=reason):
@@ -147,6 +159,12 @@ class Execution:
                     self.happen(QueueOrdered(now, jobs))
         for row in gone:
             self._withdraw_bursts(row, now)
+
+    def _slowdown(self, row: int) -> int:
+        """Of a job that has just got its place, in thousandths."""
+        if not self.placed:
+            return FULL
+        return self.recorder.model.of(int(self.state.jobs[row, c.J_SHAPE]), self.recorder.spans[row])
 
 
 def speed_of(options: SimOptions) -> Speed:

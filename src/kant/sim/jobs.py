@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from kant.model.event import JobSubmitted
-from kant.model.job import Demand, Job, PodGroup
+from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.sim.options import SimOptions
@@ -79,6 +79,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
+        workload.within, workload.within_required,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
@@ -88,12 +89,12 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, core, preemptible,
+            limit, due, title, core, preemptible, level, required,
         ) in rows:  # fmt: skip
             job = Job(
                 name, submit, gangs.of(pods, gpus, milli, cpu, memory), queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
-                workload.ids[core] if core >= 0 else "",
+                workload.ids[core] if core >= 0 else "", LEVELS[level - 1] if level else "", bool(required),
             )  # fmt: skip
             yield JobSubmitted(submit, job, runtime, overhead)
 

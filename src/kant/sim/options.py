@@ -13,8 +13,9 @@ from kant.model.errors import InputError
 class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """How jobs run in simulated time, and what an experiment does that a real cluster would not.
 
-    - `speed`: `steady` (a job runs its run time) or `interval-overhead` (it loses its overhead in every interval
-      between two events; Muri's simulator).
+    - `speed`: `steady` (a job runs its run time), `placed` (its run time is that at the best placement, and longer
+      elsewhere: placement/communication.py) or `interval-overhead` (it loses its overhead in every interval between
+      two events; Muri's simulator).
     - `slowdown_permille`: run times are multiplied by this over 1000. `extra_runtime_s` is added to each.
     - `resume_cost`: pairs (GPUs up to, seconds) of extra work that a preemption costs.
     - `merge_ends`: jobs whose ends lie within this relative distance end together (`interval-overhead` only).
@@ -32,7 +33,7 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     - `quantile`: `linear` interpolation, or `lower` (the element at index ⌊n p⌋).
     """
 
-    speed: Literal["steady", "interval-overhead"] = "steady"
+    speed: Literal["steady", "placed", "interval-overhead"] = "steady"
     slowdown_permille: int = 1000
     extra_runtime_s: int = 0
     resume_cost: tuple[tuple[int, float], ...] = ()
@@ -68,8 +69,8 @@ def read_options(settings: dict[str, Any], where: str) -> SimOptions:
         ("checkpoint_s", _is_checkpoint(options.checkpoint_s), "1 to 10^9 seconds, or -1: no checkpoints"),
         (
             "checkpoint_s",
-            options.checkpoint_s is None or (options.speed == "steady" and not options.static),
-            "none beside another speed than steady, nor where nothing ends",
+            options.checkpoint_s is None or (options.speed != "interval-overhead" and not options.static),
+            "none beside the speed interval-overhead, nor where nothing ends",
         ),
         ("typical_share", 0 < options.typical_share <= 1, "a share above 0 and up to 1"),
         (

@@ -112,7 +112,8 @@ class Run:
         self.recorder = Recorder(self.state, hooks.keep_intervals)
         self.curve = PackingCurve(self.state) if options.static else None
         self.ledger = Ledger(self.scheduler) if hooks.ledger else None
-        self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options))
+        placed = options.speed == "placed"
+        self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options), placed)
         self.interrupted = False
         self._wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from kant.model.units import FOREVER, SECOND
+from kant.placement.communication import FULL
 
 
 class Speed(Protocol):
@@ -13,7 +14,13 @@ class Speed(Protocol):
 
     def submitted(self, row: int, runtime: int, overhead: int) -> None: ...
 
-    def started(self, row: int, now: int) -> None: ...
+    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
+        """The job runs from now on, each thousand microseconds of its work in `slowdown` of time."""
+        ...
+
+    def behind(self, row: int, now: int) -> int:
+        """By how much the work that a running job has done is less than the time since it started."""
+        ...
 
     def stopped(self, row: int, gpus: int, now: int) -> int:
         """The job is stopped before its end; returns the extra work that this costs it."""
@@ -50,38 +57,46 @@ class ResumeCost:
 
 
 class Steady:
-    """A job runs at full speed from start to end. To be stopped costs it what `cost` says, and its unsaved work.
+    """A job runs at one speed from start to end. To be stopped costs it what `cost` says, and its unsaved work.
 
-    It saves its work every `checkpoint` microseconds that it runs; 0: never; None: at every moment.
+    It saves its work every `checkpoint` microseconds that it runs; 0: never; None: at every moment. Work is counted in
+    whole microseconds at full speed: what has been begun of one when a job is stopped is done again.
     """
 
     def __init__(self, cost: ResumeCost, checkpoint: int | None = None) -> None:
         self.cost = cost
         self.checkpoint = checkpoint
         self._left: dict[int, int] = {}
-        self._began: dict[int, int] = {}  # of running jobs, as are their ends
+        self._began: dict[int, int] = {}  # of running jobs, as are their ends and slowdowns
         self._ends: dict[int, int] = {}
+        self._slowdown: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
 
     def submitted(self, row: int, runtime: int, overhead: int) -> None:
         self._left[row] = runtime
 
-    def started(self, row: int, now: int) -> None:
-        end = now + self._left[row]
-        self._began[row], self._ends[row] = now, end
+    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
+        end = now + -(-self._left[row] * slowdown // FULL)
+        self._began[row], self._ends[row], self._slowdown[row] = now, end, slowdown
         heappush(self._heap, (end, row))
 
+    def behind(self, row: int, now: int) -> int:
+        ran = now - self._began[row]
+        return ran - ran * FULL // self._slowdown[row]
+
     def stopped(self, row: int, gpus: int, now: int) -> int:
-        extra = self.cost.of(gpus)
-        ran = now - self._began.pop(row)
+        ran, slowdown = now - self._began[row], self._slowdown[row]
+        done = saved = ran * FULL // slowdown
         if self.checkpoint is not None:
-            extra += ran % self.checkpoint if self.checkpoint else ran
-        self._left[row] = self._ends.pop(row) - now + extra
+            saved = (ran - ran % self.checkpoint) * FULL // slowdown if self.checkpoint else 0
+        extra = self.cost.of(gpus) + done - saved
+        self._left[row] += extra - done
+        del self._began[row], self._ends[row], self._slowdown[row]
         return extra
 
     def dropped(self, row: int) -> None:
         """A running job leaves for good before its end."""
-        del self._began[row], self._ends[row], self._left[row]
+        del self._began[row], self._ends[row], self._slowdown[row], self._left[row]
 
     def next_end(self) -> int:
         heap, ends = self._heap, self._ends
@@ -107,8 +122,11 @@ class Endless:
     def submitted(self, row: int, runtime: int, overhead: int) -> None:
         pass
 
-    def started(self, row: int, now: int) -> None:
+    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
         pass
+
+    def behind(self, row: int, now: int) -> int:
+        return 0
 
     def stopped(self, row: int, gpus: int, now: int) -> int:
         return 0
@@ -145,8 +163,11 @@ class IntervalOverhead:
         self._left[row] = runtime
         self._overhead[row] = overhead
 
-    def started(self, row: int, now: int) -> None:
+    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
         self._running[row] = None
+
+    def behind(self, row: int, now: int) -> int:
+        return 0  # what it has left is reported at every event
 
     def stopped(self, row: int, gpus: int, now: int) -> int:
         del self._running[row]

@@ -12,8 +12,9 @@ It raises `NonconformanceError` with one sentence that says which rule is broken
 - every policy: a frozen struct with a docstring and a source, whose fields survive the way through a profile's TOML;
   an unknown field is refused;
 - a placement policy: a gang is placed whole or not at all, on nodes that are in service and admit it, on devices
-  that are free, exactly as demanded; "does not fit" tells the truth; the same seed gives the same place; undoing a
-  placement leaves nothing behind; what is kept from cycle to cycle changes no decision;
+  that are free, exactly as demanded, in one domain of the level that it requires; "does not fit" tells the truth; the
+  same seed gives the same place; undoing a placement leaves nothing behind; what is kept from cycle to cycle changes
+  no decision;
 - an order: the keys are total, those of many jobs are those of each alone, none depends on the queue around it, and
   that of a waiting job stays while it waits;
 - a discipline: random runs, with a driver that refuses and one that does not, keep every invariant of the state,

@@ -17,7 +17,7 @@ from kant.placement.policy import NodePolicy
 from kant.testing.builders import submitted
 from kant.testing.conformance import say
 from kant.testing.drawn import Mould, draw_cluster, draw_job, generator
-from kant.testing.naive import pods_that_fit_anywhere, wrong_with
+from kant.testing.naive import pods_that_fit_anywhere, pods_that_fit_in_one, wrong_with
 
 STEPS = 40
 """Jobs offered in one round."""
@@ -26,7 +26,7 @@ STEPS = 40
 def check_placement(policy: NodePolicy, rounds: int, seed: int, mould: Mould | None = None) -> None:
     """Random clusters that fill and empty; one placer lives through each, and fresh ones are asked beside it."""
     for number in range(rounds):
-        PlacementRound(policy, seed + number, mould or Mould()).play()
+        PlacementRound(policy, seed + number, mould or Mould(levels=True)).play()
 
 
 class PlacementRound:
@@ -88,7 +88,10 @@ class PlacementRound:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
-            fits = pods_that_fit_anywhere(self.spec, self.state.table, job, job.groups[0].demand)
+            if verdict.level:
+                fits = pods_that_fit_in_one(self.spec, self.state.table, job, job.groups[0].demand, verdict.level)
+            else:
+                fits = pods_that_fit_anywhere(self.spec, self.state.table, job, job.groups[0].demand)
             say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
 
     def _something_happens(self, now: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kant.model.event import JobSubmitted
-from kant.model.job import Demand, Job, PodGroup
+from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, SECOND
 
@@ -17,11 +17,12 @@ QUEUES = ("batch", "research", "online")
 
 @dataclass(frozen=True, slots=True)
 class Mould:
-    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, and shares of several devices."""
+    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and levels."""
 
     shares: bool = True
     groups: int = 3
     shares_of_several: bool = False
+    levels: bool = False
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -70,6 +71,7 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
     count = int(draw.integers(1, mould.groups + 1)) if draw.integers(3) == 0 else 1
     groups = tuple(PodGroup(int(draw.choice([1, 1, 1, 2, 3, 6])), draw_demand(draw, mould)) for _ in range(count))
     models = tuple(str(m) for m in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
+    levelled = mould.levels and draw.integers(3) == 0
     return Job(
         name,
         submit,
@@ -79,6 +81,8 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         models=models if draw.integers(4) == 0 else (),
         estimate=int(draw.integers(1, 5000)) * SECOND if draw.integers(4) else -1,
         preemptible=bool(draw.integers(5)),
+        within=LEVELS[int(draw.integers(len(LEVELS)))] if levelled else "",
+        within_required=levelled and bool(draw.integers(2)),
     )
 
 

@@ -44,6 +44,24 @@ def pods_that_fit_anywhere(spec: ClusterSpec, table: Table, job: Job, demand: De
     )
 
 
+def domains_of(spec: ClusterSpec, level: str) -> list[list[int]]:
+    """The nodes of each domain of a level of the fabric, in order of their first nodes."""
+    depth = {"superspine": 1, "spine": 2, "leaf": 3, "node": 4}[level]
+    found: dict[tuple[str, ...], list[int]] = {}
+    for index, node in enumerate(spec.nodes):
+        found.setdefault((node.superspine, node.spine, node.leaf, node.name)[:depth], []).append(index)
+    return list(found.values())
+
+
+def pods_that_fit_in_one(spec: ClusterSpec, table: Table, job: Job, demand: Demand, level: str) -> int:
+    """How many pods of `demand` of this job the domain of a level takes that takes the most."""
+    fits = [
+        pods_that_fit(node, row, demand) if admits(node, job) else 0
+        for node, row in zip(spec.nodes, table, strict=True)
+    ]
+    return max(sum(fits[node] for node in domain) for domain in domains_of(spec, level))
+
+
 def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation) -> str:
     """What is wrong with giving `allocation` to `job` on the node table as it stands; empty where nothing is."""
     free = {int(node): free_devices(spec.nodes[int(node)], table[int(node)]) for node in allocation[:, NODE]}
@@ -64,6 +82,9 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
         memory[node] -= piece[MEMORY]
         if min([*free[node], cpu[node], memory[node]]) < 0:
             return f"node {node} does not have what piece {piece} takes"
+    used = set(free)
+    if job.within_required and job.within and not any(used <= set(d) for d in domains_of(spec, job.within)):
+        return f"nodes {sorted(used)} are not in one {job.within}"
     return _not_as_asked(job, allocation)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from kant.model.job import Demand, Job, PodGroup
+from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.testing.drawn import MODELS, QUEUES
@@ -69,6 +69,8 @@ def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[
         models=st.sampled_from(((), (), MODELS[:1], MODELS[1:])),
         estimate=st.sampled_from((-1, SECOND, 60 * SECOND, 5_000 * SECOND)),
         preemptible=st.sampled_from((True, True, False)),
+        within=st.sampled_from(("", "", *LEVELS)),
+        within_required=st.booleans(),
     )
 
 

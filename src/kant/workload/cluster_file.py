@@ -13,6 +13,7 @@ from pathlib import Path
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, MAX_POOLS, ClusterSpec, Node
 from kant.workload import cluster_lingjun, cluster_openb
+from kant.workload.cluster_fabric import Wires, fabric_of
 from kant.workload.cluster_toml import A_NAME, MAX_NODES, File, Group, Shape, is_name, nodes_of, read_toml
 
 _SHORTHAND = re.compile(r"([0-9]{1,18})x([0-9]{1,18})")
@@ -21,6 +22,8 @@ MAX_BYTES = 256 << 20
 """The most that a cluster file may hold, after decompression."""
 DEFAULT_SHAPE = Shape(nodes_per_leaf=32, leaves_per_spine=8)
 """The fabric of a cluster given as `NxG`."""
+NO_WIRES = Wires()
+"""How fast it is where nobody says: as fast as by default."""
 
 
 def read_cluster(spec: str) -> ClusterSpec:
@@ -49,7 +52,7 @@ def parse_cluster(where: str, raw: bytes) -> ClusterSpec:
     path = Path(where.removesuffix(".gz"))
     if path.suffix == ".toml":
         file = read_toml(where, text)
-        return _collect(where, file.name or path.stem, nodes_of(where, file))
+        return _collect(where, file.name or path.stem, nodes_of(where, file), file.fabric)
     rows = _rows(where, text)
     _, header = next(rows, ("", []))
     for known in (cluster_openb, cluster_lingjun):
@@ -60,7 +63,7 @@ def parse_cluster(where: str, raw: bytes) -> ClusterSpec:
     raise InputError(f"{where}, line 1", f"a .toml cluster file, or CSV columns {headers}", ",".join(header))
 
 
-def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]]) -> ClusterSpec:
+def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]], wires: Wires = NO_WIRES) -> ClusterSpec:
     """The spec, once every node is named well and once, and the whole is neither empty nor too large."""
     seen: set[str] = set()
     kept: list[Node] = []
@@ -78,7 +81,7 @@ def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]]) -> Cluste
     pools = len({(node.model, node.queues) for node in kept})
     if pools > MAX_POOLS:
         raise InputError(where, f"at most {MAX_POOLS} pools (a GPU model with the queues of its nodes)", pools)
-    return ClusterSpec(name=name, nodes=tuple(kept))
+    return ClusterSpec(name=name, nodes=tuple(kept), fabric=fabric_of(wires))
 
 
 def _read(spec: str) -> bytes:

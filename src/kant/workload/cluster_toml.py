@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, Node
 from kant.model.units import FOREVER
+from kant.workload.cluster_fabric import EXPECTED, Wire, Wires
 
 MAX_NODES = 1_000_000
 """The most nodes that one cluster may have."""
@@ -57,6 +58,7 @@ class File(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: list[Group]
     name: str | None = None
     topology: Shape = Shape()
+    fabric: Wires = Wires()
 
 
 _A_COUNT = f"a whole number from 1 to {MAX_NODES:,}"
@@ -75,6 +77,7 @@ _EXPECTED = {
     "cpu": "cores as a number above 0 with at most three decimals",
     "memory": "memory as whole MiB above 0, or text such as 512GiB or 2TiB",
     "queues": "a list of queue names (leave it out to serve every queue)",
+    **EXPECTED,
 }
 
 
@@ -95,7 +98,12 @@ def read_toml(where: str, text: str) -> File:
     return file
 
 
-_TABLES: dict[str, type[Struct]] = {"nodes": Group, "topology": Shape}
+_TABLES: dict[str, type[Struct]] = {
+    "nodes": Group,
+    "topology": Shape,
+    "fabric": Wires,
+    **dict.fromkeys(Wires.__struct_fields__, Wire),
+}
 
 
 def _refusal(where: str, tree: Any, complaint: str) -> InputError:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from kant.model.errors import InputError
+from kant.model.job import LEVELS
 from kant.model.units import GPU, SECOND
 from kant.workload.kant_parquet_process import read_parquet
 from kant.workload.openb import model_set
@@ -36,6 +37,8 @@ FIELDS = (
     Field("name", "text", "what its owner calls the job; jobs of one name are likely to run alike", default=""),
     Field("core", "text", "identifier of the job that this one is a burst of; empty: none", default=""),
     Field("preemptible", "whole", "0: the scheduler may not stop it", high=1, default=1),
+    Field("within", "text", "level of the fabric of which one domain should hold the gang; empty: none", default=""),
+    Field("within_required", "whole", "1: the job waits until one domain of that level holds it", high=1, default=0),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
@@ -45,6 +48,7 @@ _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
     "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
     "due_s": "due", "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
+    "within_required": "within_required",
 }  # fmt: skip
 
 
@@ -77,6 +81,7 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     if len(many):
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
         raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
+    within = _levels(path, ids, table.texts.get("within"))
     core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
     user, users = coded(table.texts.get("user", [""] * n))
@@ -96,11 +101,21 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         titles=titles,
         models=models,
         core=core,
+        within=within,
         model_sets=tuple(model_set(text) for text in sets),
         origin=0,
         **{column: numbers[name] for name, column in _COLUMN.items()},
     )
     return {"jobs": jobs, "slices": queue, "names": queues}
+
+
+def _levels(path: Path, ids: list[str], names: list[str] | None) -> Ints:
+    """The code of each job's level: 0 for none, else 1 + its index in LEVELS."""
+    codes = {"": 0} | {level: code for code, level in enumerate(LEVELS, start=1)}
+    for row, name in enumerate(names or ()):
+        if name not in codes:
+            raise InputError(f"{path}, job {ids[row]}, field within", f"{', '.join(LEVELS)}, or nothing", name)
+    return np.array([codes[name] for name in names or [""] * len(ids)], dtype=np.int64)
 
 
 def _cores(path: Path, ids: list[str], names: list[str] | None, submit: Ints) -> Ints:
@@ -130,6 +145,7 @@ def to_table(workload: Workload) -> Table:
     """
     texts: dict[str, list[str]] = {"id": workload.ids}
     texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.core.tolist()]
+    texts["within"] = [("", *LEVELS)[code] for code in workload.within.tolist()]
     for name, codes, names in (
         ("queue", workload.queue, workload.queues),
         ("user", workload.user, workload.users),

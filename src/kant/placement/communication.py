@@ -1,0 +1,182 @@
+"""What a placement costs a job: the time of its collectives over the levels of the fabric that it spans.
+
+A collective costs alpha-beta time: so many steps of a latency, and so many bytes at a bandwidth. A ring all-reduce of B
+bytes over p GPUs takes 2(p-1) steps and moves 2(p-1)/p B bytes through each of them (Thakur, Rabenseifner and Gropp,
+IJHPCA 19(1), 2005). Steps inside a node and between nodes are counted apart, as NCCL does (src/graph/tuning.cc).
+
+Only sums, products and quotients of floats are used, and the result is rounded to thousandths: the same on every
+machine.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from kant.model.fabric import Fabric
+
+FULL = 1000
+"""Thousandths: the run time at the best placement."""
+
+
+class Spans(NamedTuple):
+    """A placement, reduced to what matters to a collective.
+
+    `gpus` counts the GPUs that work together and `nodes` the nodes that have some of them; `largest` is how many of
+    them lie in the node, leaf, spine and superspine that have most. A share of a GPU counts as one.
+    """
+
+    gpus: int
+    nodes: int
+    largest: tuple[int, int, int, int]
+
+    @property
+    def level(self) -> int:
+        """The lowest level that holds all: 0 node, 1 leaf, 2 spine, 3 superspine, 4 beyond."""
+        return sum(most < self.gpus for most in self.largest)
+
+    @property
+    def per_node(self) -> float:
+        """GPUs in a node on average."""
+        return self.gpus / self.nodes
+
+
+class Communication(Struct, frozen=True):
+    """What one training step of a job computes and sends. Bytes are those of one GPU.
+
+    - `compute`: seconds of arithmetic.
+    - `data_bytes`: gradients, summed over the replicas by a ring. `hidden` is the share of that time which passes
+      beneath the arithmetic.
+    - `tensor`: GPUs that share one layer; they lie in one node if the placement lets them. `tensor_bytes` are summed
+      among them in `tensor_calls` all-reduces.
+    - `pipeline`: stages. `pipeline_bytes` go to the neighbours in `pipeline_calls` messages.
+    - `expert`: GPUs that exchange `expert_bytes` all to all, in `expert_calls` exchanges.
+    """
+
+    compute: float
+    data_bytes: float = 0.0
+    hidden: float = 0.0
+    tensor: int = 1
+    tensor_bytes: float = 0.0
+    tensor_calls: int = 0
+    pipeline: int = 1
+    pipeline_bytes: float = 0.0
+    pipeline_calls: int = 0
+    expert: int = 1
+    expert_bytes: float = 0.0
+    expert_calls: int = 0
+
+
+class Paths(NamedTuple):
+    """Of a fabric under one placement, for each level: seconds for a byte of one GPU, and for a step."""
+
+    byte: tuple[float, ...]
+    step: tuple[float, ...]
+
+
+def paths(fabric: Fabric, spans: Spans) -> Paths:
+    """What it costs to cross each level. A path through a level is never faster than one that stays below it.
+
+    Contention weighs by the share of the job outside its largest domain: that is what has to leave.
+    """
+    node, *above = fabric.links
+    byte, step = [1e-9 / node.bandwidth], [1e-6 * node.latency]
+    for link, most in zip(above, spans.largest, strict=True):
+        outside = (spans.gpus - most) / spans.gpus
+        byte.append(max(byte[-1], (1.0 + (link.contention - 1.0) * outside) * 1e-9 / link.bandwidth))
+        step.append(max(step[-1], 1e-6 * link.latency))
+    return Paths(tuple(byte), tuple(step))
+
+
+def all_reduce(ranks: int, size: float, rails: float, level: int, cost: Paths, calls: int = 1) -> float:
+    """Seconds for a ring over `ranks` GPUs, `rails` of them in each node, to sum `size` bytes in `calls` parts.
+
+    Rings through nodes use the ports of all their GPUs there at once.
+    """
+    if ranks <= 1 or size == 0.0:
+        return 0.0
+    rails = min(max(rails, 1.0), float(ranks))
+    hosts = ranks / rails if level > 0 else 1.0
+    byte = max(cost.byte[0], cost.byte[level] / rails) if hosts > 1.0 else cost.byte[0]
+    steps = 2.0 * ((ranks - hosts) * cost.step[0] + (hosts - 1.0) * cost.step[level])
+    return 2.0 * (ranks - 1) / ranks * size * byte + calls * steps
+
+
+def all_to_all(ranks: int, size: float, calls: int, spans: Spans, cost: Paths) -> float:
+    """Seconds for `ranks` GPUs to send `size` bytes each, in equal parts to all, in `calls` exchanges."""
+    if ranks <= 1:
+        return 0.0
+    inside = [min(ranks, most) for most in spans.largest] + [ranks]
+    reached, seconds, level = 1, 0.0, 0
+    for at, within in enumerate(inside):
+        if within > reached:
+            seconds += (within - reached) / ranks * size * cost.byte[at]
+            reached, level = within, at
+    return seconds + calls * cost.step[level]
+
+
+def step_seconds(model: Communication, fabric: Fabric, spans: Spans) -> float:
+    """How long a step of the job takes under a placement."""
+    if spans.gpus <= 1:
+        return model.compute
+    cost, level, per_node = paths(fabric, spans), spans.level, spans.per_node
+    tensor = min(model.tensor, spans.gpus)
+    replica = tensor * model.pipeline
+    data = all_reduce(spans.gpus // replica, model.data_bytes, per_node / tensor, level, cost)
+    # Ranks are laid out so that the GPUs of a layer are neighbours: if they leave the node, they stay near.
+    near = min(level, 1) if per_node < tensor else 0
+    summed = all_reduce(tensor, model.tensor_bytes, per_node, near, cost, model.tensor_calls)
+    between = level if per_node < replica else 0
+    passed = model.pipeline_bytes * cost.byte[between] + model.pipeline_calls * cost.step[between]
+    exchanged = all_to_all(min(model.expert, spans.gpus), model.expert_bytes, model.expert_calls, spans, cost)
+    return model.compute + (1.0 - model.hidden) * data + summed + (passed if model.pipeline > 1 else 0.0) + exchanged
+
+
+def slowdown(model: Communication, fabric: Fabric, spans: Spans, best: Spans) -> int:
+    """Run time under `spans` / run time under `best`, in thousandths; never below FULL."""
+    ratio = step_seconds(model, fabric, spans) / step_seconds(model, fabric, best)
+    return max(FULL, int(ratio * FULL + 0.5))
+
+
+FLOPS = 4e14
+"""What one H100 sustains in training: Llama 3 reports 380 to 430 TFLOP/s (arXiv 2407.21783, table 4)."""
+
+
+def dense(parameters: float, layers: int, width: int, tokens: int, tensor: int = 1, pipeline: int = 1) -> Communication:
+    """A dense transformer that trains on `tokens` tokens for each GPU and step, in 16 bits.
+
+    Arithmetic: 6 operations for each parameter and token (Kaplan et al., arXiv 2001.08361). Gradients: two bytes for
+    each of the GPU's parameters. Four all-reduces of a layer's activations (Shoeybi et al., arXiv 1909.08053), and the
+    activations once forth and once back between stages (Narayanan et al., SC 2021). One sequence of 8,192 tokens is
+    one message. Half of the gradients' time is hidden (ours: between none and all, and measured nowhere).
+    """
+    sequences = max(tokens * tensor * pipeline // 8192, 1)
+    return Communication(
+        compute=6.0 * parameters * tokens / FLOPS,
+        data_bytes=2.0 * parameters / (tensor * pipeline),
+        hidden=0.5,
+        tensor=tensor,
+        tensor_bytes=8.0 * layers * tokens * tensor * width if tensor > 1 else 0.0,
+        tensor_calls=4 * layers * sequences // pipeline if tensor > 1 else 0,
+        pipeline=pipeline,
+        pipeline_bytes=4.0 * tokens * pipeline * width if pipeline > 1 else 0.0,
+        pipeline_calls=2 * sequences if pipeline > 1 else 0,
+    )
+
+
+@cache
+def default_model(gpus: int) -> Communication:
+    """What a job of so many GPUs is taken to be, where nothing is said of it: a Llama 3 model of a usual size.
+
+    Up to 64 GPUs 8B parameters, all of it data parallel, with two sequences of 8,192 tokens for each GPU and step. Up
+    to 1,024 GPUs 70B parameters over 8 GPUs of a node and 4 stages, with 4 million tokens a step on 1,024 GPUs. Above
+    405B over 8 GPUs and 16 stages, with 16 million tokens on 16,384 (arXiv 2407.21783, tables 3 and 4; that smaller
+    jobs are so is ours). The fewer tokens a GPU has in a step, the more of its time it sends.
+    """
+    if gpus <= 64:
+        return dense(8e9, 32, 4096, 16_384)
+    if gpus <= 1024:
+        return dense(70e9, 80, 8192, 4096, tensor=8, pipeline=4)
+    return dense(405e9, 126, 16_384, 1024, tensor=8, pipeline=16)

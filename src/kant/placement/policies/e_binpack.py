@@ -1,0 +1,28 @@
+"""E-Binpack: binpack of nodes and of leaf groups at once."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kant.model.job import Level
+from kant.placement.policies.best_fit import BestFit
+from kant.placement.policies.most_pods import MostPods
+from kant.placement.policy import NodePolicy
+
+
+class EBinpack(NodePolicy, frozen=True, tag="e-binpack"):
+    """The leaf first, then the node: gangs on the fewest leaves and nodes, small jobs where both are broken already.
+
+    A gang takes a leaf that it fills exactly, else one that is broken already, so that whole leaves stay free; in it,
+    node by node where most of its pods fit, the last node as tight as can be. A single pod takes the fullest node of
+    the leaves that are broken already, and breaks a whole node or leaf only where it must.
+    """
+
+    source: ClassVar[str] = "E-Binpack of Kant, arXiv 2510.01256; the rule by which a leaf is chosen is ours"
+    score = staticmethod(MostPods.score)
+    wish: ClassVar[Level] = "node"
+
+    def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
+        if pods == 1:
+            return BestFit(ties=self.ties), False
+        return MostPods(ties=self.ties), True

@@ -1,0 +1,49 @@
+"""The `[fabric]` table of a TOML cluster file: how fast the levels of the fabric are (docs/clusters.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from kant.model.fabric import Fabric, Link
+
+
+class Wire(Struct, frozen=True, forbid_unknown_fields=True):
+    """One level; what is left out is that of the default fabric."""
+
+    bandwidth_gb_s: Annotated[float, Meta(ge=0.001, le=1e6)] | None = None
+    latency_us: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    contention: Annotated[float, Meta(ge=1, le=1e6)] | None = None
+
+
+class Wires(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole table."""
+
+    node: Wire = Wire()
+    leaf: Wire = Wire()
+    spine: Wire = Wire()
+    superspine: Wire = Wire()
+    beyond: Wire = Wire()
+
+
+EXPECTED = {
+    "fabric": "a table of node, leaf, spine, superspine and beyond",
+    **dict.fromkeys(Wires.__struct_fields__, "a table of bandwidth_gb_s, latency_us and contention"),
+    "bandwidth_gb_s": "GB/s of one GPU, 0.001 to 10^6",
+    "latency_us": "microseconds, 0 to 10^6",
+    "contention": "a factor from 1 to 10^6",
+}
+
+
+def fabric_of(wires: Wires) -> Fabric:
+    """The fabric that the table says, with the defaults where it says nothing."""
+    default = Fabric()
+    links = {name: _link(getattr(wires, name), getattr(default, name)) for name in wires.__struct_fields__}
+    return Fabric(**links)
+
+
+def _link(wire: Wire, default: Link) -> Link:
+    given = (wire.bandwidth_gb_s, wire.latency_us, wire.contention)
+    known = (default.bandwidth, default.latency, default.contention)
+    return Link(*(float(old if new is None else new) for new, old in zip(given, known, strict=True)))
