@@ -125,7 +125,7 @@ class Alternates(Strict, frozen=True, tag="alternates"):
         (Ageing(), "stays while it waits"),
         (Ranks(), "many jobs are those of each alone"),
         (Undefined(), "can be compared"),
-        (Grabs(), "gives back what it took"),
+        (Grabs(), "only what is free"),
         (LooksAround(), "decides as a fresh one"),
         (Forgets(), "a run ends when every job has left"),
         (Twice(), "started once"),

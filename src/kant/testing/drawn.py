@@ -82,7 +82,7 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         estimate=int(draw.integers(1, 5000)) * SECOND if draw.integers(4) else -1,
         preemptible=bool(draw.integers(5)),
         within=LEVELS[int(draw.integers(len(LEVELS)))] if levelled else "",
-        within_required=levelled and bool(draw.integers(2)),
+        within_required=bool(levelled and draw.integers(2)),
     )
 
 
