@@ -25,7 +25,13 @@ from kant.testing.drawn import generator
 from kant.testing.strategies import clusters, jobs
 
 PICK = st.integers(0, 1000)
-DISCIPLINES = (*policies("discipline"), {"policy": "preemptive", "min_run_s": 0}, {"policy": "repack", "keep": True})
+DISCIPLINES = (
+    *policies("discipline"),
+    {"policy": "preemptive", "min_run_s": 0},
+    {"policy": "repack", "keep": True},
+    {"policy": "backfill", "timeout_s": 0},
+    {"policy": "easy", "timeout_s": 0},
+)
 PLACEMENTS = (*policies("placement"), {"policy": "best-fit", "ties": "random"})
 ORDERS = (*policies("order"), {"policy": "las", "thresholds_gpu_s": (10, 100)})
 

@@ -58,7 +58,7 @@ class Backfill:
                 self._serve(row)
         turn.review(min((start for _, start in self._promised_starts()), default=-1))
         for until in forecast.insists.values():
-            turn.review(until if until > turn.now else -1)
+            turn.review(until)
         for row in state.reserved:
             if row not in self.timeline and row not in turn.waiting.leaving and row not in turn.unpromised:
                 self.vacated = True

@@ -27,6 +27,7 @@ class Hopeless:
         self._found[row] = (int(state.jobs[row, J_SINCE]), state.services, state.moved.end)
 
     def holds(self, row: int) -> bool:
+        """Whether the job is known not to fit, still."""
         found, state = self._found.get(row), self.state
         if found is None or found[:2] != (state.jobs[row, J_SINCE], state.services):
             return False
