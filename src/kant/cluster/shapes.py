@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,11 +14,21 @@ from kant.model.node import Node
 from kant.model.units import GPU
 
 
+class Ask(NamedTuple):
+    """All that tells shapes apart: `pools` as bits; `level` and `required` as the shape has them."""
+
+    groups: tuple[PodGroup, ...]
+    pools: int
+    level: int = -1
+    required: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a gang asks for. `parts` has (pods, row in the demand table) for each group, in the job's order."""
 
     index: int
+    ask: Ask
     groups: tuple[PodGroup, ...]
     parts: tuple[tuple[int, int], ...]
     pools: tuple[int, ...]
@@ -66,17 +77,15 @@ class Shapes:
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
-        self._by_key: dict[tuple[tuple[PodGroup, ...], int, int, bool], Shape] = {}
+        self._by_ask: dict[Ask, Shape] = {}
         self._demand_rows: dict[tuple[Demand, int], int] = {}
         self._pools_by_job: dict[tuple[tuple[str, ...], str], int] = {}
 
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
-        pools = self._pools(job)
         level = _level(job) if job.within else -1
-        required = level >= 0 and job.within_required
-        shape = self._by_key.get((job.groups, pools, level, required))
-        return shape if shape is not None else self._make(job, pools, level, required)
+        ask = Ask(job.groups, self._pools(job), level, level >= 0 and job.within_required)
+        return self._by_ask.get(ask) or self._make(job, ask)
 
     def pool_name(self, pool: int) -> str:
         """`model` of the pool, with the queues it is dedicated to."""
@@ -97,15 +106,17 @@ class Shapes:
         """The pools of these GPU models (empty: of any), as bits."""
         return sum(1 << pool for pool, (model, _) in enumerate(self.pool_keys) if not models or model in models)
 
-    def _make(self, job: Job, pools: int, level: int, required: bool) -> Shape:
+    def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
             raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
-        return self._intern(job.groups, pools, level, required)
+        return self._intern(ask)
 
-    def _intern(self, groups: tuple[PodGroup, ...], pools: int, level: int, required: bool) -> Shape:
+    def _intern(self, ask: Ask) -> Shape:
+        groups, pools = ask.groups, ask.pools
         models = {model for pool, (model, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
         shape = Shape(
             index=len(self.shapes),
+            ask=ask,
             groups=groups,
             parts=tuple((group.count, self._demand(group.demand, pools)) for group in groups),
             pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
@@ -115,18 +126,17 @@ class Shapes:
             memory=sum(group.count * group.demand.memory for group in groups),
             pods=sum(group.count for group in groups),
             model=models.pop() if len(models) == 1 else None,
-            level=level,
-            required=required,
+            level=ask.level,
+            required=ask.required,
         )
         self.shapes.append(shape)
-        self._by_key[(groups, pools, level, required)] = shape
+        self._by_ask[ask] = shape
         return shape
 
     def on_model(self, shape: Shape, model: str) -> Shape:
         """`shape` kept to the pools of one GPU model."""
-        pools = shape.pool_bits & self.pools_admitting((model,))
-        key = (shape.groups, pools, shape.level, shape.required)
-        return self._by_key.get(key) or self._intern(*key)
+        ask = shape.ask._replace(pools=shape.pool_bits & self.pools_admitting((model,)))
+        return self._by_ask.get(ask) or self._intern(ask)
 
     def _demand(self, demand: Demand, pools: int) -> int:
         row = self._demand_rows.get((demand, pools))
