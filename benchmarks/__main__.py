@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measure import Figure
 
-MODULES = ("startup", "placement", "philly", "packing", "ricc", "tardiness", "timeline", "backfill")
+MODULES = ("startup", "placement", "scale", "philly", "packing", "ricc", "tardiness", "timeline", "backfill")
 RANGES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "ranges.toml").read_text(encoding="utf-8"))
 
 

@@ -14,6 +14,7 @@ from kant.cluster.state import ClusterState
 from kant.model.decision import Start
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec
 from kant.placement.placer import Placer
 from kant.placement.policies.best_fit import BestFit
 from kant.scheduler.cycle import Scheduler
@@ -31,9 +32,9 @@ def measure() -> Iterator[Figure]:
     yield from growth()
 
 
-def filled(nodes: int, share: float, seed: int = 0) -> tuple[ClusterState, list[str]]:
+def filled(nodes: int, share: float, seed: int = 0, spec: ClusterSpec | None = None) -> tuple[ClusterState, list[str]]:
     """A cluster of 8-GPU nodes filled with jobs of 1 to 8 GPUs at random, and the ids of its jobs."""
-    state = ClusterState(read_cluster(f"{nodes}x8"))
+    state = ClusterState(spec or read_cluster(f"{nodes}x8"))
     draw = np.random.default_rng(seed)
     names: list[str] = []
     for node in range(nodes):
