@@ -233,6 +233,16 @@ def test_a_gang_goes_where_it_fills_a_leaf_exactly_else_where_the_leaf_is_broken
     assert sentence(too_large) == "fits in no leaf: the best takes 7 of 8 pods"
 
 
+def test_a_gang_goes_where_the_spine_and_the_superspine_are_broken_already() -> None:
+    """Eight leaves of two nodes, two to a spine, two spines to a superspine."""
+    state = ClusterState(fabric(*[2] * 8))
+    taken_nodes(state, 12, 13)
+    assert set(nodes_of(place(state, make_job("j", 8, 2)))) == {14, 15}, "the other leaf of that spine"
+    taken_nodes(state, 14, 15)
+    assert set(nodes_of(place(state, make_job("j", 8, 2)))) == {8, 9}, "the other spine of that superspine"
+    assert set(nodes_of(place(state, make_job("j", 8, 8)))) == set(range(8)), "the superspine that is whole still"
+
+
 def test_what_no_leaf_holds_takes_the_fewest_leaves_the_last_as_tight_as_can_be() -> None:
     state = ClusterState(fabric(8, 7, 6, 3, spine=4))
     used = nodes_of(place(state, make_job("j", 8, 10, within="leaf")))

@@ -132,7 +132,7 @@ class Gang:
         while True:
             domain = best_domain(
                 self.rooms.rooms, self.slots, self.counts, self.shape.gpu_milli, first, last, self.fabric.home,
-                self.touched, failed,
+                self.fabric.above, self.touched, failed,
             )  # fmt: skip
             if domain < 0:
                 return None, failures
@@ -184,7 +184,7 @@ class Gang:
             first, last = fabric.inside(domain, level - 1)
             count = np.array([rest], dtype=np.int64)
             inner = best_domain(
-                rooms, slots, count, 0, first, last, fabric.home, self.touched, self.domains._nowhere
+                rooms, slots, count, 0, first, last, fabric.home, fabric.above, self.touched, self.domains._nowhere
             )  # fmt: skip
             if inner >= 0:
                 domain, level = inner, level - 1

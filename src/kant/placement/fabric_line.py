@@ -50,6 +50,13 @@ class Fabric:
             ids, begins_at, counts = np.unique(self.home[:, level], return_index=True, return_counts=True)
             self.spans[ids, 0], self.spans[ids, 1] = begins_at, begins_at + counts
 
+        self.above: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
+        """The spine and the superspine around each domain; what has none around it has the cluster."""
+        for level in range(CLUSTER + 1):
+            ids = self.home[:, level]
+            for k, wider in enumerate((2, 3)):
+                self.above[ids, k] = self.home[:, wider if wider > level else CLUSTER]
+
     def level_of(self, domain: int) -> int:
         level = 0
         while self.offsets[level + 1] <= domain:

@@ -121,17 +121,18 @@ def holds_all(rooms: Table, slots: Table, counts: Table, milli: int, domain: int
 
 @compiled
 def best_domain(
-    rooms: Table, slots: Table, counts: Table, milli: int, first: int, last: int, home: Table, touched: Table,
-    failed: Table,
+    rooms: Table, slots: Table, counts: Table, milli: int, first: int, last: int, home: Table, above: Table,
+    touched: Table, failed: Table,
 ) -> int:  # fmt: skip
     """The domain in [first, last) that a gang should take whole, so that large holes stay; -1 where none holds it.
 
     `counts` pods of the demands in `slots`, `milli`-GPUs together. First comes a domain in which the gang has pods
     already; then one that it fills exactly; one in which it breaks no node that is whole; one that is broken already
-    (of a node: its leaf is). Of these the one with the fewest whole nodes left, and then with the least room; of nodes
-    the fullest. A single pod goes to the leaf with the fullest node instead: it fills nodes, not leaves.
+    (of a node: its leaf is). Of these the one in the superspine, and then in the spine, with the fewest whole nodes
+    left, so that what is broken lies together at every level; then the one with the fewest itself, and with the least
+    room; of nodes the fullest. A single pod goes to the leaf with the fullest node instead: it fills nodes, not leaves.
     """
-    best, key, lead = -1, (0, 0, 0, 0, 0, 0), slots[0]
+    best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
     single = slots.shape[0] == 1 and counts[0] == 1
     leaves_end = home[home.shape[0] - 1, 1] if home.shape[0] > 0 else 0
     for domain in range(first, last):
@@ -145,12 +146,15 @@ def best_domain(
                 breaks = 1
         around = rooms[lead, home[domain, 1]] if domain < home.shape[0] else room
         unbroken = 1 if around[R_WHOLE] == around[R_NODES] else 0
-        first_key, second_key = around[R_WHOLE], around[R_TAKES]
+        fullest, whole, least = 0, around[R_WHOLE], around[R_TAKES]
         if domain < home.shape[0]:
-            first_key, second_key = room[R_FREE], 0
+            whole, least = room[R_FREE], 0
         elif single and domain <= leaves_end:
-            exact, first_key, second_key = False, room[R_TIGHT], 0
-        own = (1 - touched[domain], 0 if exact else 1, breaks, unbroken, first_key, second_key)
+            exact, fullest, whole, least = False, room[R_TIGHT], 0, 0
+        own = (
+            1 - touched[domain], 0 if exact else 1, breaks, unbroken, fullest, rooms[lead, above[domain, 1], R_WHOLE],
+            rooms[lead, above[domain, 0], R_WHOLE], whole, least,
+        )  # fmt: skip
         if best < 0 or own < key:
             best, key = domain, own
     return best
