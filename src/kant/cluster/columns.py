@@ -26,7 +26,9 @@ MEMORY = 8
 LEAF = 9
 SPINE = 10
 SUPERSPINE = 11
-DEVICES = 12  # first device
+ISLAND = 12  # GPUs in an NVLink island
+BLOCKS = 13  # GPUs in a block of devices that are close: three sizes, the narrowest first (model.node.Node)
+DEVICES = 16  # first device
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0
@@ -35,7 +37,8 @@ D_CPU = 2
 D_MEMORY = 3
 D_POOLS = 4  # bit p set: pool p is admitted
 D_TAG = 5  # model.placement.TAG
-DEMAND_WIDTH = 6
+D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
+DEMAND_WIDTH = 7
 
 # --- pools -----------------------------------------------------------------------------------------------------
 P_NODES = 0  # nodes in service that have GPUs

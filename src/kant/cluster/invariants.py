@@ -10,9 +10,11 @@ from kant.cluster import columns as c
 from kant.cluster.node_table import pool_totals
 from kant.model import placement as pl
 from kant.model.errors import Violation
+from kant.model.placement import Allocation
 from kant.model.status import JobStatus
 
 if TYPE_CHECKING:
+    from kant.cluster.shapes import Shape
     from kant.cluster.state import ClusterState
 
 
@@ -28,6 +30,8 @@ def check(state: ClusterState) -> None:
              f"the gang of job {state.ids[row]!r} is placed in part")  # fmt: skip
         _say(pl.gpu_milli(allocation) == state.jobs[row, c.J_MILLI],
              f"job {state.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
+        _say(_islands_kept(state, state.shape_of(row), allocation),
+             f"a pod of job {state.ids[row]!r} that wants one NVLink island is spread over several")  # fmt: skip
     _say(
         np.array_equal(fresh, state.table),
         "what is free plus what is used is what there is, on every node",
@@ -52,6 +56,26 @@ def check(state: ClusterState) -> None:
     queues = state.jobs[:, c.J_QUEUE].tolist()
     held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
     state.holdings.check(held)
+
+
+def _islands_kept(state: ClusterState, shape: Shape, allocation: Allocation) -> bool:
+    """Whether the pods of each piece can lie in one island each, where every group that it may be of wants that.
+
+    Of whole GPUs its pods have their devices in the order of the indices. A piece with shares is one pod.
+    """
+    if not any(group.demand.island for group in shape.groups):
+        return True
+    for piece in allocation.tolist():
+        devices = [device for device in range(piece[pl.MASK].bit_length()) if piece[pl.MASK] >> device & 1]
+        each = piece[pl.TAG] or len(devices)
+        owners = [
+            group.demand for group in shape.groups if (group.demand.gpus, group.demand.milli) == (each, piece[pl.MILLI])
+        ]
+        islands = [device // state.spec.nodes[piece[pl.NODE]].island for device in devices]
+        pods = [islands[first : first + each] for first in range(0, len(islands), each)] if devices else []
+        if owners and all(demand.island for demand in owners) and any(len(set(pod)) > 1 for pod in pods):
+            return False
+    return True
 
 
 def _say(holds: bool | np.bool_, invariant: str) -> None:

@@ -18,6 +18,8 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
     for node in spec.nodes:
         if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
             raise Violation(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
+        if not node.is_regular:
+            raise Violation(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
     slots = max((node.gpus for node in spec.nodes), default=0)
     table = np.zeros((len(spec.nodes), c.DEVICES + 2 * slots + 1), dtype=np.int64)
     domains: list[dict[str, int]] = [{}, {}, {}]
@@ -31,6 +33,7 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
         row[: c.DEVICES] = (
             NodeStatus.IN_SERVICE.value, shapes.pool_of[(node.model, node.queues)], node.gpus, node.gpus,
             node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, leaf, spine, superspine,
+            node.island, *node.blocks,
         )  # fmt: skip
         row[c.DEVICES : c.DEVICES + slots] = -1
         row[c.DEVICES : c.DEVICES + node.gpus] = 1000

@@ -145,7 +145,7 @@ class Shapes:
             if row == len(self.demands):
                 self.demands = np.concatenate([self.demands, np.zeros_like(self.demands)])
             tag = -1 if demand.gpus == 0 else (demand.gpus if demand.milli == 1000 else 0)
-            self.demands[row] = (demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag)
+            self.demands[row] = (demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island)
             self._demand_rows[(demand, pools)] = row
             self.demand_count += 1
         return row

@@ -18,13 +18,15 @@ LEVELS: tuple[Level, ...] = ("node", "leaf", "spine", "superspine")
 class Demand(Struct, frozen=True, array_like=True):
     """What one pod asks of one node.
 
-    `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one.
+    `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one. With
+    `island` they must all lie in one NVLink island of the node.
     """
 
     gpus: int = 0
     milli: int = GPU
     cpu: int = 0  # thousandths of a core
     memory: int = 0  # MiB
+    island: bool = False
 
     @property
     def gpu_milli(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from msgspec import Struct
 
 from kant.model.fabric import Fabric
@@ -19,6 +21,10 @@ class Node(Struct, frozen=True, omit_defaults=True):
 
     `queues` names the queues that it is dedicated to (empty: every queue). `leaf`, `spine` and `superspine`
     name the fabric domains above it (empty: one domain for all).
+
+    `nvlink`, `numa` and `nic` say which of its GPUs are close: how many are joined by NVLink (an island), belong to one
+    NUMA node, and share a PCIe switch with its NICs. Devices of neighbouring indices share a block, and each size
+    divides the next larger and the number of GPUs; 0: all of them are one block.
     """
 
     name: str
@@ -30,6 +36,25 @@ class Node(Struct, frozen=True, omit_defaults=True):
     leaf: str = ""
     spine: str = ""
     superspine: str = ""
+    nvlink: int = 0
+    numa: int = 0
+    nic: int = 0
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """GPUs in a block of each of the three kinds, from the narrowest to the widest."""
+        return tuple(sorted(size or self.gpus for size in (self.nvlink, self.numa, self.nic)))
+
+    @property
+    def island(self) -> int:
+        """GPUs that NVLink joins."""
+        return self.nvlink or self.gpus
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the sizes of its blocks are such as described above."""
+        sizes = (*self.blocks, self.gpus)
+        return self.gpus == 0 == sum(sizes) or all(size > 0 and wider % size == 0 for size, wider in pairwise(sizes))
 
 
 class ClusterSpec(Struct, frozen=True, omit_defaults=True):

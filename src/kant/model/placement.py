@@ -1,7 +1,8 @@
 """Placement proposed, Allocation in force, Reservation promised: which devices of which nodes a gang holds.
 
 All are one array: a row for each piece of a gang on a node, with the columns below. The rows alone say what to
-take from a node and what to give back, so that nothing needs to be looked up when the gang ends.
+take from a node and what to give back, so that nothing needs to be looked up when the gang ends. The pods of a piece
+have its devices in the order of their indices: the first pod the first of them, and so on.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ from kant.cluster.columns import (
 )
 from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER
-from kant.placement.fits import capacity
+from kant.placement.devices import bits_in, pods_in_islands, span
+from kant.placement.fits import capacity, in_one_island
 
 # --- commitments: rows of the store -------------------------------------------------------------------------------
 C_START = 0
@@ -51,17 +52,6 @@ LEDGER_WIDTH = 8  # one line of a cache
 
 NEVER = FOREVER
 """The start of what never fits. No commitment ends then, so nothing can start then."""
-
-
-@inlined
-def bits_in(mask: int) -> int:
-    """How many bits of a mask of at most 62 devices are set."""
-    pairs = mask - ((mask >> 1) & 0x5555555555555555)
-    fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
-    bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F
-    halves = bytes_ + (bytes_ >> 8)
-    halves += halves >> 16
-    return int((halves + (halves >> 32)) & 0x7F)
 
 
 @inlined
@@ -140,8 +130,12 @@ def pods_throughout(
     pods = most
     if gpus == 0 or demands[d, D_MILLI] == 1000:
         if gpus > 0:
-            idle = ledgers[node, L_GPUS] - bits_in(mask_throughout(store, ledgers, node, start, until))
-            pods = min(pods, idle // gpus)
+            held = mask_throughout(store, ledgers, node, start, until)
+            if in_one_island(empty, node, demands, d):
+                idle = span(0, ledgers[node, L_GPUS]) & ~held
+                pods = min(pods, pods_in_islands(empty, node, idle, gpus))
+            else:
+                pods = min(pods, (ledgers[node, L_GPUS] - bits_in(held)) // gpus)
         if pods == 0 or (demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0):
             return int(pods)
         cpu = memory = 0  # summed up, which is never less than the peak
@@ -199,7 +193,8 @@ def first_start(
             time = wait_for_devices(store, ledgers, node, pods * demands[d, D_GPUS], time, duration)
         if time >= NEVER:
             return NEVER
-        if whole and demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0:
+        devices_alone = whole and demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0
+        if devices_alone and not in_one_island(empty, node, demands, d):
             return int(time)
         if pods_throughout(empty, store, ledgers, node, demands, d, pods, time, time + duration, rows) >= pods:
             return int(time)

@@ -28,13 +28,13 @@ from kant.placement.commitments import (
     L_GPUS,
     NEVER,
     admits,
-    bits_in,
     first_start,
     free_throughout,
     mask_throughout,
     next_end,
     pods_throughout,
 )
+from kant.placement.devices import bits_in, closest, span
 from kant.placement.fits import tightest
 from kant.placement.ledger import HIDDEN, set_start
 
@@ -206,24 +206,14 @@ def settle(
                 used += 1
         else:
             mask = mask_throughout(store, ledgers, node, start, until)
-            lay(pieces, used, node, pods, first_idle(mask, pods * demands[d, D_GPUS]), demands, d)
+            idle, chosen = span(0, ledgers[node, L_GPUS]) & ~mask, 0
+            for _ in range(pods if demands[d, D_GPUS] > 0 else 0):
+                chosen |= closest(empty, node, idle & ~chosen, demands[d, D_GPUS])
+            lay(pieces, used, node, pods, chosen, demands, d)
             used += 1
         if placed == count:
             break
     return pieces[:used]
-
-
-@inlined
-def first_idle(mask: int, devices: int) -> int:
-    """So many devices that are not in `mask`, the first of them, as bits."""
-    idle = 0
-    bit = 1
-    while devices > 0:
-        if mask & bit == 0:
-            idle |= bit
-            devices -= 1
-        bit <<= 1
-    return idle
 
 
 @inlined

@@ -70,7 +70,7 @@ def make_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
         """
         size = scores.shape[1]
         ring = log.shape[0] - 1
-        placed = 0
+        placed, begin = 0, used
         while True:
             cursor = slots[slot, CURSOR]
             draw = mixed(mixed(seed, salt), placed) if fresh else 0
@@ -122,7 +122,7 @@ def make_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 take_piece(table, piece)
                 placed += 1
                 last = pieces[used - 1]
-                if used > 0 and last[0] == node and last[6] == piece[6] and last[6] != 0:
+                if used > begin and last[0] == node and last[6] == piece[6] and last[6] != 0:
                     last[1] += 1
                     last[2] |= piece[2]
                     last[4] += piece[4]

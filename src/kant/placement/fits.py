@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from kant.cluster.columns import (
+    BLOCKS,
     CPU_FREE,
     D_CPU,
     D_GPUS,
+    D_ISLAND,
     D_MEMORY,
     D_MILLI,
     D_POOLS,
     DEVICES,
+    GPUS,
     IDLE,
+    ISLAND,
     MEMORY_FREE,
     POOL,
     STATUS,
     Table,
-    devices_of,
 )
 from kant.compiled import inlined
+from kant.placement.devices import closest, idle_devices, left_around
 
 NO_LIMIT = 1 << 40
 
@@ -30,7 +34,14 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
     pods = NO_LIMIT
     gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]
     if gpus > 0:
-        pods = table[node, IDLE] // gpus if milli == 1000 else shared_capacity(table, node, gpus, milli)
+        if in_one_island(table, node, demands, d):
+            pods = 0
+            for first in range(0, table[node, GPUS], table[node, ISLAND]):
+                pods += shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)
+        elif milli == 1000:
+            pods = table[node, IDLE] // gpus
+        else:
+            pods = shared_capacity(table, node, 0, table[node, GPUS], gpus, milli)
         if pods == 0:
             return 0
     if demands[d, D_CPU] > 0:
@@ -41,15 +52,24 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 
 @inlined
-def shared_capacity(table: Table, node: int, gpus: int, milli: int) -> int:
-    """Pods that each want `milli` of `gpus` different devices: the most k of which no device serves more than k."""
+def in_one_island(table: Table, node: int, demands: Table, d: int) -> bool:
+    """Whether a pod wants one NVLink island of a node that has several."""
+    return bool(demands[d, D_ISLAND] == 1 and demands[d, D_GPUS] > 1 and table[node, ISLAND] < table[node, GPUS])
+
+
+@inlined
+def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, milli: int) -> int:
+    """Pods that each want `milli` of `gpus` different devices of [first, last).
+
+    It is the most k such that the pods can be served with no device serving more than k of them.
+    """
     shares = 0
-    for device in range(devices_of(table)):
+    for device in range(first, last):
         shares += max(table[node, DEVICES + device], 0) // milli
     pods = shares // gpus
     while gpus > 1 and pods > 0:
         served = 0
-        for device in range(devices_of(table)):
+        for device in range(first, last):
             served += min(max(table[node, DEVICES + device], 0) // milli, pods)
         if served >= gpus * pods:
             break
@@ -59,22 +79,47 @@ def shared_capacity(table: Table, node: int, gpus: int, milli: int) -> int:
 
 @inlined
 def tightest(table: Table, node: int, demands: Table, d: int) -> int:
-    """The devices that fit with the least free amount, lowest index on ties, as bits.
+    """The devices that a pod gets on a node where it fits, as bits.
 
-    Shares of several devices at once take those with the most: only so do as many pods fit as there is room for.
+    Whole GPUs come close together (`devices.closest`). Shares go to the devices with the least free amount, of equal
+    ones to that in the most broken block, then to the first. Shares of several devices at once take those with the most
+    free: only so do as many pods fit as there is room for.
     """
+    gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]
+    if gpus == 0:
+        return 0
+    if milli == 1000:
+        return closest(table, node, idle_devices(table, node), gpus)
+    first, last = 0, table[node, GPUS]
+    if in_one_island(table, node, demands, d):
+        first = tightest_island(table, node, gpus, milli)
+        last = first + table[node, ISLAND]
+    blocks = table[node, BLOCKS] < table[node, GPUS]
+    idle = idle_devices(table, node) if blocks else 0
     mask = 0
-    loosest = demands[d, D_GPUS] > 1 and demands[d, D_MILLI] < 1000
-    for _ in range(demands[d, D_GPUS]):
-        best = -1
-        for device in range(devices_of(table)):
+    for _ in range(gpus):
+        best, least = -1, (0, 0)
+        for device in range(first, last):
             free = table[node, DEVICES + device]
-            if free < demands[d, D_MILLI] or (mask >> device) & 1:
+            if free < milli or (mask >> device) & 1:
                 continue
-            if best < 0 or (free > table[node, DEVICES + best] if loosest else free < table[node, DEVICES + best]):
-                best = device
+            amount = -free if gpus > 1 else free
+            left = left_around(table, node, idle, device, 0) if blocks else 0
+            if best < 0 or (amount, left) < least:
+                best, least = device, (amount, left)
         mask |= 1 << best
     return mask
+
+
+@inlined
+def tightest_island(table: Table, node: int, gpus: int, milli: int) -> int:
+    """The first device of the island that takes the fewest of such pods, but one."""
+    best, fewest = 0, NO_LIMIT
+    for first in range(0, table[node, GPUS], table[node, ISLAND]):
+        pods = shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)
+        if 0 < pods < fewest:
+            best, fewest = first, pods
+    return int(best)
 
 
 @inlined

@@ -25,8 +25,8 @@ from kant.placement.commitments import (
     L_FIRST,
     L_GPUS,
     L_ROOM,
-    bits_in,
 )
+from kant.placement.devices import bits_in
 
 # --- rows of a ring: row 0 counts in column 0, the rest are spans ---------------------------------------------------
 R_NODE = 0

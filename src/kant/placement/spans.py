@@ -88,8 +88,9 @@ def pods_per_node(table: Table, demand: Table) -> Table:
     gpus, milli, cpu, memory, pools = (int(value) for value in demand[:5])
     fits = np.full(len(table), FOREVER, dtype=np.int64)
     if gpus:
-        fits = table[:, c.GPUS] // gpus if milli == 1000 else table[:, c.GPUS] * (1000 // milli) // gpus
-        fits = np.where(table[:, c.GPUS] >= gpus, fits, 0)
+        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # a pod must lie in so many
+        fits = joined * (GPU // milli) // gpus * (table[:, c.GPUS] // np.maximum(joined, 1))
+        fits = np.where(joined >= gpus, fits, 0)
     if cpu:
         fits = np.minimum(fits, table[:, c.CPU] // cpu)
     if memory:

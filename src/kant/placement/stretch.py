@@ -16,11 +16,11 @@ Kernel = Callable[..., int]
 
 
 @inlined
-def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Table, used: int) -> int:
+def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Table, begin: int, used: int) -> int:
     """Take the devices `mask` for one pod and append it to `pieces`; returns the number of rows used.
 
-    Pods of whole GPUs, or without GPUs, that follow each other on one node share a piece. The engine does the same in
-    its loop: there a call for each pod was measured to cost a tenth.
+    Pods of whole GPUs, or without GPUs, that follow each other on one node share a piece, from row `begin` on. The
+    engine does the same in its loop: there a call for each pod was measured to cost a tenth.
     """
     piece = pieces[used]
     piece[0] = node
@@ -32,7 +32,7 @@ def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Tabl
     piece[6] = demands[d, D_TAG]
     take_piece(table, piece)
     last = pieces[used - 1]
-    if used > 0 and last[0] == node and last[6] == piece[6] and last[6] != 0:
+    if used > begin and last[0] == node and last[6] == piece[6] and last[6] != 0:
         last[1] += 1
         last[2] |= piece[2]
         last[4] += piece[4]
@@ -55,7 +55,7 @@ def make_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
         """
         takes = np.zeros(last - first, dtype=np.int64)
         worth = np.full(last - first, -1, dtype=np.int64)
-        placed, best = 0, -1
+        placed, best, begin = 0, -1, used
         while placed < count:
             draw = mixed(mixed(seed, salt), placed) if fresh else 0
             everyone = fresh or best < 0
@@ -75,7 +75,8 @@ def make_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 batch = min(takes[best], missing)
             node = walk[first + best]
             for _ in range(batch):
-                used = put(table, node, pick(table, node, demands, d, mix, params, draw), demands, d, pieces, used)
+                mask = pick(table, node, demands, d, mix, params, draw)
+                used = put(table, node, mask, demands, d, pieces, begin, used)
             placed += batch
             note_change(log, node)
         return used

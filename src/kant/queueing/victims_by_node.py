@@ -34,11 +34,15 @@ NO_BOUND = 1 << 200
 
 @dataclass(slots=True)
 class Room:
-    """What is free on a node: thousandths of each device, thousandths of a core, MiB."""
+    """What is free on a node: thousandths of each device, thousandths of a core, MiB.
+
+    `island` is how many of its devices, one after the other, NVLink joins.
+    """
 
     free: list[int]
     cpu: int
     memory: int
+    island: int
 
     def give(self, pieces: Allocation | list[list[int]], sign: int = 1) -> None:
         """Give back what `pieces` hold, or with `sign` -1 take it again."""
@@ -52,10 +56,7 @@ class Room:
         """How many pods of `demand` fit: the most k for which no device serves more than k of them."""
         pods = NO_LIMIT
         if demand.gpus:
-            shares = [free // demand.milli for free in self.free if free >= demand.milli]
-            pods = sum(shares) // demand.gpus
-            while demand.gpus > 1 and pods and sum(min(one, pods) for one in shares) < demand.gpus * pods:
-                pods -= 1
+            pods = sum(_served(free, demand) for free in self._islands(demand))
         if demand.cpu:
             pods = min(pods, self.cpu // demand.cpu)
         if demand.memory:
@@ -66,11 +67,31 @@ class Room:
         """Take the room of `pods` that are known to fit: the tightest devices, for shares of several the loosest."""
         sign = -1 if demand.gpus > 1 and demand.milli < GPU else 1
         for _ in range(pods if demand.gpus else 0):
-            fitting = [device for device, free in enumerate(self.free) if free >= demand.milli]
+            first, last = 0, len(self.free)
+            if demand.island:
+                rooms = [_served(free, demand) for free in self._islands(demand)]
+                tightest = min((room, i) for i, room in enumerate(rooms) if room)[1]
+                first, last = tightest * self.island, (tightest + 1) * self.island
+            fitting = [device for device in range(first, last) if self.free[device] >= demand.milli]
             for device in sorted(fitting, key=lambda device: (sign * self.free[device], device))[: demand.gpus]:
                 self.free[device] -= demand.milli
         self.cpu -= pods * demand.cpu
         self.memory -= pods * demand.memory
+
+    def _islands(self, demand: Demand) -> list[list[int]]:
+        """What is free, by sets of devices in which a pod must lie."""
+        if not demand.island:
+            return [self.free]
+        return [self.free[first : first + self.island] for first in range(0, len(self.free), self.island)]
+
+
+def _served(room: list[int], demand: Demand) -> int:
+    """How many pods devices with so much free serve."""
+    shares = [free // demand.milli for free in room if free >= demand.milli]
+    pods = sum(shares) // demand.gpus
+    while demand.gpus > 1 and pods and sum(min(one, pods) for one in shares) < demand.gpus * pods:
+        pods -= 1
+    return pods
 
 
 @dataclass(slots=True)
@@ -113,7 +134,7 @@ class Hosts:
     def rooms(self) -> dict[int, Room]:
         """A fresh copy of what is free on each node."""
         return {
-            node: Room(row[c.DEVICES : c.DEVICES + row[c.GPUS]], row[c.CPU_FREE], row[c.MEMORY_FREE])
+            node: Room(row[c.DEVICES : c.DEVICES + row[c.GPUS]], row[c.CPU_FREE], row[c.MEMORY_FREE], row[c.ISLAND])
             for node, row in self._rows.items()
         }
 
@@ -197,7 +218,7 @@ class _Guess:
         loose = [i for i in self.hosts.on(node) if (self.allowed & ~self.chosen) >> i & 1]
         loose.sort(key=lambda i: (-self.weights[i], -i))
         pieces = [self.hosts.on(node)[i] for i in loose]
-        cleared = Room(room.free.copy(), room.cpu, room.memory)
+        cleared = Room(room.free.copy(), room.cpu, room.memory, room.island)
         for own in pieces:
             cleared.give(own)
         most = min(cleared.pods(demand), left)

@@ -28,7 +28,8 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
     """`now` of `nodes` nodes take a pod of the group: `gpus` devices with `milli` thousandths of each free.
 
     They take `takes` of its `pods` together. `devices_only` more nodes have these devices, but not the CPU or memory.
-    `needed` is the fewest nodes on which the group could lie if they were empty.
+    `needed` is the fewest nodes on which the group could lie if they were empty. With `island` the devices of a pod
+    must lie in one NVLink island.
     """
 
     group: int
@@ -40,6 +41,7 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
     nodes: int
     needed: int
     devices_only: int
+    island: bool = False
 
 
 class Holder(_Fact, frozen=True, tag="holder"):
@@ -236,6 +238,8 @@ def _fitting(found: Fitting) -> str:
         what = f"{_count(found.gpus, 'device')} with {found.milli / GPU:g} of a GPU free"
     else:
         what = f"{_count(found.gpus, 'whole GPU')} free"
+    if found.island:
+        what += " in one NVLink island"
     text = f"{found.now:,} of {_count(found.nodes, 'node')} have {what}"
     if found.gpus and found.devices_only:
         text += f" and the CPU and memory of a pod ({found.devices_only:,} more have only the GPUs)"

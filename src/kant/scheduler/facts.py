@@ -87,6 +87,7 @@ def room(inquiry: Inquiry, shape: Shape, group: int) -> tuple[Fact, ...]:
     fitting = Fitting(
         group, asked, int(demand[c.D_MILLI]), pods, int(np.minimum(whole, pods).sum()), int((whole > 0).sum()),
         int(gpus.sum() if asked else len(nodes)), needed, int(((devices > 0) & (whole == 0)).sum()) if asked else 0,
+        bool(demand[c.D_ISLAND]),
     )  # fmt: skip
     return (free, fitting) if shape.gpu_milli else (fitting,)
 
@@ -98,16 +99,29 @@ def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
     free = np.maximum(nodes[:, c.DEVICES : c.DEVICES + slots], 0)
     if gpus == 0:
         devices = np.full(len(nodes), 1 << 40, dtype=np.int64)
+    elif demand[c.D_ISLAND]:
+        devices = np.zeros(len(nodes), dtype=np.int64)
+        islands = np.arange(slots) // np.maximum(nodes[:, c.ISLAND, None], 1)
+        for island in range(slots):
+            devices += _rounds(np.where(islands == island, free // milli, 0), gpus)
     elif milli == GPU:
         devices = nodes[:, c.IDLE] // gpus
-    else:  # as many pods as there are rounds in which `gpus` different devices serve
-        shares = free // milli
-        devices = np.minimum(shares.sum(axis=1) // gpus, np.sort(shares, axis=1)[:, ::-1][:, gpus - 1 :].sum(axis=1))
+    else:
+        devices = _rounds(free // milli, gpus)
     both = devices
     for wanted, left in ((c.D_CPU, c.CPU_FREE), (c.D_MEMORY, c.MEMORY_FREE)):
         if demand[wanted] > 0:
             both = np.minimum(both, nodes[:, left] // demand[wanted])
     return devices, both
+
+
+def _rounds(shares: Table, gpus: int) -> Table:
+    """The pods that devices serve which have room for so many shares each: rounds in which `gpus` of them serve."""
+    most_first = np.sort(shares, axis=1)[:, ::-1]
+    rounds: Table = most_first.sum(axis=1) // gpus
+    for always in range(1, min(gpus, shares.shape[1] + 1)):  # so many may serve in every round
+        rounds = np.minimum(rounds, most_first[:, always:].sum(axis=1) // (gpus - always))
+    return rounds
 
 
 def holders(inquiry: Inquiry, shape: Shape) -> tuple[Holder, ...]:

@@ -23,29 +23,34 @@ class Gangs:
 
     def __init__(self, cluster: ClusterSpec, by_gpu: bool) -> None:
         self.node_gpus = max((node.gpus for node in cluster.nodes), default=1) or 1
+        self.island_gpus = max((node.island for node in cluster.nodes), default=1) or 1
         self.by_gpu = by_gpu
-        self._made: dict[tuple[int, int, int, int, int], Groups] = {}
+        self._made: dict[tuple[int, int, int, int, int, int], Groups] = {}
 
-    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
-        """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder."""
-        key = (pods, gpus, milli, cpu, memory)
+    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0) -> Groups:
+        """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
+
+        With `island` a pod must lie in one NVLink island, and a total is cut into whole islands.
+        """
+        key = (pods, gpus, milli, cpu, memory, island)
         groups = self._made.get(key)
         if groups is None:
-            groups = self._made[key] = self._make(pods, gpus, milli, cpu, memory)
+            groups = self._made[key] = self._make(pods, gpus, milli, cpu, memory, island)
         return groups
 
-    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
+    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int) -> Groups:
         def demand(devices: int) -> Demand:
-            return Demand(devices, milli if devices else GPU, cpu, memory)
+            return Demand(devices, milli if devices else GPU, cpu, memory, bool(island) and devices > 1)
 
         if pods > 0:
             return (PodGroup(pods, demand(gpus)),)
         if self.by_gpu and gpus > 0:
             return (PodGroup(gpus, demand(1)),)
-        whole, rest = divmod(gpus, self.node_gpus)
-        if whole == 0 or gpus == self.node_gpus:
+        most = self.island_gpus if island else self.node_gpus
+        whole, rest = divmod(gpus, most)
+        if whole == 0 or gpus == most:
             return (PodGroup(1, demand(gpus)),)
-        groups = (PodGroup(whole, demand(self.node_gpus)),)
+        groups = (PodGroup(whole, demand(most)),)
         return (*groups, PodGroup(1, demand(rest))) if rest else groups
 
 
@@ -79,7 +84,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
-        workload.within, workload.within_required,
+        workload.within, workload.within_required, workload.island,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
@@ -89,10 +94,10 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, core, preemptible, level, required,
+            limit, due, title, core, preemptible, level, required, island,
         ) in rows:  # fmt: skip
             job = Job(
-                name, submit, gangs.of(pods, gpus, milli, cpu, memory), queues[queue], users[user], priority,
+                name, submit, gangs.of(pods, gpus, milli, cpu, memory, island), queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
                 workload.ids[core] if core >= 0 else "", LEVELS[level - 1] if level else "", bool(required),
             )  # fmt: skip
@@ -107,11 +112,11 @@ def typical_pods(
     Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` gives
     the pools that admit a set of GPU models, as bits.
     """
-    columns = (workload.pods, workload.gpus, workload.milli, workload.cpu, workload.models)
+    columns = (workload.pods, workload.gpus, workload.milli, workload.cpu, workload.models, workload.island)
     kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
     tally: dict[tuple[int, int, int, tuple[str, ...]], int] = {}
-    for (pods, gpus, milli, cpu, model), count in zip(kinds.tolist(), counts.tolist(), strict=True):
-        for group in gangs.of(pods, gpus, milli, cpu, 0):
+    for (pods, gpus, milli, cpu, model, island), count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        for group in gangs.of(pods, gpus, milli, cpu, 0, island):
             demand = group.demand
             key = (demand.cpu, demand.milli if demand.gpus else 0, demand.gpus, workload.model_sets[model])
             tally[key] = tally.get(key, 0) + group.count * count

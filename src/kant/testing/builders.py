@@ -31,9 +31,11 @@ def make_cluster(*gpus: int, cpu: int = FOREVER, memory: int = FOREVER, leaf: in
     return ClusterSpec("test", nodes)
 
 
-def make_group(gpus: int = 1, pods: int = 1, *, milli: int = GPU, cpu: int = 0, memory: int = 0) -> PodGroup:
+def make_group(
+    gpus: int = 1, pods: int = 1, *, milli: int = GPU, cpu: int = 0, memory: int = 0, island: bool = False
+) -> PodGroup:
     """`pods` pods of `gpus` devices each."""
-    return PodGroup(pods, Demand(gpus, milli, cpu, memory))
+    return PodGroup(pods, Demand(gpus, milli, cpu, memory, island))
 
 
 def make_job(
@@ -44,12 +46,13 @@ def make_job(
     milli: int = GPU,
     cpu: int = 0,
     memory: int = 0,
+    island: bool = False,
     groups: Sequence[PodGroup] = (),
     submit: int = 0,
     **fields: Any,
 ) -> Job:
     """A job of one group of `pods` pods, or of the `groups` given; `fields` are further fields of Job."""
-    own = tuple(groups) or (make_group(gpus, pods, milli=milli, cpu=cpu, memory=memory),)
+    own = tuple(groups) or (make_group(gpus, pods, milli=milli, cpu=cpu, memory=memory, island=island),)
     return Job(name, submit, own, **fields)
 
 

@@ -26,7 +26,7 @@ STEPS = 40
 def check_placement(policy: NodePolicy, rounds: int, seed: int, mould: Mould | None = None) -> None:
     """Random clusters that fill and empty; one placer lives through each, and fresh ones are asked beside it."""
     for number in range(rounds):
-        PlacementRound(policy, seed + number, mould or Mould(levels=True)).play()
+        PlacementRound(policy, seed + number, mould or Mould(levels=True, islands=number % 2 == 0)).play()
 
 
 class PlacementRound:
@@ -37,7 +37,7 @@ class PlacementRound:
         self.seed = seed
         self.mould = mould
         self.draw = generator(seed)
-        self.spec: ClusterSpec = draw_cluster(self.draw)
+        self.spec: ClusterSpec = draw_cluster(self.draw, blocks=mould.islands)
         self.state = ClusterState(self.spec)
         self.state.apply(MixObserved(0, draw_mix(self.draw, self.state)))
         self.snapshot = Snapshot(self.state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
@@ -17,12 +18,16 @@ QUEUES = ("batch", "research", "online")
 
 @dataclass(frozen=True, slots=True)
 class Mould:
-    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and levels."""
+    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and levels.
+
+    `islands`: pods whose GPUs must lie in one NVLink island.
+    """
 
     shares: bool = True
     groups: int = 3
     shares_of_several: bool = False
     levels: bool = False
+    islands: bool = False
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -30,8 +35,11 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def draw_cluster(draw: np.random.Generator, largest: int = 10) -> ClusterSpec:
-    """Nodes of several sizes and models, with and without limits and dedicated queues; some have no GPUs."""
+def draw_cluster(draw: np.random.Generator, largest: int = 10, blocks: bool = False) -> ClusterSpec:
+    """Nodes of several sizes and models, with and without limits and dedicated queues; some have no GPUs.
+
+    With `blocks` their GPUs stand in NVLink islands, NUMA nodes and under PCIe switches.
+    """
     models = MODELS[: int(draw.integers(1, 4))]
     limited, dedicated = bool(draw.integers(2)), bool(draw.integers(2))
     nodes = []
@@ -50,7 +58,14 @@ def draw_cluster(draw: np.random.Generator, largest: int = 10) -> ClusterSpec:
                 spine=f"spine{i // 6}",
             )
         )
-    return ClusterSpec("drawn", tuple(nodes))
+    return ClusterSpec("drawn", tuple(draw_blocks(draw, node) for node in nodes) if blocks else tuple(nodes))
+
+
+def draw_blocks(draw: np.random.Generator, node: Node) -> Node:
+    """The node with blocks of sizes that divide each other."""
+    sizes = [size for size in (1, 2, 4, 8) if size <= node.gpus]
+    nvlink, numa, nic = (int(draw.choice([0, *sizes])) for _ in range(3))
+    return replace(node, nvlink=nvlink, numa=numa, nic=nic)
 
 
 def draw_demand(draw: np.random.Generator, mould: Mould) -> Demand:
@@ -61,8 +76,10 @@ def draw_demand(draw: np.random.Generator, mould: Mould) -> Demand:
         return Demand(0, 1000, max(cpu, 250), memory)
     if kind <= 3 and mould.shares:
         devices = int(draw.integers(2, 4)) if mould.shares_of_several and draw.integers(2) else 1
-        return Demand(devices, int(draw.choice([50, 200, 333, 500, 700, 999])), cpu, memory)
-    return Demand(int(draw.choice([1, 1, 2, 3, 4, 8])), 1000, cpu, memory)
+        share = int(draw.choice([50, 200, 333, 500, 700, 999]))
+        return Demand(devices, share, cpu, memory, bool(mould.islands and draw.integers(2)))
+    gpus = int(draw.choice([1, 1, 2, 3, 4, 8]))
+    return Demand(gpus, 1000, cpu, memory, bool(mould.islands and draw.integers(3) == 0))
 
 
 def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, submit: int = 0) -> Job:

@@ -19,21 +19,33 @@ def free_devices(node: Node, row: Table) -> list[int]:
     return [int(free) for free in row[DEVICES : DEVICES + node.gpus]]
 
 
+def islands_of(node: Node) -> list[range]:
+    """The devices of each NVLink island."""
+    size = node.nvlink or node.gpus
+    return [range(first, first + size) for first in range(0, node.gpus, size or 1)]
+
+
 def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
     """How many pods of `demand` a node in service takes, by its row of the node table."""
     if row[STATUS] != NodeStatus.IN_SERVICE:
         return 0
     most = 1 << 40
     if demand.gpus:
-        # k pods fit when every device offers itself to at most k of them and to no more than it has room for.
-        room = [free // demand.milli for free in free_devices(node, row)]
-        most = 0
-        while sum(min(pods, most + 1) for pods in room) >= demand.gpus * (most + 1):
-            most += 1
+        free, most = free_devices(node, row), 0
+        for island in islands_of(node) if demand.island else [range(node.gpus)]:
+            most += _pods_on([free[device] // demand.milli for device in island], demand.gpus)
     if demand.cpu:
         most = min(most, int(row[CPU_FREE]) // demand.cpu)
     if demand.memory:
         most = min(most, int(row[MEMORY_FREE]) // demand.memory)
+    return most
+
+
+def _pods_on(room: list[int], gpus: int) -> int:
+    """k pods fit when every device offers itself to at most k of them and to no more than it has room for."""
+    most = 0
+    while sum(min(pods, most + 1) for pods in room) >= gpus * (most + 1):
+        most += 1
     return most
 
 
@@ -85,7 +97,24 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
     used = set(free)
     if job.within_required and job.within and not any(used <= set(d) for d in domains_of(spec, job.within)):
         return f"nodes {sorted(used)} are not in one {job.within}"
-    return _not_as_asked(job, allocation)
+    return _island_broken(spec, job, allocation) or _not_as_asked(job, allocation)
+
+
+def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
+    """Which piece spreads a pod over NVLink islands, where all groups of the job that could own it forbid that."""
+    for piece in allocation.tolist():
+        tag, milli = piece[TAG], piece[MILLI]
+        owners = [
+            group.demand
+            for group in job.groups
+            if group.demand.gpus and (tag or group.demand.gpus == piece[MASK].bit_count())
+            and (group.demand.milli, group.demand.gpus if milli == 1000 else 0) == (milli, tag)
+        ]  # fmt: skip
+        for island in islands_of(spec.nodes[piece[NODE]]) if owners and all(own.island for own in owners) else []:
+            inside = sum(piece[MASK] >> device & 1 for device in island)
+            if inside % owners[0].gpus:
+                return f"piece {piece} has {inside} devices of island {island} for pods of {owners[0].gpus}"
+    return ""
 
 
 def _not_as_asked(job: Job, allocation: Allocation) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
@@ -20,8 +21,12 @@ SHARES = (50, 200, 333, 500, 700, 999)
 
 
 def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
-    """One node: up to eight GPUs of some model, with or without limits, dedicated to a queue or to none."""
-    return st.builds(
+    """One node: up to eight GPUs of some model, with or without limits, dedicated to a queue or to none.
+
+    Its GPUs may stand in NVLink islands, NUMA nodes and under PCIe switches.
+    """
+    blocks = st.sampled_from((0, 0, 1, 2, 4))
+    plain = st.builds(
         Node,
         name=st.just(name),
         gpus=st.sampled_from((8, 4, 2, 1, 0)),
@@ -31,6 +36,12 @@ def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
         queues=st.sampled_from(((), (), (), (QUEUES[0],), QUEUES[1:])),
         leaf=st.sampled_from(("", "leaf0", "leaf1")),
     )
+    return st.builds(_in_blocks, plain, blocks, blocks, blocks)
+
+
+def _in_blocks(node: Node, *sizes: int) -> Node:
+    nvlink, numa, nic = (size if size <= node.gpus else 0 for size in sizes)
+    return replace(node, nvlink=nvlink, numa=numa, nic=nic)
 
 
 @st.composite
@@ -44,9 +55,10 @@ def demands(shares_of_several: bool = False) -> st.SearchStrategy[Demand]:
     """What one pod asks for: whole GPUs, a share of one (or of several), or none."""
     cpu, memory = st.sampled_from((0, 0, 500, 2_000)), st.sampled_from((0, 0, 256, 1_024))
     several = st.integers(1, 3) if shares_of_several else st.just(1)
+    island = st.sampled_from((False, False, True))
     return st.one_of(
-        st.builds(Demand, gpus=st.sampled_from((1, 2, 3, 4, 8)), milli=st.just(GPU), cpu=cpu, memory=memory),
-        st.builds(Demand, gpus=several, milli=st.sampled_from(SHARES), cpu=cpu, memory=memory),
+        st.builds(Demand, st.sampled_from((1, 2, 3, 4, 8)), st.just(GPU), cpu, memory, island),
+        st.builds(Demand, several, st.sampled_from(SHARES), cpu, memory, island),
         st.builds(Demand, gpus=st.just(0), milli=st.just(GPU), cpu=st.sampled_from((250, 4_000)), memory=memory),
     )
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from kant.model.node import ClusterSpec
+from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER
 
 NOT_LIMITED = "not limited"
+KINDS_OF_BLOCKS = ("nvlink", "numa", "nic")
 
 
 def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
         "gpus": spec.gpus,
         "gpus_by_model": dict(sorted(gpus_by_model.items(), key=lambda pair: (-pair[1], pair[0]))),
         "nodes_by_gpus": _histogram(node.gpus for node in spec.nodes),
+        "nodes_by_blocks": _blocks(spec.nodes),
         "cpu_milli": _total([node.cpu for node in spec.nodes]),
         "memory_mib": _total([node.memory for node in spec.nodes]),
         "leaves": _domains(node.leaf for node in spec.nodes),
@@ -47,6 +49,12 @@ def _domains(names: Iterable[str]) -> dict[str, Any]:
     """How many domains a level has, and how many of each size in nodes."""
     sizes = Counter(name for name in names if name)
     return {"count": len(sizes), "nodes_each": _histogram(sizes.values())}
+
+
+def _blocks(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+    """For each kind of block that GPUs stand in, how many nodes have such of which size."""
+    kinds = {kind: _histogram(size for node in nodes if (size := getattr(node, kind))) for kind in KINDS_OF_BLOCKS}
+    return {kind: sizes for kind, sizes in kinds.items() if sizes}
 
 
 def _histogram(sizes: Iterable[int]) -> dict[str, int]:

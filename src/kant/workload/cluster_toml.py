@@ -31,6 +31,9 @@ _INDEX = re.compile(r"\{index(?::0([0-9]{1,2})d)?\}")
 Count = Annotated[int, Meta(ge=1, le=MAX_NODES)]
 
 
+Block = Annotated[int, Meta(ge=1, le=MAX_GPUS)]
+
+
 class Shape(Struct, frozen=True, forbid_unknown_fields=True):
     """A regular fabric: how much one domain of each level holds (None: level not described)."""
 
@@ -50,6 +53,9 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     queues: list[str] | None = None
     name: str = "node-{index:05d}"
     topology: Shape | None = None
+    nvlink: Block | None = None
+    numa: Block | None = None
+    nic: Block | None = None
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,6 +79,7 @@ _EXPECTED = {
     "spines_per_superspine": _A_COUNT,
     "count": _A_COUNT,
     "gpus": f"a whole number of GPUs from 0 to {MAX_GPUS}",
+    **dict.fromkeys(("nvlink", "numa", "nic"), f"a whole number of GPUs from 1 to {MAX_GPUS}"),
     "model": _SOME_TEXT,
     "cpu": "cores as a number above 0 with at most three decimals",
     "memory": "memory as whole MiB above 0, or text such as 512GiB or 2TiB",
@@ -144,12 +151,13 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
         queues = _queues(place, group.queues)
         if group.model and not is_text(group.model):
             raise InputError(f"{place}, model", _SOME_TEXT, group.model)
+        blocks = _blocks(place, group)
         pattern = _Pattern(f"{place}, name", group.name)
         for _ in range(group.count):
             leaf, spine, superspine = fabric.seat()
             name = pattern.name(numbered[group.name])
             numbered[group.name] += 1
-            node = Node(name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine)
+            node = Node(name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine, *blocks)
             yield f"{place}, name", node
 
 
@@ -218,6 +226,16 @@ def _memory(place: str, amount: int | str | None) -> int:
     if mib.denominator != 1 or not 0 < mib <= MAX_MEMORY:
         raise InputError(f"{place}, memory", _EXPECTED["memory"], amount)
     return int(mib)
+
+
+def _blocks(place: str, group: Group) -> tuple[int, int, int]:
+    """GPUs in an NVLink island, of a NUMA node and under a PCIe switch; 0 where nothing is said."""
+    nvlink, numa, nic = group.nvlink or 0, group.numa or 0, group.nic or 0
+    if not Node("", group.gpus, nvlink=nvlink, numa=numa, nic=nic).is_regular:
+        given = ", ".join(str(size) for size in (nvlink, numa, nic) if size)
+        expected = f"sizes that divide each other and the {group.gpus} GPUs of the node"
+        raise InputError(f"{place}, nvlink, numa and nic", expected, given)
+    return nvlink, numa, nic
 
 
 def _queues(place: str, queues: list[str] | None) -> tuple[str, ...]:

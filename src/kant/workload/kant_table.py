@@ -39,6 +39,7 @@ FIELDS = (
     Field("preemptible", "whole", "0: the scheduler may not stop it", high=1, default=1),
     Field("within", "text", "level of the fabric of which one domain should hold the gang; empty: none", default=""),
     Field("within_required", "whole", "1: the job waits until one domain of that level holds it", high=1, default=0),
+    Field("one_island", "whole", "1: the GPUs of each pod must lie in one NVLink island", high=1, default=0),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
@@ -48,7 +49,7 @@ _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
     "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
     "due_s": "due", "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
-    "within_required": "within_required",
+    "within_required": "within_required", "one_island": "island",
 }  # fmt: skip
 
 

@@ -1,0 +1,118 @@
+"""Which GPUs of a node: those that are close to each other, so that whole blocks of them stay free.
+
+The devices of a node stand in blocks of three sizes, each inside the next (`columns.BLOCKS`): GPUs under one PCIe
+switch with its NICs, of one NUMA node, of one NVLink island, in the order of their sizes. A pod goes into the narrowest
+block that holds it, and of those into the one with the fewest devices left: one that it fills exactly, else the most
+broken. So blocks that are whole stay whole for the next pod that needs one. This is best fit, level by level, as gangs
+choose domains of the fabric (`rooms.best_domain`).
+
+Sets of devices are bits of one integer.
+"""
+
+from __future__ import annotations
+
+from kant.cluster.columns import BLOCKS, DEVICES, GPUS, ISLAND, Table
+from kant.compiled import inlined
+
+LEVELS = 3
+"""Sizes of blocks of a node row."""
+
+
+@inlined
+def bits_in(mask: int) -> int:
+    """How many bits of a mask of at most 62 devices are set."""
+    pairs = mask - ((mask >> 1) & 0x5555555555555555)
+    fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
+    bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F
+    halves = bytes_ + (bytes_ >> 8)
+    halves += halves >> 16
+    return int((halves + (halves >> 32)) & 0x7F)
+
+
+@inlined
+def lowest(mask: int, wanted: int) -> int:
+    """The first `wanted` devices of `mask`."""
+    found = 0
+    for _ in range(wanted):
+        bit = mask & -mask
+        found |= bit
+        mask ^= bit
+    return found
+
+
+@inlined
+def span(first: int, size: int) -> int:
+    """`size` devices from `first` on."""
+    return ((1 << size) - 1) << first
+
+
+@inlined
+def idle_devices(table: Table, node: int) -> int:
+    """The devices of which nobody holds anything."""
+    idle = 0
+    for device in range(table[node, GPUS]):
+        if table[node, DEVICES + device] == 1000:
+            idle |= 1 << device
+    return idle
+
+
+@inlined
+def left_around(table: Table, node: int, idle: int, device: int, level: int) -> int:
+    """Idle devices in the blocks around a device, of `level` and wider ones, as one number: the narrowest first."""
+    key = 0
+    for wider in range(level, LEVELS):
+        size = table[node, BLOCKS + wider]
+        key = key * 64 + bits_in(idle & span(device - device % size, size))
+    return int(key)
+
+
+@inlined
+def closest(table: Table, node: int, idle: int, wanted: int) -> int:
+    """`wanted` of the devices `idle`, which are as many or more, as close as they can be.
+
+    They come from the narrowest block that holds them, of several from the one with the fewest idle devices, and on
+    ties from that whose wider blocks have fewer, then from the first. In it they come from the fewest blocks of the
+    next size: the largest rest whole, and what is then missing by the same rule.
+    """
+    chosen, room = 0, idle
+    while wanted > 0:
+        best, least, level = 0, 0, 0
+        while best == 0 and level < LEVELS:
+            size = table[node, BLOCKS + level]
+            for first in range(0, table[node, GPUS], size):
+                here = room & span(first, size)
+                if bits_in(here) >= wanted:
+                    left = left_around(table, node, idle, first, level)
+                    if best == 0 or left < least:
+                        best, least = here, left
+            level += 1
+        if best == 0:  # no block but the node itself
+            best, level = room, LEVELS + 1
+        if level == 1 or bits_in(best) == wanted:
+            return chosen | lowest(best, wanted)
+        part = fullest_part(table, node, best, level - 2)
+        chosen |= part
+        idle &= ~part
+        room = best & ~part
+        wanted -= bits_in(part)
+    return chosen
+
+
+@inlined
+def fullest_part(table: Table, node: int, room: int, level: int) -> int:
+    """The devices of `room` in that block of a level which has the most of them, in the first on ties."""
+    part = 0
+    for first in range(0, table[node, GPUS], table[node, BLOCKS + level]):
+        here = room & span(first, table[node, BLOCKS + level])
+        if bits_in(here) > bits_in(part):
+            part = here
+    return part
+
+
+@inlined
+def pods_in_islands(table: Table, node: int, idle: int, gpus: int) -> int:
+    """Pods of `gpus` of the devices `idle`, each pod in one NVLink island."""
+    pods = 0
+    for first in range(0, table[node, GPUS], table[node, ISLAND]):
+        pods += bits_in(idle & span(first, table[node, ISLAND])) // gpus
+    return int(pods)
