@@ -30,7 +30,7 @@ def measure() -> Iterator[Figure]:
     ours, result = cpu_seconds(lambda: simulate(workload, cluster, profile, seed=42), 2)
     pods = result.summary["jobs"]
 
-    mix = typical_pods(workload, Gangs(cluster, False), 0.95, lambda models: -1)
+    mix = typical_pods(workload, Gangs(cluster, False), 0.95, lambda models, mig: -1)
     coming = static_arrivals(workload, cluster, 1.3, 42)
     rival = rivals.NumpyFgd(
         np.array([node.cpu for node in cluster.nodes]), np.array([node.gpus for node in cluster.nodes]), mix

@@ -135,6 +135,7 @@ def test_a_cluster_in_numbers() -> None:
         "gpus_by_model": {"H100": 512, "": 64},
         "nodes_by_gpus": {"8": 64, "4": 16, "0": 1},
         "nodes_by_blocks": {},
+        "gpus_by_mig": {},
         "cpu_milli": "not limited",
         "memory_mib": "not limited",
         "leaves": {"count": 4, "nodes_each": {"32": 2, "8": 2}},

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
@@ -61,7 +62,7 @@ def devices_for(state: ClusterState, gpus: int, **fields: int) -> list[int]:
 def drawn_state(seed: int) -> tuple[ClusterState, Demand]:
     """A node with blocks, of which some is taken, and a demand."""
     draw = generator(seed)
-    node = draw_blocks(draw, Node("n0", int(draw.choice([1, 2, 4, 8, 8, 8])), MODELS[0]))
+    node = replace(draw_blocks(draw, Node("n0", int(draw.choice([1, 2, 4, 8, 8, 8])), MODELS[0])), mig="")
     state = ClusterState(ClusterSpec("one", (node,)))
     for device in range(node.gpus):
         if draw.integers(2):
@@ -77,6 +78,10 @@ def test_a_node_takes_as_many_pods_as_it_says_one_after_the_other_and_no_device_
     table, demands = state.table.copy(), state.shapes.demands
     takes = capacity(table, 0, demands, row)
     assert takes == pods_that_fit(state.spec.nodes[0], state.table[0], demand)
+    if takes:
+        compiled = place(state, job)
+        assert not isinstance(compiled, NoFit)
+        assert compiled[0, MASK] == tightest(state.table, 0, demands, row)
     for left in range(min(takes, 50), 0, -1):
         assert capacity(table, 0, demands, row) >= left
         tag = 0 if demand.milli < 1000 else demand.gpus or -1
@@ -135,7 +140,7 @@ def test_without_blocks_the_fullest_devices_come_first_and_then_the_lowest(taken
 @given(seed=SEEDS)
 def test_a_required_island_is_kept_under_every_placement(policy: str, seed: int) -> None:
     draw = generator(seed)
-    nodes = tuple(draw_blocks(draw, Node(f"n{i}", 8, leaf=f"leaf{i // 2}")) for i in range(3))
+    nodes = tuple(replace(draw_blocks(draw, Node(f"n{i}", 8, leaf=f"leaf{i // 2}")), mig="") for i in range(3))
     state = ClusterState(ClusterSpec("drawn", nodes))
     for number in range(12):
         groups = tuple(

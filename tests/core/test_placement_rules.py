@@ -36,7 +36,7 @@ class View:
         self.idle_gpu = sum(self.free)
         self.cpu = int(row[c.CPU_FREE])
         self.pool = int(row[c.POOL])
-        slots = (state.table.shape[1] - c.DEVICES - 1) // 2
+        slots = c.devices_of(state.table)
         hosted = row[c.DEVICES + slots :].tolist()
         self.tags = {tag for tag, count in enumerate(hosted) if count}
         self.mix = state.mix.tolist()

@@ -22,15 +22,28 @@ from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
 from kant.model.errors import Violation
 from kant.model.job import LEVELS, Job, PodGroup
+from kant.model.mig import GEOMETRIES
 from kant.model.node import ClusterSpec
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.placement import (
+    CPU,
+    MASK,
+    MEMORY,
+    MILLI,
+    NODE,
+    PODS,
+    TAG,
+    WIDTH,
+    Allocation,
+    slices_of_tag,
+    tag_of_slices,
+)  # fmt: skip
 from kant.model.units import FOREVER
 from kant.placement.placer import Placer
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.timeline import Timeline
 from kant.testing import make_cluster, make_group, make_job
 from kant.testing.naive import admits, domains_of, free_devices, pods_that_fit, wrong_with
-from kant.testing.strategies import clusters, demands, groups
+from kant.testing.strategies import clusters, demands, groups, slices
 
 ROOT = Path(__file__).parents[2]
 DURATIONS = (1, 2, 3, 5, 8, 20, FOREVER)
@@ -42,6 +55,7 @@ class Plain:
     def __init__(self, spec: ClusterSpec, state: ClusterState) -> None:
         self.spec = spec
         self.empty = state.empty
+        self.there = state.empty[:, c.DEVICES : c.DEVICES + c.devices_of(state.empty)]
         self.status = state.table
         self.held: dict[int, tuple[Allocation, int, int]] = {}
 
@@ -54,6 +68,7 @@ class Plain:
                     for device in range(62):
                         if piece[MASK] >> device & 1:
                             table[piece[NODE], c.DEVICES + device] -= piece[MILLI]
+                            table[piece[NODE], c.slices_at(table) + device] |= slices_of_tag(piece[TAG])
                     table[piece[NODE], c.CPU_FREE] -= piece[CPU]
                     table[piece[NODE], c.MEMORY_FREE] -= piece[MEMORY]
         return table
@@ -61,7 +76,13 @@ class Plain:
     def throughout(self, start: int, until: int) -> Table:
         """What is free at every moment of [start, until)."""
         moments = {start} | {begin for _, begin, _ in self.held.values() if start < begin < until}
-        table = np.minimum.reduce([self.owed(moment) for moment in moments])
+        tables = [self.owed(moment) for moment in moments]
+        table = np.minimum.reduce(tables)
+        slices = np.bitwise_or.reduce(tables)[:, c.slices_at(table) :]
+        table[:, c.slices_at(table) :] = slices
+        free = 1000 - np.vectorize(lambda bits: int(bits).bit_count())(slices) * table[:, [c.MIG]] if slices.size else 0
+        devices = table[:, c.DEVICES : c.DEVICES + c.devices_of(table)]
+        devices[:] = np.where((table[:, [c.MIG]] > 0) & (self.there > 0), free, devices)
         table[:, c.STATUS] = self.status[:, c.STATUS]
         return table
 
@@ -83,7 +104,16 @@ class Plain:
     def holds(self, key: int) -> bool:
         allocation, start, end = self.held[key]
         table = self.throughout(start, end)
+        meanwhile = [
+            other
+            for held, begin, until in self.held.values()
+            for other in (held.tolist() if begin < end and start < until else ())
+        ]  # fmt: skip
         for piece in allocation.tolist():
+            slices = slices_of_tag(piece[TAG])
+            rivals = [other for other in meanwhile if other[NODE] == piece[NODE] and other[MASK] & piece[MASK]]
+            if sum(slices_of_tag(other[TAG]) & slices != 0 for other in rivals) > 1:
+                return False
             row = table[piece[NODE]]
             devices = [device for device in range(62) if piece[MASK] >> device & 1]
             short = any(row[c.DEVICES + device] < 0 for device in devices)
@@ -120,7 +150,7 @@ class Both:
     def check_tightest(self, job: Job, duration: int, start: int, allocation: Allocation) -> None:
         """The nodes taken are those with the least free among all that could be; each but the last is used up."""
         demand, free = job.groups[0].demand, np.maximum(self.plain.throughout(start, start + duration), 0)
-        shares = demand.gpus > 0 and demand.milli < 1000
+        shares = demand.gpus > 0 and (demand.milli < 1000 or demand.mig != "")
         fitting = []
         for index, node in enumerate(self.spec.nodes):
             pods = pods_that_fit(node, free[index], demand) if admits(node, job) else 0
@@ -169,7 +199,12 @@ def pieces(draw: st.DrawFn, spec: ClusterSpec) -> Allocation:
         mask = draw(st.integers(0, (1 << spec.nodes[node].gpus) - 1))
         milli = draw(st.sampled_from((1000, 1000, 500, 200))) if mask else 0
         cpu, memory = draw(st.sampled_from((0, 0, 500, 1500))), draw(st.sampled_from((0, 0, 256, 900)))
-        row[[NODE, PODS, MASK, MILLI, CPU, MEMORY, TAG]] = (node, 1, mask, milli, cpu, memory, -1)
+        tag = -1
+        if mask and spec.nodes[node].mig:
+            geometry = GEOMETRIES[spec.nodes[node].mig]
+            slices = draw(st.integers(1, (1 << geometry.slices) - 1))
+            milli, tag = geometry.milli * slices.bit_count(), tag_of_slices(slices)
+        row[[NODE, PODS, MASK, MILLI, CPU, MEMORY, TAG]] = (node, 1, mask, milli, cpu, memory, tag)
     return rows
 
 
@@ -195,7 +230,8 @@ def filled(draw: st.DrawFn, overdue: bool = False) -> Both:
 
 
 def one_group() -> st.SearchStrategy[tuple[PodGroup, ...]]:
-    return st.builds(PodGroup, st.integers(1, 6), demands(shares_of_several=True)).map(lambda group: (group,))
+    kinds = st.one_of(demands(shares_of_several=True), demands(shares_of_several=True), slices())
+    return st.builds(PodGroup, st.integers(1, 6), kinds).map(lambda group: (group,))
 
 
 @given(st.data(), filled(), st.sampled_from(DURATIONS), st.integers(0, 6))
@@ -299,13 +335,14 @@ def check_blocked(both: Both, now: int, duration: int) -> Table:
             there = allocation[np.isin(allocation[:, NODE], serving)]
             assert c.take(table, log, pools, there) == -1
     blocked = both.timeline.blocked(now, now + duration)
-    assert (blocked[:, PODS] == 1).all() and (blocked[:, TAG] == -1).all()
+    assert (blocked[:, PODS] == 1).all() and ((blocked[:, TAG] == -1) | (table[blocked[:, NODE], c.MIG] > 0)).all()
     assert (blocked[:, [MASK, CPU, MEMORY]].sum(axis=1) > 0).all()
     assert ((blocked[:, MASK] > 0) == (blocked[:, MILLI] > 0)).all()
     assert c.take(table, log, pools, blocked) == -1
     expected = both.plain.throughout(now, now + duration)
-    slots = (table.shape[1] - c.DEVICES - 1) // 2
+    slots = c.devices_of(table)
     columns = [c.CPU_FREE, c.MEMORY_FREE, *range(c.DEVICES, c.DEVICES + slots)]
+    columns += range(c.slices_at(table), table.shape[1])
     assert table[serving][:, columns].tolist() == expected[serving][:, columns].tolist()
     return table
 

@@ -1,7 +1,8 @@
 """The columns: one row of integers for each node, each job, each demand and each pool.
 
-A node row ends with one entry for each device (free thousandths, -1 where the node has no such device) and then
-`devices + 1` counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs.
+A node row ends with one entry for each device (free thousandths, -1 where the node has no such device), then
+`devices + 1` counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs; and then
+one entry for each device with its occupied MIG slices, as bits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SPINE = 10
 SUPERSPINE = 11
 ISLAND = 12  # GPUs in an NVLink island
 BLOCKS = 13  # GPUs in a block of devices that are close: three sizes, the narrowest first (model.node.Node)
-DEVICES = 16  # first device
+MIG = 16  # thousandths of a memory slice, where the GPUs are in MIG mode; else 0
+DEVICES = 17  # first device
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0
@@ -38,7 +40,9 @@ D_MEMORY = 3
 D_POOLS = 4  # bit p set: pool p is admitted
 D_TAG = 5  # model.placement.TAG
 D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
-DEMAND_WIDTH = 7
+D_SLICES = 7  # memory slices of a MIG instance; 0: none is asked for
+D_STARTS = 8  # where it may begin, as bits
+DEMAND_WIDTH = 9
 
 # --- pools -----------------------------------------------------------------------------------------------------
 P_NODES = 0  # nodes in service that have GPUs
@@ -92,7 +96,30 @@ def make_log(nodes: int) -> Table:
 @inlined
 def devices_of(table: Table) -> int:
     """Device slots of a node row (the largest node decides)."""
-    return int(table.shape[1] - DEVICES - 1) // 2
+    return int(table.shape[1] - DEVICES - 1) // 3
+
+
+@inlined
+def slices_at(table: Table) -> int:
+    """The column of the occupied MIG slices of the first device."""
+    return DEVICES + 2 * devices_of(table) + 1
+
+
+@inlined
+def slices_of(tag: int) -> int:
+    """The MIG slices, as bits, that a piece with this tag takes of each of its devices (`model.placement`)."""
+    return -1 - tag if tag < -1 else 0
+
+
+@inlined
+def bits_in(mask: int) -> int:
+    """How many bits of a mask of at most 62 devices are set."""
+    pairs = mask - ((mask >> 1) & 0x5555555555555555)
+    fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
+    bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F
+    halves = bytes_ + (bytes_ >> 8)
+    halves += halves >> 16
+    return int((halves + (halves >> 32)) & 0x7F)
 
 
 @inlined
@@ -119,6 +146,8 @@ def take_piece(table: Table, piece: Table) -> None:
                 table[node, IDLE] -= 1
             table[node, DEVICES + device] -= milli
             table[node, FREE] -= milli
+            if piece[6] < -1:
+                table[node, slices_at(table) + device] |= slices_of(piece[6])
     table[node, CPU_FREE] -= piece[4]
     table[node, MEMORY_FREE] -= piece[5]
     if piece[6] >= 0:
@@ -136,6 +165,8 @@ def give_piece(table: Table, piece: Table) -> None:
             table[node, FREE] += milli
             if table[node, DEVICES + device] == 1000:
                 table[node, IDLE] += 1
+            if piece[6] < -1:
+                table[node, slices_at(table) + device] &= ~slices_of(piece[6])
     table[node, CPU_FREE] += piece[4]
     table[node, MEMORY_FREE] += piece[5]
     if piece[6] >= 0:
@@ -149,14 +180,25 @@ def can_take(table: Table, piece: Table) -> bool:
     if node < 0 or node >= table.shape[0] or table[node, STATUS] == 2:
         return False
     slots = devices_of(table)
-    if mask < 0 or (mask >> slots) != 0 or piece[6] < -1 or piece[6] > slots:
+    if mask < 0 or (mask >> slots) != 0 or piece[6] > slots or not _is_one_view(table, piece):
         return False
     if piece[1] < 1 or piece[4] < 0 or piece[5] < 0 or milli < 0 or milli > 1000 or (mask > 0 and milli == 0):
         return False
     for device in range(slots):
         if (mask >> device) & 1 and table[node, DEVICES + device] < milli:
             return False
+        if (mask >> device) & 1 and table[node, slices_at(table) + device] & slices_of(piece[6]) != 0:
+            return False
     return bool(table[node, CPU_FREE] >= piece[4] and table[node, MEMORY_FREE] >= piece[5])
+
+
+@inlined
+def _is_one_view(table: Table, piece: Table) -> bool:
+    """Whether the piece has MIG slices exactly if the GPUs of its node are in MIG mode, and their thousandths."""
+    slices, milli = slices_of(piece[6]), table[piece[0], MIG]
+    if slices == 0 or milli == 0:
+        return bool(slices == 0 and (milli == 0 or piece[2] == 0))
+    return bool(piece[2] > 0 and slices >> (1000 // milli) == 0 and piece[3] == milli * bits_in(slices))
 
 
 @compiled

@@ -10,6 +10,7 @@ from kant.cluster import columns as c
 from kant.cluster.node_table import pool_totals
 from kant.model import placement as pl
 from kant.model.errors import Violation
+from kant.model.mig import GEOMETRIES
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus
 
@@ -30,6 +31,8 @@ def check(state: ClusterState) -> None:
              f"the gang of job {state.ids[row]!r} is placed in part")  # fmt: skip
         _say(pl.gpu_milli(allocation) == state.jobs[row, c.J_MILLI],
              f"job {state.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
+        _say(_slices_as_asked(state, state.shape_of(row), allocation),
+             f"job {state.ids[row]!r} holds MIG slices that are no instance of its profile")  # fmt: skip
         _say(_islands_kept(state, state.shape_of(row), allocation),
              f"a pod of job {state.ids[row]!r} that wants one NVLink island is spread over several")  # fmt: skip
     _say(
@@ -56,6 +59,24 @@ def check(state: ClusterState) -> None:
     queues = state.jobs[:, c.J_QUEUE].tolist()
     held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
     state.holdings.check(held)
+
+
+def _slices_as_asked(state: ClusterState, shape: Shape, allocation: Allocation) -> bool:
+    """Whether every MIG instance is one that its profile knows, on the GPUs that it lies on; and that of a group."""
+    if not any(group.demand.mig for group in shape.groups):
+        return True
+    asked = {group.demand.mig for group in shape.groups}
+    for piece in allocation.tolist():
+        slices = pl.slices_of_tag(piece[pl.TAG])
+        geometry = GEOMETRIES[state.spec.nodes[piece[pl.NODE]].mig]
+        start = (slices & -slices).bit_length() - 1
+        if not any(
+            slices == (1 << profile.size) - 1 << start and profile.starts >> start & 1
+            for profile in geometry.profiles
+            if profile.name in asked
+        ):
+            return False
+    return True
 
 
 def _islands_kept(state: ClusterState, shape: Shape, allocation: Allocation) -> bool:

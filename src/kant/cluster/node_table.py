@@ -8,6 +8,7 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shapes
 from kant.model.errors import Violation
+from kant.model.mig import GEOMETRIES
 from kant.model.node import MAX_GPUS, ClusterSpec
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
@@ -18,10 +19,12 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
     for node in spec.nodes:
         if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
             raise Violation(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
+        if node.mig and node.mig not in GEOMETRIES:
+            raise Violation(f"node {node.name!r} has a MIG geometry that nobody knows: {node.mig!r}")
         if not node.is_regular:
             raise Violation(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
     slots = max((node.gpus for node in spec.nodes), default=0)
-    table = np.zeros((len(spec.nodes), c.DEVICES + 2 * slots + 1), dtype=np.int64)
+    table = np.zeros((len(spec.nodes), c.DEVICES + 3 * slots + 1), dtype=np.int64)
     domains: list[dict[str, int]] = [{}, {}, {}]
     for row, node in zip(table, spec.nodes, strict=True):
         path = (
@@ -31,9 +34,9 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
         )
         superspine, spine, leaf = (names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True))
         row[: c.DEVICES] = (
-            NodeStatus.IN_SERVICE.value, shapes.pool_of[(node.model, node.queues)], node.gpus, node.gpus,
+            NodeStatus.IN_SERVICE.value, shapes.pool_of[node.pool], node.gpus, node.gpus,
             node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, leaf, spine, superspine,
-            node.island, *node.blocks,
+            node.island, *node.blocks, GEOMETRIES[node.mig].milli if node.mig else 0,
         )  # fmt: skip
         row[c.DEVICES : c.DEVICES + slots] = -1
         row[c.DEVICES : c.DEVICES + node.gpus] = 1000

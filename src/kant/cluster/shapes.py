@@ -10,6 +10,7 @@ import numpy as np
 from kant.cluster.columns import DEMAND_WIDTH, Table
 from kant.model.errors import Violation
 from kant.model.job import LEVELS, Demand, Job, PodGroup
+from kant.model.mig import PROFILES, profile_on
 from kant.model.node import Node
 from kant.model.units import GPU
 
@@ -58,6 +59,7 @@ def _sensible(group: PodGroup) -> bool:
         and 1 <= demand.milli <= GPU
         and 0 <= demand.cpu <= MAX_AMOUNT
         and 0 <= demand.memory <= MAX_AMOUNT
+        and (not demand.mig or (demand.mig in PROFILES and demand.gpus == 1))
     )
 
 
@@ -72,14 +74,14 @@ class Shapes:
     """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*)."""
 
     def __init__(self, nodes: tuple[Node, ...]) -> None:
-        self.pool_keys: list[tuple[str, tuple[str, ...]]] = sorted({(node.model, node.queues) for node in nodes})
+        self.pool_keys: list[tuple[str, tuple[str, ...], str]] = sorted({node.pool for node in nodes})
         self.pool_of = {key: pool for pool, key in enumerate(self.pool_keys)}
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
         self._by_ask: dict[Ask, Shape] = {}
         self._demand_rows: dict[tuple[Demand, int], int] = {}
-        self._pools_by_job: dict[tuple[tuple[str, ...], str], int] = {}
+        self._pools_by_job: dict[tuple[tuple[str, ...], str, frozenset[tuple[str, int]]], int] = {}
 
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
@@ -88,23 +90,41 @@ class Shapes:
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def pool_name(self, pool: int) -> str:
-        """`model` of the pool, with the queues it is dedicated to."""
-        model, queues = self.pool_keys[pool]
-        return (model or "gpu") + (f" for {','.join(queues)}" if queues else "")
+        """`model` of the pool, with its MIG geometry and the queues it is dedicated to."""
+        model, queues, mig = self.pool_keys[pool]
+        return (model or "gpu") + (f" as MIG {mig}" if mig else "") + (f" for {','.join(queues)}" if queues else "")
 
     def _pools(self, job: Job) -> int:
-        """The pools that admit `job`, as bits: its GPU models, and nodes dedicated to its queue or to none."""
-        key = (job.models, job.queue)
+        """The pools that admit `job`, as bits: its GPU models, and nodes dedicated to its queue or to none.
+
+        Pools in MIG mode admit only those who ask for MIG slices, and only if they have them in that size.
+        """
+        asked = frozenset((group.demand.mig, group.demand.milli if group.demand.mig else 0) for group in job.groups)
+        key = (job.models, job.queue, asked)
         bits = self._pools_by_job.get(key)
         if bits is None:
-            open_to = [not queues or job.queue in queues for _, queues in self.pool_keys]
-            bits = self.pools_admitting(job.models) & sum(1 << pool for pool, is_open in enumerate(open_to) if is_open)
+            if len({bool(mig) for mig, _ in asked}) > 1:
+                raise Violation(f"job {job.id!r} asks for MIG slices in some of its groups and not in others")
+            bits = self.pools_admitting(job.models)
+            for pool, (_, queues, _) in enumerate(self.pool_keys):
+                if (queues and job.queue not in queues) or not all(self._offers(pool, *one) for one in asked):
+                    bits &= ~(1 << pool)
             self._pools_by_job[key] = bits
         return bits
 
-    def pools_admitting(self, models: tuple[str, ...]) -> int:
-        """The pools of these GPU models (empty: of any), as bits."""
-        return sum(1 << pool for pool, (model, _) in enumerate(self.pool_keys) if not models or model in models)
+    def _offers(self, pool: int, mig: str, milli: int) -> bool:
+        """Whether a pool has MIG instances of this profile and size; or, where none is named, is not in MIG mode."""
+        geometry = self.pool_keys[pool][2]
+        found = profile_on(geometry, mig)
+        return not geometry if not mig else found is not None and found[0] == milli
+
+    def pools_admitting(self, models: tuple[str, ...], mig: tuple[str, int] | None = None) -> int:
+        """The pools of these GPU models (empty: of any), as bits; with `mig` those with that profile and size."""
+        return sum(
+            1 << pool
+            for pool, (model, _, _) in enumerate(self.pool_keys)
+            if (not models or model in models) and (mig is None or self._offers(pool, *mig))
+        )
 
     def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
@@ -113,7 +133,7 @@ class Shapes:
 
     def _intern(self, ask: Ask) -> Shape:
         groups, pools = ask.groups, ask.pools
-        models = {model for pool, (model, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
+        models = {model for pool, (model, _, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
         shape = Shape(
             index=len(self.shapes),
             ask=ask,
@@ -144,8 +164,19 @@ class Shapes:
             row = self.demand_count
             if row == len(self.demands):
                 self.demands = np.concatenate([self.demands, np.zeros_like(self.demands)])
-            tag = -1 if demand.gpus == 0 else (demand.gpus if demand.milli == 1000 else 0)
-            self.demands[row] = (demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island)
+            tag = -1 if demand.gpus == 0 else (demand.gpus if demand.milli == 1000 and not demand.mig else 0)
+            slices, starts = self._places(demand, pools)
+            self.demands[row] = (
+                demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island, slices, starts,
+            )  # fmt: skip
             self._demand_rows[(demand, pools)] = row
             self.demand_count += 1
         return row
+
+    def _places(self, demand: Demand, pools: int) -> tuple[int, int]:
+        """Memory slices of the MIG instance asked for, and where it may begin; pools that offer it agree on both."""
+        for pool, (_, _, geometry) in enumerate(self.pool_keys):
+            found = profile_on(geometry, demand.mig) if (pools >> pool) & 1 else None
+            if found is not None:
+                return found[1].size, found[1].starts
+        return 0, 0

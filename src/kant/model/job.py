@@ -19,7 +19,8 @@ class Demand(Struct, frozen=True, array_like=True):
     """What one pod asks of one node.
 
     `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one. With
-    `island` they must all lie in one NVLink island of the node.
+    `island` they must all lie in one NVLink island of the node. With `mig` it is one MIG instance of that profile on a
+    node in MIG mode: one device, and `milli` its part of the GPU's memory slices (`model.mig.profile_on`).
     """
 
     gpus: int = 0
@@ -27,6 +28,7 @@ class Demand(Struct, frozen=True, array_like=True):
     cpu: int = 0  # thousandths of a core
     memory: int = 0  # MiB
     island: bool = False
+    mig: str = ""
 
     @property
     def gpu_milli(self) -> int:

@@ -13,7 +13,7 @@ MAX_GPUS = 62
 """GPUs per node: a placement names its devices by the bits of one signed 64-bit integer."""
 
 MAX_POOLS = 62
-"""Pools (a GPU model and the queues that its nodes are dedicated to) of one cluster, for the same reason."""
+"""Pools (a GPU model, the queues that its nodes are dedicated to, a MIG geometry) of one cluster, for that reason."""
 
 
 class Node(Struct, frozen=True, omit_defaults=True):
@@ -24,7 +24,8 @@ class Node(Struct, frozen=True, omit_defaults=True):
 
     `nvlink`, `numa` and `nic` say which of its GPUs are close: how many are joined by NVLink (an island), belong to one
     NUMA node, and share a PCIe switch with its NICs. Devices of neighbouring indices share a block, and each size
-    divides the next larger and the number of GPUs; 0: all of them are one block.
+    divides the next larger and the number of GPUs; 0: all of them are one block. A node in MIG mode names the geometry
+    of its GPUs (`model.mig`): it takes pods that ask for MIG slices, and no others.
     """
 
     name: str
@@ -39,6 +40,12 @@ class Node(Struct, frozen=True, omit_defaults=True):
     nvlink: int = 0
     numa: int = 0
     nic: int = 0
+    mig: str = ""
+
+    @property
+    def pool(self) -> tuple[str, tuple[str, ...], str]:
+        """What tells the pools of a cluster apart."""
+        return (self.model, self.queues, self.mig)
 
     @property
     def blocks(self) -> tuple[int, ...]:

@@ -18,11 +18,21 @@ MASK = 2  # bit i set: device i of the node is used
 MILLI = 3  # thousandths taken of each of those devices
 CPU = 4  # thousandths of a core, all pods of the piece together
 MEMORY = 5  # MiB, all pods together
-TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs
+TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs; below: MIG slices
 WIDTH = 7
 
 Allocation = NDArray[np.int64]
 """Shape (pieces, WIDTH)."""
+
+
+def tag_of_slices(slices: int) -> int:
+    """The tag of a piece that takes these memory slices, as bits, of each of its devices: pods of one MIG instance."""
+    return -1 - slices
+
+
+def slices_of_tag(tag: int) -> int:
+    """The memory slices, as bits, that a piece with this tag takes of each of its devices; 0: no MIG instance."""
+    return -1 - tag if tag < -1 else 0
 
 
 @dataclass(frozen=True, slots=True)

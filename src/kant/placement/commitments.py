@@ -22,12 +22,15 @@ from kant.cluster.columns import (
     IDLE,
     MEMORY,
     MEMORY_FREE,
+    MIG,
     Table,
+    bits_in,
     devices_of,
+    slices_at,
 )
 from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER
-from kant.placement.devices import bits_in, pods_in_islands, span
+from kant.placement.devices import pods_in_islands, span
 from kant.placement.fits import capacity, in_one_island
 
 # --- commitments: rows of the store -------------------------------------------------------------------------------
@@ -38,7 +41,8 @@ C_MILLI = 3  # of each of them
 C_CPU = 4
 C_MEMORY = 5
 C_KEY = 6  # whose it is
-COMMITMENT_WIDTH = 7
+C_SLICES = 7  # MIG slices of each of the devices, as bits
+COMMITMENT_WIDTH = 8
 
 # --- ledgers: one row a node --------------------------------------------------------------------------------------
 L_FIRST = 0  # row of the store where the node's commitments begin
@@ -57,11 +61,12 @@ NEVER = FOREVER
 @inlined
 def owed_at(store: Table, first: int, last: int, time: int, rows: Table, into: int) -> None:
     """Write what the commitments in store[first:last] take at one moment to row `into`, laid out as a node row."""
-    slots = devices_of(rows)
+    slots, slices = devices_of(rows), slices_at(rows)
     rows[into, CPU_FREE] = 0
     rows[into, MEMORY_FREE] = 0
-    for column in range(DEVICES, DEVICES + slots):
-        rows[into, column] = 0
+    for device in range(slots):
+        rows[into, DEVICES + device] = 0
+        rows[into, slices + device] = 0
     for row in range(first, last):
         if store[row, C_START] <= time < store[row, C_END]:
             rows[into, CPU_FREE] += store[row, C_CPU]
@@ -69,6 +74,7 @@ def owed_at(store: Table, first: int, last: int, time: int, rows: Table, into: i
             for device in range(slots):
                 if (store[row, C_MASK] >> device) & 1:
                     rows[into, DEVICES + device] += store[row, C_MILLI]
+                    rows[into, slices + device] |= store[row, C_SLICES]
 
 
 @inlined
@@ -94,6 +100,12 @@ def free_throughout(
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
         for column in range(DEVICES, DEVICES + slots):
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
+        for column in range(slices_at(rows), slices_at(rows) + slots):
+            rows[into, column] |= rows[into - 1, column]
+    if empty[node, MIG] > 0:  # a slice that somebody holds at any moment is not free, so they add up
+        for device in range(empty[node, GPUS]):
+            held = bits_in(rows[into, slices_at(rows) + device])
+            rows[into, DEVICES + device] = 1000 - held * empty[node, MIG]
     rows[into, IDLE] = 0
     rows[into, FREE] = 0
     for column in range(DEVICES, DEVICES + empty[node, GPUS]):

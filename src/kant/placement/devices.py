@@ -11,22 +11,11 @@ Sets of devices are bits of one integer.
 
 from __future__ import annotations
 
-from kant.cluster.columns import BLOCKS, DEVICES, GPUS, ISLAND, Table
+from kant.cluster.columns import BLOCKS, DEVICES, GPUS, ISLAND, Table, bits_in
 from kant.compiled import inlined
 
 LEVELS = 3
 """Sizes of blocks of a node row."""
-
-
-@inlined
-def bits_in(mask: int) -> int:
-    """How many bits of a mask of at most 62 devices are set."""
-    pairs = mask - ((mask >> 1) & 0x5555555555555555)
-    fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
-    bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F
-    halves = bytes_ + (bytes_ >> 8)
-    halves += halves >> 16
-    return int((halves + (halves >> 32)) & 0x7F)
 
 
 @inlined

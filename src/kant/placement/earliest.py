@@ -15,10 +15,12 @@ from kant.cluster.columns import (
     D_GPUS,
     D_MEMORY,
     D_MILLI,
+    D_SLICES,
     D_TAG,
     FREE,
     STATUS,
     Table,
+    bits_in,
     take_piece,
 )
 from kant.compiled import compiled, inlined
@@ -34,9 +36,10 @@ from kant.placement.commitments import (
     next_end,
     pods_throughout,
 )
-from kant.placement.devices import bits_in, closest, span
+from kant.placement.devices import closest, span
 from kant.placement.fits import tightest
 from kant.placement.ledger import HIDDEN, set_start
+from kant.placement.slices import cut
 
 SPARE = 4
 """Nodes met at first beyond those that are needed."""
@@ -201,6 +204,8 @@ def settle(
             free_throughout(empty, store, ledgers, node, start, until, rows, 1)
             for _ in range(pods):
                 lay(pieces, used, 1, 1, tightest(rows, 1, demands, d), demands, d)
+                if demands[d, D_SLICES] > 0:
+                    cut(rows, 1, demands, d, pieces[used])
                 take_piece(rows, pieces[used])  # row 1 stands for the node
                 pieces[used, 0] = node
                 used += 1

@@ -16,6 +16,7 @@ from kant.cluster.columns import (
     D_GPUS,
     D_MEMORY,
     D_MILLI,
+    D_SLICES,
     D_TAG,
     Table,
     note_change,
@@ -24,6 +25,7 @@ from kant.cluster.columns import (
 from kant.compiled import compiled, inlined
 from kant.placement.fits import capacity, mixed
 from kant.placement.policy import NodePolicy, Pick, Score
+from kant.placement.slices import cut
 
 CURSOR = 0  # how far in the log of changed nodes the slot has come; -1: nowhere yet
 TOTAL = 1  # pods of the demand that fit on all nodes together
@@ -119,6 +121,8 @@ def make_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 piece[4] = demands[d, D_CPU]
                 piece[5] = demands[d, D_MEMORY]
                 piece[6] = demands[d, D_TAG]
+                if demands[d, D_SLICES] > 0:
+                    cut(table, node, demands, d, piece)
                 take_piece(table, piece)
                 placed += 1
                 last = pieces[used - 1]

@@ -11,6 +11,7 @@ from kant.cluster.columns import (
     D_MEMORY,
     D_MILLI,
     D_POOLS,
+    D_SLICES,
     DEVICES,
     GPUS,
     IDLE,
@@ -22,6 +23,7 @@ from kant.cluster.columns import (
 )
 from kant.compiled import inlined
 from kant.placement.devices import closest, idle_devices, left_around
+from kant.placement.slices import slices_capacity
 
 NO_LIMIT = 1 << 40
 
@@ -34,7 +36,9 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
     pods = NO_LIMIT
     gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]
     if gpus > 0:
-        if in_one_island(table, node, demands, d):
+        if demands[d, D_SLICES] > 0:
+            pods = slices_capacity(table, node, demands, d)
+        elif in_one_island(table, node, demands, d):
             pods = 0
             for first in range(0, table[node, GPUS], table[node, ISLAND]):
                 pods += shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)

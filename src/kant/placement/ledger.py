@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import Table
+from kant.cluster.columns import Table, bits_in, slices_of
 from kant.compiled import compiled, inlined
 from kant.placement.commitments import (
     C_CPU,
@@ -19,6 +19,7 @@ from kant.placement.commitments import (
     C_MASK,
     C_MEMORY,
     C_MILLI,
+    C_SLICES,
     C_START,
     L_CHANGE,
     L_COUNT,
@@ -26,7 +27,6 @@ from kant.placement.commitments import (
     L_GPUS,
     L_ROOM,
 )
-from kant.placement.devices import bits_in
 
 # --- rows of a ring: row 0 counts in column 0, the rest are spans ---------------------------------------------------
 R_NODE = 0
@@ -87,6 +87,7 @@ def commit(
         store[row, C_CPU] = pieces[i, 4]
         store[row, C_MEMORY] = pieces[i, 5]
         store[row, C_KEY] = key
+        store[row, C_SLICES] = slices_of(pieces[i, 6])
         ledger[L_COUNT] += 1
         ledger[L_CHANGE] = -1
         if takes_all(store, row, ledger[L_GPUS]):

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table, devices_of
+from kant.cluster.columns import (
+    CPU_FREE,
+    DEVICES,
+    MEMORY_FREE,
+    MIG,
+    STATUS,
+    Table,
+    bits_in,
+    devices_of,
+    slices_at,
+    slices_of,
+)
 from kant.compiled import compiled, inlined
 from kant.placement.commitments import (
     C_END,
     C_MASK,
+    C_SLICES,
     C_START,
     L_CHANGE,
     L_COUNT,
@@ -27,7 +39,11 @@ def all_hold(
         node = pieces[i, 0]
         if table[node, STATUS] != 0:
             return False
-        if pieces[i, 4] == 0 and pieces[i, 5] == 0 and _is_alone(store, ledgers, node, pieces[i, 2], start, end):
+        slices = slices_of(pieces[i, 6])
+        alone = _is_alone(store, ledgers, node, pieces[i, 2], slices, start, end)
+        if slices > 0 and not alone:
+            return False
+        if pieces[i, 4] == 0 and pieces[i, 5] == 0 and alone:
             continue
         free_throughout(empty, store, ledgers, node, start, end, rows, 1)
         for device in range(devices_of(empty)):
@@ -39,12 +55,16 @@ def all_hold(
 
 
 @inlined
-def _is_alone(store: Table, ledgers: Table, node: int, mask: int, start: int, end: int) -> bool:
-    """Whether at most one commitment holds anything of these devices in [start, end). That one fits on them."""
+def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, start: int, end: int) -> bool:
+    """Whether at most one commitment holds anything of these devices, or of these slices of them, in [start, end).
+
+    That one fits on them.
+    """
     found = 0
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):
-        if store[row, C_MASK] & mask and store[row, C_START] < end and store[row, C_END] > start:
+        touches = store[row, C_MASK] & mask != 0 and (slices == 0 or store[row, C_SLICES] & slices != 0)
+        if touches and store[row, C_START] < end and store[row, C_END] > start:
             found += 1
     return found <= 1
 
@@ -68,6 +88,8 @@ def _note_rise(store: Table, ledgers: Table, node: int, now: int, rows: Table) -
             more = rows[1, CPU_FREE] > rows[0, CPU_FREE] or rows[1, MEMORY_FREE] > rows[0, MEMORY_FREE]
             for column in range(DEVICES, DEVICES + devices_of(rows)):
                 more = more or rows[1, column] > rows[0, column]
+            for column in range(slices_at(rows), slices_at(rows) + devices_of(rows)):
+                more = more or rows[1, column] & ~rows[0, column] != 0
             if more:
                 rise = start
     ledgers[node, L_RISE] = rise
@@ -102,6 +124,9 @@ def promised(
         pieces[used, 5] = _lacking(rows, MEMORY_FREE)
         for column in range(DEVICES, DEVICES + slots):
             lack = _lacking(rows, column)
+            if empty[node, MIG] > 0:
+                used = _promised_slices(rows, empty[node, MIG], node, column - DEVICES, begin, used, pieces)
+                continue
             if lack == 0:
                 continue
             row = begin
@@ -115,6 +140,21 @@ def promised(
         if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
             used += 1
     return used
+
+
+@inlined
+def _promised_slices(rows: Table, milli: int, node: int, device: int, begin: int, used: int, pieces: Table) -> int:
+    """Write a piece for the slices of a device that row 1 has free and row 3 has not; returns the rows used then."""
+    column = slices_at(rows) + device
+    slices = rows[3, column] & ~rows[1, column]
+    if slices == 0:
+        return used
+    if used > begin:
+        _open_piece(pieces, used, node)
+    pieces[used, 2] = 1 << device
+    pieces[used, 3] = milli * bits_in(slices)
+    pieces[used, 6] = -1 - slices
+    return used + 1
 
 
 @inlined

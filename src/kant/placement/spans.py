@@ -32,7 +32,7 @@ def span_of(table: Table, pieces: Table, seen: Table, stamp: int) -> Table:
     spans = np.zeros(SPANS_WIDTH, dtype=np.int64)
     for i in range(pieces.shape[0]):
         node, tag = pieces[i, NODE], pieces[i, TAG]
-        gpus = pieces[i, PODS] * max(tag, 1) if tag >= 0 else 0
+        gpus = pieces[i, PODS] * max(tag, 1) if tag != -1 else 0
         spans[T_GPUS] += gpus
         for level in range(4):
             domain = node if level == 0 else table[node, c.LEAF + level - 1]
@@ -91,6 +91,8 @@ def pods_per_node(table: Table, demand: Table) -> Table:
         joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # a pod must lie in so many
         fits = joined * (GPU // milli) // gpus * (table[:, c.GPUS] // np.maximum(joined, 1))
         fits = np.where(joined >= gpus, fits, 0)
+        if demand[c.D_SLICES]:
+            fits = table[:, c.GPUS] * int(demand[c.D_STARTS]).bit_count()
     if cpu:
         fits = np.minimum(fits, table[:, c.CPU] // cpu)
     if memory:

@@ -7,10 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from kant.cluster.columns import D_CPU, D_GPUS, D_MEMORY, D_MILLI, D_TAG, Table, note_change, take_piece
+from kant.cluster.columns import D_CPU, D_GPUS, D_MEMORY, D_MILLI, D_SLICES, D_TAG, Table, note_change, take_piece
 from kant.compiled import compiled, inlined
 from kant.placement.fits import capacity, mixed
 from kant.placement.policy import NodePolicy, Pick, Score
+from kant.placement.slices import cut
 
 Kernel = Callable[..., int]
 
@@ -30,6 +31,8 @@ def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Tabl
     piece[4] = demands[d, D_CPU]
     piece[5] = demands[d, D_MEMORY]
     piece[6] = demands[d, D_TAG]
+    if demands[d, D_SLICES] > 0:
+        cut(table, node, demands, d, piece)
     take_piece(table, piece)
     last = pieces[used - 1]
     if used > begin and last[0] == node and last[6] == piece[6] and last[6] != 0:

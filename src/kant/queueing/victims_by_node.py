@@ -14,6 +14,7 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.model import placement as pl
 from kant.model.job import Demand, PodGroup
+from kant.model.mig import windows
 from kant.model.placement import Allocation
 from kant.model.units import GPU
 from kant.queueing.victims_proof import members
@@ -36,26 +37,31 @@ NO_BOUND = 1 << 200
 class Room:
     """What is free on a node: thousandths of each device, thousandths of a core, MiB.
 
-    `island` is how many of its devices, one after the other, NVLink joins.
+    `island` is how many of its devices, one after the other, NVLink joins; `slices` the MIG slices in use, as bits.
     """
 
     free: list[int]
     cpu: int
     memory: int
     island: int
+    slices: list[int]
 
     def give(self, pieces: Allocation | list[list[int]], sign: int = 1) -> None:
         """Give back what `pieces` hold, or with `sign` -1 take it again."""
         for piece in pieces:
+            slices = pl.slices_of_tag(int(piece[pl.TAG]))
             for device in members(int(piece[pl.MASK])):
                 self.free[device] += sign * piece[pl.MILLI]
+                self.slices[device] ^= slices
             self.cpu += sign * piece[pl.CPU]
             self.memory += sign * piece[pl.MEMORY]
 
     def pods(self, demand: Demand) -> int:
         """How many pods of `demand` fit: the most k for which no device serves more than k of them."""
         pods = NO_LIMIT
-        if demand.gpus:
+        if demand.mig:
+            pods = len(self._places(demand))
+        elif demand.gpus:
             pods = sum(_served(free, demand) for free in self._islands(demand))
         if demand.cpu:
             pods = min(pods, self.cpu // demand.cpu)
@@ -66,7 +72,10 @@ class Room:
     def host(self, demand: Demand, pods: int) -> None:
         """Take the room of `pods` that are known to fit: the tightest devices, for shares of several the loosest."""
         sign = -1 if demand.gpus > 1 and demand.milli < GPU else 1
-        for _ in range(pods if demand.gpus else 0):
+        for device, window in self._places(demand)[:pods]:
+            self.free[device] -= demand.milli
+            self.slices[device] |= window
+        for _ in range(pods if demand.gpus and not demand.mig else 0):
             first, last = 0, len(self.free)
             if demand.island:
                 rooms = [_served(free, demand) for free in self._islands(demand)]
@@ -77,6 +86,13 @@ class Room:
                 self.free[device] -= demand.milli
         self.cpu -= pods * demand.cpu
         self.memory -= pods * demand.memory
+
+    def _places(self, demand: Demand) -> list[tuple[int, int]]:
+        """(device, slices) of every MIG instance of the profile that fits; those of one profile do not overlap."""
+        found = windows(demand.mig, demand.milli) if demand.mig else ()
+        return [
+            (device, window) for device in range(len(self.free)) for window in found if not self.slices[device] & window
+        ]
 
     def _islands(self, demand: Demand) -> list[list[int]]:
         """What is free, by sets of devices in which a pod must lie."""
@@ -108,6 +124,7 @@ class Hosts:
     """The admitted nodes and which candidates hold what on them."""
 
     def __init__(self, table: Table, admitted: Table, allocations: Sequence[Allocation]) -> None:
+        self._slices = c.slices_at(table)
         self._rows = {int(node): table[node].tolist() for node in admitted}
         self._on: dict[int, dict[int, list[list[int]]]] = {node: {} for node in self._rows}
         self._nodes: list[list[int]] = []  # of each candidate
@@ -134,7 +151,13 @@ class Hosts:
     def rooms(self) -> dict[int, Room]:
         """A fresh copy of what is free on each node."""
         return {
-            node: Room(row[c.DEVICES : c.DEVICES + row[c.GPUS]], row[c.CPU_FREE], row[c.MEMORY_FREE], row[c.ISLAND])
+            node: Room(
+                row[c.DEVICES : c.DEVICES + row[c.GPUS]],
+                row[c.CPU_FREE],
+                row[c.MEMORY_FREE],
+                row[c.ISLAND],
+                row[self._slices : self._slices + row[c.GPUS]],
+            )
             for node, row in self._rows.items()
         }
 
@@ -218,7 +241,7 @@ class _Guess:
         loose = [i for i in self.hosts.on(node) if (self.allowed & ~self.chosen) >> i & 1]
         loose.sort(key=lambda i: (-self.weights[i], -i))
         pieces = [self.hosts.on(node)[i] for i in loose]
-        cleared = Room(room.free.copy(), room.cpu, room.memory, room.island)
+        cleared = Room(room.free.copy(), room.cpu, room.memory, room.island, room.slices.copy())
         for own in pieces:
             cleared.give(own)
         most = min(cleared.pods(demand), left)

@@ -29,7 +29,7 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
 
     They take `takes` of its `pods` together. `devices_only` more nodes have these devices, but not the CPU or memory.
     `needed` is the fewest nodes on which the group could lie if they were empty. With `island` the devices of a pod
-    must lie in one NVLink island.
+    must lie in one NVLink island, with `mig` it asks for a MIG instance of that profile.
     """
 
     group: int
@@ -42,6 +42,7 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
     needed: int
     devices_only: int
     island: bool = False
+    mig: str = ""
 
 
 class Holder(_Fact, frozen=True, tag="holder"):
@@ -232,7 +233,9 @@ def fact(found: Fact) -> str:
 
 
 def _fitting(found: Fitting) -> str:
-    if found.gpus == 0:
+    if found.mig:
+        what = f"a place for a MIG instance {found.mig}"
+    elif found.gpus == 0:
         what = "the CPU and memory of a pod free"
     elif found.milli < GPU:
         what = f"{_count(found.gpus, 'device')} with {found.milli / GPU:g} of a GPU free"

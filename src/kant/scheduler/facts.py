@@ -87,7 +87,7 @@ def room(inquiry: Inquiry, shape: Shape, group: int) -> tuple[Fact, ...]:
     fitting = Fitting(
         group, asked, int(demand[c.D_MILLI]), pods, int(np.minimum(whole, pods).sum()), int((whole > 0).sum()),
         int(gpus.sum() if asked else len(nodes)), needed, int(((devices > 0) & (whole == 0)).sum()) if asked else 0,
-        bool(demand[c.D_ISLAND]),
+        bool(demand[c.D_ISLAND]), shape.groups[group].demand.mig,
     )  # fmt: skip
     return (free, fitting) if shape.gpu_milli else (fitting,)
 
@@ -95,10 +95,15 @@ def room(inquiry: Inquiry, shape: Shape, group: int) -> tuple[Fact, ...]:
 def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
     """How many pods of a demand each node takes: by its devices alone, and by its CPU and memory too."""
     gpus, milli = int(demand[c.D_GPUS]), int(demand[c.D_MILLI])
-    slots = (nodes.shape[1] - c.DEVICES - 1) // 2
+    slots = c.devices_of(nodes)
     free = np.maximum(nodes[:, c.DEVICES : c.DEVICES + slots], 0)
     if gpus == 0:
         devices = np.full(len(nodes), 1 << 40, dtype=np.int64)
+    elif demand[c.D_SLICES]:
+        occupied, size = nodes[:, c.slices_at(nodes) :], int(demand[c.D_SLICES])
+        starts = [start for start in range(8) if int(demand[c.D_STARTS]) >> start & 1]
+        there = np.arange(slots) < nodes[:, c.GPUS, None]
+        devices = sum(((occupied & ((1 << size) - 1 << start) == 0) & there).sum(axis=1) for start in starts)
     elif demand[c.D_ISLAND]:
         devices = np.zeros(len(nodes), dtype=np.int64)
         islands = np.arange(slots) // np.maximum(nodes[:, c.ISLAND, None], 1)

@@ -8,6 +8,7 @@ import numpy as np
 
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
+from kant.model.mig import profile_on, usual_milli
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.sim.options import SimOptions
@@ -25,18 +26,34 @@ class Gangs:
         self.node_gpus = max((node.gpus for node in cluster.nodes), default=1) or 1
         self.island_gpus = max((node.island for node in cluster.nodes), default=1) or 1
         self.by_gpu = by_gpu
-        self._made: dict[tuple[int, int, int, int, int, int], Groups] = {}
+        self._nodes = cluster.nodes
+        self._made: dict[tuple[int, int, int, int, int, int, str, tuple[str, ...]], Groups] = {}
 
-    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0) -> Groups:
+    def of(
+        self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
+        models: tuple[str, ...] = (),
+    ) -> Groups:  # fmt: skip
         """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
 
-        With `island` a pod must lie in one NVLink island, and a total is cut into whole islands.
+        With `island` a pod must lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is
+        one instance of that profile; how much of a GPU that is, is as on the first node of `models` that offers it.
         """
-        key = (pods, gpus, milli, cpu, memory, island)
+        key = (pods, gpus, milli, cpu, memory, island, mig, models if mig else ())
         groups = self._made.get(key)
         if groups is None:
-            groups = self._made[key] = self._make(pods, gpus, milli, cpu, memory, island)
+            if mig:
+                demand = Demand(1, self._milli_of(mig, models), cpu, memory, mig=mig)
+                groups = (PodGroup(max(pods, 1), demand),)
+            else:
+                groups = self._make(pods, gpus, milli, cpu, memory, island)
+            self._made[key] = groups
         return groups
+
+    def _milli_of(self, mig: str, models: tuple[str, ...]) -> int:
+        """Thousandths of a GPU that an instance of a profile is here; where nobody offers it, as is usual."""
+        here = [node.mig for node in self._nodes if node.mig and (not models or node.model in models)]
+        found = (profile_on(geometry, mig) for geometry in here)
+        return next((offer[0] for offer in found if offer is not None), usual_milli(mig))
 
     def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int) -> Groups:
         def demand(devices: int) -> Demand:
@@ -84,9 +101,10 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
-        workload.within, workload.within_required, workload.island,
+        workload.within, workload.within_required, workload.island, workload.mig,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
+    profiles = workload.profiles
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
     retries = options.retries
     for first in range(0, len(workload), CHUNK):
@@ -94,10 +112,11 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, core, preemptible, level, required, island,
+            limit, due, title, core, preemptible, level, required, island, mig,
         ) in rows:  # fmt: skip
             job = Job(
-                name, submit, gangs.of(pods, gpus, milli, cpu, memory, island), queues[queue], users[user], priority,
+                name, submit, gangs.of(pods, gpus, milli, cpu, memory, island, profiles[mig], models[model]),
+                queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
                 workload.ids[core] if core >= 0 else "", LEVELS[level - 1] if level else "", bool(required),
             )  # fmt: skip
@@ -105,26 +124,34 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
 
 
 def typical_pods(
-    workload: Workload, gangs: Gangs, share: float, pools_of: Callable[[tuple[str, ...]], int]
+    workload: Workload, gangs: Gangs, share: float, pools_of: Callable[[tuple[str, ...], tuple[str, int]], int]
 ) -> np.ndarray:
     """The most frequent pods, as rows (cpu, gpus, milli, pool mask, count), until they make up `share` of all pods.
 
     Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` gives
-    the pools that admit a set of GPU models, as bits.
+    the pools that admit a set of GPU models and a MIG profile of a size ("", 0: no such wish), as bits.
     """
-    columns = (workload.pods, workload.gpus, workload.milli, workload.cpu, workload.models, workload.island)
+    columns = (
+        workload.pods,
+        workload.gpus,
+        workload.milli,
+        workload.cpu,
+        workload.models,
+        workload.island,
+        workload.mig,
+    )
     kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-    tally: dict[tuple[int, int, int, tuple[str, ...]], int] = {}
-    for (pods, gpus, milli, cpu, model, island), count in zip(kinds.tolist(), counts.tolist(), strict=True):
-        for group in gangs.of(pods, gpus, milli, cpu, 0, island):
+    tally: dict[tuple[int, int, int, tuple[str, ...], str], int] = {}
+    for (pods, gpus, milli, cpu, model, island, mig), count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        for group in gangs.of(pods, gpus, milli, cpu, 0, island, workload.profiles[mig], workload.model_sets[model]):
             demand = group.demand
-            key = (demand.cpu, demand.milli if demand.gpus else 0, demand.gpus, workload.model_sets[model])
+            key = (demand.cpu, demand.milli if demand.gpus else 0, demand.gpus, workload.model_sets[model], demand.mig)
             tally[key] = tally.get(key, 0) + group.count * count
     ranked = sorted(tally.items(), key=lambda entry: (entry[1], entry[0]), reverse=True)
     rows, seen, total = [], 0, sum(tally.values())
-    for (cpu, milli, gpus, models), count in ranked:
+    for (cpu, milli, gpus, models, mig), count in ranked:
         if seen >= share * total:
             break
-        rows.append((cpu, gpus, milli, pools_of(models), count))
+        rows.append((cpu, gpus, milli, pools_of(models, (mig, milli if mig else 0)), count))
         seen += count
     return np.array(rows, dtype=np.int64).reshape(-1, 5)

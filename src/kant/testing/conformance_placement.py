@@ -26,7 +26,9 @@ STEPS = 40
 def check_placement(policy: NodePolicy, rounds: int, seed: int, mould: Mould | None = None) -> None:
     """Random clusters that fill and empty; one placer lives through each, and fresh ones are asked beside it."""
     for number in range(rounds):
-        PlacementRound(policy, seed + number, mould or Mould(levels=True, islands=number % 2 == 0)).play()
+        PlacementRound(
+            policy, seed + number, mould or Mould(levels=True, islands=number % 4 == 3, slices=number % 4 == 3)
+        ).play()
 
 
 class PlacementRound:

@@ -9,18 +9,20 @@ from msgspec.structs import replace
 
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
+from kant.model.mig import GEOMETRIES
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, SECOND
 
 MODELS = ("A100", "H800", "L40")
 QUEUES = ("batch", "research", "online")
+MIGS = ("a100-40gb", "h100-80gb", "a30-24gb")
 
 
 @dataclass(frozen=True, slots=True)
 class Mould:
     """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and levels.
 
-    `islands`: pods whose GPUs must lie in one NVLink island.
+    `islands`: pods whose GPUs must lie in one NVLink island. `slices`: jobs that ask for MIG instances.
     """
 
     shares: bool = True
@@ -28,6 +30,7 @@ class Mould:
     shares_of_several: bool = False
     levels: bool = False
     islands: bool = False
+    slices: bool = False
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -38,7 +41,7 @@ def generator(seed: int) -> np.random.Generator:
 def draw_cluster(draw: np.random.Generator, largest: int = 10, blocks: bool = False) -> ClusterSpec:
     """Nodes of several sizes and models, with and without limits and dedicated queues; some have no GPUs.
 
-    With `blocks` their GPUs stand in NVLink islands, NUMA nodes and under PCIe switches.
+    With `blocks` their GPUs stand in NVLink islands, NUMA nodes and under PCIe switches, and some are in MIG mode.
     """
     models = MODELS[: int(draw.integers(1, 4))]
     limited, dedicated = bool(draw.integers(2)), bool(draw.integers(2))
@@ -65,7 +68,15 @@ def draw_blocks(draw: np.random.Generator, node: Node) -> Node:
     """The node with blocks of sizes that divide each other."""
     sizes = [size for size in (1, 2, 4, 8) if size <= node.gpus]
     nvlink, numa, nic = (int(draw.choice([0, *sizes])) for _ in range(3))
-    return replace(node, nvlink=nvlink, numa=numa, nic=nic)
+    mig = str(draw.choice(MIGS)) if node.gpus and draw.integers(4) == 0 else ""
+    return replace(node, nvlink=nvlink, numa=numa, nic=nic, mig=mig)
+
+
+def draw_slices(draw: np.random.Generator, mig: str) -> Demand:
+    """A MIG instance of some profile of a geometry."""
+    geometry = GEOMETRIES[mig]
+    profile = geometry.profiles[int(draw.integers(len(geometry.profiles)))]
+    return Demand(1, profile.size * geometry.milli, cpu=int(draw.choice([0, 0, 500])), mig=profile.name)
 
 
 def draw_demand(draw: np.random.Generator, mould: Mould) -> Demand:
@@ -87,6 +98,9 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
     mould = mould or Mould()
     count = int(draw.integers(1, mould.groups + 1)) if draw.integers(3) == 0 else 1
     groups = tuple(PodGroup(int(draw.choice([1, 1, 1, 2, 3, 6])), draw_demand(draw, mould)) for _ in range(count))
+    if mould.slices and draw.integers(3) == 0:
+        mig = str(draw.choice(MIGS))
+        groups = tuple(PodGroup(group.count, draw_slices(draw, mig)) for group in groups)
     models = tuple(str(m) for m in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
     levelled = mould.levels and draw.integers(3) == 0
     return Job(

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
 from kant.model.job import Demand, Job
+from kant.model.mig import GEOMETRIES, Profile
 from kant.model.node import ClusterSpec, Node
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
 from kant.model.status import NodeStatus
 
 
 def admits(node: Node, job: Job) -> bool:
-    """Whether the node's GPU model and queues admit the job."""
+    """Whether the node's GPU model, queues and MIG mode admit the job."""
+    offered = {(profile.name, size) for profile, size in _profiles(node)}
+    asked = {(group.demand.mig, group.demand.milli) for group in job.groups if group.demand.mig}
+    if bool(node.mig) != bool(asked) or not asked <= offered:
+        return False
     return (not job.models or node.model in job.models) and (not node.queues or job.queue in node.queues)
+
+
+def _profiles(node: Node) -> list[tuple[Profile, int]]:
+    """The MIG profiles of the node's GPUs, and how many thousandths of a GPU each takes."""
+    geometry = GEOMETRIES.get(node.mig)
+    return [(profile, profile.size * 1000 // geometry.slices) for profile in geometry.profiles] if geometry else []
+
+
+def free_slices(node: Node, row: Table, demand: Demand) -> list[tuple[int, int]]:
+    """(device, slices as bits) of each MIG instance of the demand's profile that could be made now."""
+    found = []
+    for device in range(node.gpus):
+        occupied = int(row[len(row) - (len(row) - DEVICES - 1) // 3 + device])
+        for profile, _ in _profiles(node):
+            for start in range(8):
+                window = (1 << profile.size) - 1 << start
+                if profile.name == demand.mig and profile.starts >> start & 1 and not occupied & window:
+                    found.append((device, window))
+    return found
 
 
 def free_devices(node: Node, row: Table) -> list[int]:
@@ -30,7 +54,9 @@ def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
     if row[STATUS] != NodeStatus.IN_SERVICE:
         return 0
     most = 1 << 40
-    if demand.gpus:
+    if demand.mig:
+        most = len(free_slices(node, row, demand))
+    elif demand.gpus:
         free, most = free_devices(node, row), 0
         for island in islands_of(node) if demand.island else [range(node.gpus)]:
             most += _pods_on([free[device] // demand.milli for device in island], demand.gpus)
@@ -77,6 +103,7 @@ def pods_that_fit_in_one(spec: ClusterSpec, table: Table, job: Job, demand: Dema
 def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation) -> str:
     """What is wrong with giving `allocation` to `job` on the node table as it stands; empty where nothing is."""
     free = {int(node): free_devices(spec.nodes[int(node)], table[int(node)]) for node in allocation[:, NODE]}
+    made: dict[tuple[int, int], int] = {}
     cpu = {node: int(table[node, CPU_FREE]) for node in free}
     memory = {node: int(table[node, MEMORY_FREE]) for node in free}
     for piece in allocation.tolist():
@@ -90,6 +117,13 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
         for device in range(spec.nodes[node].gpus):
             if piece[MASK] >> device & 1:
                 free[node][device] -= piece[MILLI]
+                slices = slices_of_tag(piece[TAG])
+                places = [free_slices(spec.nodes[node], table[node], g.demand) for g in job.groups if g.demand.mig]
+                if bool(places) != bool(slices) or (slices and not any((device, slices) in some for some in places)):
+                    return f"piece {piece} takes other slices than its profile may have"
+                if made.get((node, device), 0) & slices:
+                    return f"piece {piece} takes slices twice"
+                made[node, device] = made.get((node, device), 0) | slices
         cpu[node] -= piece[CPU]
         memory[node] -= piece[MEMORY]
         if min([*free[node], cpu[node], memory[node]]) < 0:
@@ -122,13 +156,13 @@ def _not_as_asked(job: Job, allocation: Allocation) -> str:
     asked: dict[tuple[int, int], list[int]] = {}
     for group in job.groups:
         demand = group.demand
-        tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 else 0
+        tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 and not demand.mig else 0
         sums = asked.setdefault((tag, demand.milli if demand.gpus else 0), [0, 0, 0, 0])
         parts = (1, demand.gpus, demand.cpu, demand.memory)
         sums[:] = [have + group.count * part for have, part in zip(sums, parts, strict=True)]
     got: dict[tuple[int, int], list[int]] = {}
     for piece in allocation.tolist():
-        sums = got.setdefault((piece[TAG], piece[MILLI]), [0, 0, 0, 0])
+        sums = got.setdefault((0 if piece[TAG] < -1 else piece[TAG], piece[MILLI]), [0, 0, 0, 0])
         parts = (piece[PODS], piece[MASK].bit_count(), piece[CPU], piece[MEMORY])
         sums[:] = [have + part for have, part in zip(sums, parts, strict=True)]
         if piece[TAG] > 0 and piece[MASK].bit_count() != piece[PODS] * piece[TAG]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, GPU, SECOND
-from kant.testing.drawn import MODELS, QUEUES
+from kant.testing.drawn import MIGS, MODELS, QUEUES, draw_slices, generator
 from kant.workload.workload import Workload, make_workload
 
 SHARES = (50, 200, 333, 500, 700, 999)
@@ -36,12 +36,12 @@ def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
         queues=st.sampled_from(((), (), (), (QUEUES[0],), QUEUES[1:])),
         leaf=st.sampled_from(("", "leaf0", "leaf1")),
     )
-    return st.builds(_in_blocks, plain, blocks, blocks, blocks)
+    return st.builds(_in_blocks, plain, blocks, blocks, blocks, st.sampled_from(("", "", "", *MIGS)))
 
 
-def _in_blocks(node: Node, *sizes: int) -> Node:
-    nvlink, numa, nic = (size if size <= node.gpus else 0 for size in sizes)
-    return replace(node, nvlink=nvlink, numa=numa, nic=nic)
+def _in_blocks(node: Node, nvlink: int, numa: int, nic: int, mig: str) -> Node:
+    nvlink, numa, nic = (size if size <= node.gpus else 0 for size in (nvlink, numa, nic))
+    return replace(node, nvlink=nvlink, numa=numa, nic=nic, mig=mig if node.gpus else "")
 
 
 @st.composite
@@ -63,10 +63,16 @@ def demands(shares_of_several: bool = False) -> st.SearchStrategy[Demand]:
     )
 
 
+def slices() -> st.SearchStrategy[Demand]:
+    """A MIG instance of some profile."""
+    return st.builds(lambda seed, mig: draw_slices(generator(seed), mig), st.integers(0, 1000), st.sampled_from(MIGS))
+
+
 def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
-    """A gang: up to `most` groups of up to five pods."""
-    group = st.builds(PodGroup, count=st.integers(1, 5), demand=demands())
-    return st.lists(group, min_size=1, max_size=most).map(tuple)
+    """A gang: up to `most` groups of up to five pods; now and then all of them ask for MIG instances."""
+    kinds = (demands(), demands(), demands(), slices())
+    gangs = [st.lists(st.builds(PodGroup, st.integers(1, 5), kind), min_size=1, max_size=most) for kind in kinds]
+    return st.one_of(*gangs).map(tuple)
 
 
 def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:

@@ -16,10 +16,13 @@ KINDS_OF_BLOCKS = ("nvlink", "numa", "nic")
 def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
     """What the cluster holds, in values that JSON can say; histograms map a size to how often it occurs."""
     gpus_by_model: Counter[str] = Counter()
+    gpus_by_mig: Counter[str] = Counter()
     dedicated: dict[str, dict[str, int]] = {}
     for node in spec.nodes:
         if node.gpus:
             gpus_by_model[node.model] += node.gpus
+        if node.mig:
+            gpus_by_mig[node.mig] += node.gpus
         for queue in node.queues:
             held = dedicated.setdefault(queue, {"nodes": 0, "gpus": 0})
             held["nodes"] += 1
@@ -31,6 +34,7 @@ def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
         "gpus_by_model": dict(sorted(gpus_by_model.items(), key=lambda pair: (-pair[1], pair[0]))),
         "nodes_by_gpus": _histogram(node.gpus for node in spec.nodes),
         "nodes_by_blocks": _blocks(spec.nodes),
+        "gpus_by_mig": dict(sorted(gpus_by_mig.items())),
         "cpu_milli": _total([node.cpu for node in spec.nodes]),
         "memory_mib": _total([node.memory for node in spec.nodes]),
         "leaves": _domains(node.leaf for node in spec.nodes),

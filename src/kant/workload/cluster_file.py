@@ -78,9 +78,11 @@ def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]], wires: Wi
         kept.append(node)
     if not kept:
         raise InputError(where, "at least one node")
-    pools = len({(node.model, node.queues) for node in kept})
+    pools = len({node.pool for node in kept})
     if pools > MAX_POOLS:
-        raise InputError(where, f"at most {MAX_POOLS} pools (a GPU model with the queues of its nodes)", pools)
+        raise InputError(
+            where, f"at most {MAX_POOLS} pools (a GPU model with the queues and the MIG geometry of its nodes)", pools
+        )
     return ClusterSpec(name=name, nodes=tuple(kept), fabric=fabric_of(wires))
 
 

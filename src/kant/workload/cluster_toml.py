@@ -7,12 +7,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
+from kant.model.mig import GEOMETRIES
 from kant.model.node import MAX_GPUS, Node
 from kant.model.units import FOREVER
 from kant.workload.cluster_fabric import EXPECTED, Wire, Wires
@@ -56,6 +57,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     nvlink: Block | None = None
     numa: Block | None = None
     nic: Block | None = None
+    mig: Literal[tuple(GEOMETRIES)] | None = None  # type: ignore[valid-type]
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +82,7 @@ _EXPECTED = {
     "count": _A_COUNT,
     "gpus": f"a whole number of GPUs from 0 to {MAX_GPUS}",
     **dict.fromkeys(("nvlink", "numa", "nic"), f"a whole number of GPUs from 1 to {MAX_GPUS}"),
+    "mig": f"a MIG geometry: {', '.join(GEOMETRIES)}",
     "model": _SOME_TEXT,
     "cpu": "cores as a number above 0 with at most three decimals",
     "memory": "memory as whole MiB above 0, or text such as 512GiB or 2TiB",
@@ -152,12 +155,16 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
         if group.model and not is_text(group.model):
             raise InputError(f"{place}, model", _SOME_TEXT, group.model)
         blocks = _blocks(place, group)
+        if group.mig and not group.gpus:
+            raise InputError(f"{place}, mig", "a MIG geometry only where a node has GPUs", group.mig)
         pattern = _Pattern(f"{place}, name", group.name)
         for _ in range(group.count):
             leaf, spine, superspine = fabric.seat()
             name = pattern.name(numbered[group.name])
             numbered[group.name] += 1
-            node = Node(name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine, *blocks)
+            node = Node(
+                name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine, *blocks, group.mig or ""
+            )
             yield f"{place}, name", node
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.model.mig import usual_milli
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
 from kant.workload.workload import Workload
 
@@ -13,13 +14,15 @@ Floats = NDArray[np.float64]
 
 def describe(workload: Workload) -> dict[str, object]:
     """Statistics of `workload`. Times are seconds; half a GPU counts as half, except in the size classes.
+    So does a MIG instance, as its part of the GPU on the first geometry that has the profile.
 
     `size_mix` has a row for each size class with its part of the jobs and of the GPU-time. In `arrivals`,
     `dispersion` is the variance of the hourly counts over their mean (1 for a Poisson process) and `lag1`
     their autocorrelation after an hour (0 for a Poisson process); whole hours from time zero on are counted.
     An empty workload gives zeros.
     """
-    gpus = workload.total_gpus * (workload.milli / GPU)
+    parts = np.array([usual_milli(name) if name else GPU for name in workload.profiles])
+    gpus = workload.total_gpus * (np.minimum(workload.milli, parts[workload.mig]) / GPU)
     hours = gpus * (workload.runtime / HOUR)
     n = len(workload)
     span = int(workload.submit[-1] - workload.submit[0]) if n else 0
@@ -36,6 +39,9 @@ def describe(workload: Workload) -> dict[str, object]:
         "size_mix": _size_mix(workload, hours),
         "cpu_only_jobs": int(np.count_nonzero(workload.gpus == 0)),
         "shared_gpu_jobs": int(np.count_nonzero((workload.gpus > 0) & (workload.milli < GPU))),
+        "mig_jobs": {
+            name: int(np.count_nonzero(workload.mig == code)) for code, name in enumerate(workload.profiles) if name
+        },
         "jobs_with_limit": int(np.count_nonzero(workload.limit >= 0)),
         "arrivals": _arrivals(workload.submit),
         "queues": len(np.unique(workload.queue)),

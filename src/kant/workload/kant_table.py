@@ -8,6 +8,7 @@ import numpy as np
 
 from kant.model.errors import InputError
 from kant.model.job import LEVELS
+from kant.model.mig import PROFILES
 from kant.model.units import GPU, SECOND
 from kant.workload.kant_parquet_process import read_parquet
 from kant.workload.openb import model_set
@@ -40,6 +41,7 @@ FIELDS = (
     Field("within", "text", "level of the fabric of which one domain should hold the gang; empty: none", default=""),
     Field("within_required", "whole", "1: the job waits until one domain of that level holds it", high=1, default=0),
     Field("one_island", "whole", "1: the GPUs of each pod must lie in one NVLink island", high=1, default=0),
+    Field("mig", "text", "MIG profile of which each pod wants one instance, such as 1g.10gb; empty: none", default=""),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
@@ -82,6 +84,7 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     if len(many):
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
         raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
+    mig, profiles = _profiles(path, ids, table)
     within = _levels(path, ids, table.texts.get("within"))
     core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
@@ -103,6 +106,8 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         models=models,
         core=core,
         within=within,
+        mig=mig,
+        profiles=profiles,
         model_sets=tuple(model_set(text) for text in sets),
         origin=0,
         **{column: numbers[name] for name, column in _COLUMN.items()},
@@ -117,6 +122,20 @@ def _levels(path: Path, ids: list[str], names: list[str] | None) -> Ints:
         if name not in codes:
             raise InputError(f"{path}, job {ids[row]}, field within", f"{', '.join(LEVELS)}, or nothing", name)
     return np.array([codes[name] for name in names or [""] * len(ids)], dtype=np.int64)
+
+
+def _profiles(path: Path, ids: list[str], table: Table) -> tuple[Ints, tuple[str, ...]]:
+    """The MIG profile of each job, coded. Who wants one wants one device, and no share of it by thousandths."""
+    names = table.texts.get("mig", [""] * table.rows)
+    for row, name in enumerate(names):
+        if not name:
+            continue
+        where = f"{path}, job {ids[row]}, field mig"
+        if name not in PROFILES:
+            raise InputError(where, "a MIG profile such as 1g.10gb or 3g.40gb, or nothing", name)
+        if (table.numbers["gpus"][row], table.numbers["gpu_milli"][row]) != (1, GPU):
+            raise InputError(where, "gpus 1 and gpu_milli 1000 beside a MIG profile: a pod gets one instance")
+    return coded(names)
 
 
 def _cores(path: Path, ids: list[str], names: list[str] | None, submit: Ints) -> Ints:
@@ -151,6 +170,7 @@ def to_table(workload: Workload) -> Table:
         ("queue", workload.queue, workload.queues),
         ("user", workload.user, workload.users),
         ("name", workload.title, workload.titles),
+        ("mig", workload.mig, workload.profiles),
         ("gpu_models", workload.models, tuple(_joined(names) for names in workload.model_sets)),
     ):
         texts[name] = [names[code] for code in codes.tolist()]

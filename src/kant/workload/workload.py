@@ -22,7 +22,8 @@ class Workload:
     is the row of the job that this one is a burst of (-1: none), a row before it. `preemptible` is 0 where the
     scheduler may not stop the job. `within` is the level of the fabric of which one domain should hold the gang
     (1 + its index in LEVELS, 0: none), and `within_required` is 1 where it must. `island` is 1 where the GPUs of
-    each pod must lie in one NVLink island. `origin` is time zero on the
+    each pod must lie in one NVLink island. `mig` is a code into `profiles`: the MIG profile of which each pod asks for
+    one instance (empty: none; else `gpus` is 1 and `milli` 1000). `origin` is time zero on the
     trace's own clock: the first submission that the window keeps, before slicing.
     """
 
@@ -48,10 +49,12 @@ class Workload:
     within: Ints
     within_required: Ints
     island: Ints
+    mig: Ints
     queues: tuple[str, ...] = ("default",)
     users: tuple[str, ...] = ("",)
     titles: tuple[str, ...] = ("",)
     model_sets: tuple[tuple[str, ...], ...] = ((),)
+    profiles: tuple[str, ...] = ("",)
     origin: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -76,7 +79,7 @@ class Workload:
 
 COLUMNS = (
     "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "due", "priority", "overhead",
-    "queue", "user", "title", "models", "core", "preemptible", "within", "within_required", "island",
+    "queue", "user", "title", "models", "core", "preemptible", "within", "within_required", "island", "mig",
 )  # fmt: skip
 
 
@@ -86,7 +89,7 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
     defaults: dict[str, int] = {
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,
         "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "core": -1, "preemptible": 1,
-        "within": 0, "within_required": 0, "island": 0,
+        "within": 0, "within_required": 0, "island": 0, "mig": 0,
     }  # fmt: skip
     filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
     filled.update(columns)
