@@ -50,7 +50,7 @@ NOISE = random.Random(1).randbytes(9000)
         (KANT_HEAD + ",pods\n1,1,10000,10000\n", "job 0, fields gpus and pods: expected at most"),
         (KANT_HEAD + ",gpu_milli\n1,1,1,0\n", "line 2, field gpu_milli"),
         (KANT_HEAD + ",within\n1,1,1,leaf\n1,1,1,rack\n",
-         "job 1, field within: expected node, leaf, spine, superspine, or nothing, got 'rack'"),
+         "job 1, field within: expected node, hbd, leaf, spine, superspine, or nothing, got 'rack'"),
         (KANT_HEAD + ",within_required\n1,1,1,2\n", "line 2, field within_required: expected a whole number"),
         ("submit_s,runtime_s\n1,1\n", "line 1: expected the columns gpus"),
         ("trace,job_id,num_gpu,submit_time,iterations,iteration_time\na,1,1,1,999999999999,999999999999\n",

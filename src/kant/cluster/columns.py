@@ -23,10 +23,11 @@ CPU_FREE = 5
 MEMORY_FREE = 6
 CPU = 7
 MEMORY = 8
-LEAF = 9
-SPINE = 10
-SUPERSPINE = 11
-DEVICES = 12  # first device
+HBD = 9  # the levels of the fabric in the order of LEVELS
+LEAF = 10
+SPINE = 11
+SUPERSPINE = 12
+DEVICES = 13  # first device
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from kant.model.units import GPU
 
-Level = Literal["", "node", "leaf", "spine", "superspine"]
+Level = Literal["", "node", "hbd", "leaf", "spine", "superspine"]
 """A level of the fabric; empty: none in particular."""
 
-LEVELS: tuple[Level, ...] = ("node", "leaf", "spine", "superspine")
-"""The levels from the narrowest to the widest."""
+LEVELS: tuple[Level, ...] = ("node", "hbd", "leaf", "spine", "superspine")
+"""The levels from the narrowest to the widest. An HBD is nodes whose GPUs reach each other as inside a node (NVL72)."""
 
 
 class Demand(Struct, frozen=True, array_like=True):

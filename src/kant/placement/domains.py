@@ -22,7 +22,7 @@ from kant.cluster.snapshot import Snapshot, move
 from kant.model.decision import NoFit
 from kant.model.job import LEVELS
 from kant.model.placement import NODE, Allocation
-from kant.placement.fabric_line import CLUSTER, Fabric, ranks_of
+from kant.placement.fabric_line import CLUSTER, HBD_LEVEL, LEAF_LEVEL, Fabric, ranks_of
 from kant.placement.policy import NodePolicy
 from kant.placement.rooms import R_FREE, R_TAKES, Rooms, best_domain, largest_domain
 from kant.placement.stretch import Kernel, kernel_of
@@ -52,7 +52,7 @@ class Domains:
             result = gang.in_one_of(shape.level)
         else:
             # One pod is on one node wherever it is: its leaf is chosen first.
-            narrowest = (1 if shape.pods == 1 else self._wish) if shape.level < 0 else shape.level
+            narrowest = (LEAF_LEVEL if shape.pods == 1 else self._wish) if shape.level < 0 else shape.level
             result = gang.anywhere(narrowest)
         if isinstance(result, NoFit):
             return result
@@ -95,6 +95,8 @@ class Gang:
             if takes < self.counts[group]:
                 return NoFit(group, int(self.counts[group]), takes)
         for level in range(narrowest, CLUSTER):
+            if level == HBD_LEVEL > narrowest and self.fabric.flat:
+                continue  # the same domains as those of the nodes
             result = self._tried(level)[0]
             if result is not None:
                 return result
@@ -176,11 +178,11 @@ class Gang:
         return used
 
     def _fill(self, group: int, domain: int, used: int) -> int:
-        """One group, which fits, in `domain`: on the fewest domains of each level below, down to the leaf."""
+        """One group, which fits, in `domain`: on the fewest domains of each level below, down to the leaf or HBD."""
         fabric, rooms = self.fabric, self.rooms.rooms
         slots, rest = self.slots[group : group + 1], int(self.counts[group])
         level = fabric.level_of(domain)
-        while level > 1:
+        while fabric.splits(domain, level):
             first, last = fabric.inside(domain, level - 1)
             count = np.array([rest], dtype=np.int64)
             inner = best_domain(

@@ -34,6 +34,7 @@ def draw_cluster(draw: np.random.Generator, largest: int = 10) -> ClusterSpec:
     """Nodes of several sizes and models, with and without limits and dedicated queues; some have no GPUs."""
     models = MODELS[: int(draw.integers(1, 4))]
     limited, dedicated = bool(draw.integers(2)), bool(draw.integers(2))
+    joined = 2 if dedicated else 0  # nodes of each leaf that are one HBD
     nodes = []
     for i in range(int(draw.integers(1, largest + 1))):
         gpus = int(draw.choice([0, 1, 2, 4, 8, 8, 8]))
@@ -48,6 +49,7 @@ def draw_cluster(draw: np.random.Generator, largest: int = 10) -> ClusterSpec:
                 queues=queues,
                 leaf=f"leaf{i // 3}",
                 spine=f"spine{i // 6}",
+                hbd="pair" if i % 3 < joined else "",
             )
         )
     return ClusterSpec("drawn", tuple(nodes))

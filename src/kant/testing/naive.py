@@ -46,10 +46,11 @@ def pods_that_fit_anywhere(spec: ClusterSpec, table: Table, job: Job, demand: De
 
 def domains_of(spec: ClusterSpec, level: str) -> list[list[int]]:
     """The nodes of each domain of a level of the fabric, in order of their first nodes."""
-    depth = {"superspine": 1, "spine": 2, "leaf": 3, "node": 4}[level]
+    depth = {"superspine": 1, "spine": 2, "leaf": 3, "hbd": 4, "node": 5}[level]
     found: dict[tuple[str, ...], list[int]] = {}
     for index, node in enumerate(spec.nodes):
-        found.setdefault((node.superspine, node.spine, node.leaf, node.name)[:depth], []).append(index)
+        path = (node.superspine, node.spine, node.leaf, f"in {node.hbd}" if node.hbd else node.name, node.name)
+        found.setdefault(path[:depth], []).append(index)
     return list(found.values())
 
 

@@ -30,6 +30,7 @@ def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
         memory=st.sampled_from((FOREVER, 8_192, 1_024)),
         queues=st.sampled_from(((), (), (), (QUEUES[0],), QUEUES[1:])),
         leaf=st.sampled_from(("", "leaf0", "leaf1")),
+        hbd=st.sampled_from(("", "", "hbd0")),
     )
 
 

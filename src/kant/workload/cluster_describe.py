@@ -31,6 +31,7 @@ def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
         "nodes_by_gpus": _histogram(node.gpus for node in spec.nodes),
         "cpu_milli": _total([node.cpu for node in spec.nodes]),
         "memory_mib": _total([node.memory for node in spec.nodes]),
+        "hbds": _domains(node.hbd for node in spec.nodes),
         "leaves": _domains(node.leaf for node in spec.nodes),
         "spines": _domains(node.spine for node in spec.nodes),
         "superspines": _domains(node.superspine for node in spec.nodes),
