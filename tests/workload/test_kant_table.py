@@ -32,6 +32,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         return np.array(draw(st.lists(values, min_size=n, max_size=n)), dtype=np.int64)
 
     codes = np.arange(n, dtype=np.int64)
+    segment = column(st.integers(0, 9))
     submit = np.sort(column(TIMES))
     return make_workload(
         "w",
@@ -47,8 +48,10 @@ def workloads(draw: st.DrawFn) -> Workload:
         due=column(st.one_of(st.just(-1), TIMES)),
         priority=column(st.integers(-(10**9), 10**9)),
         overhead=column(TIMES),
-        within=column(st.integers(0, 4)),
+        within=column(st.integers(0, 5)),
         within_required=column(st.integers(0, 1)),
+        segment=segment,
+        segment_within=np.minimum(segment, 5),
         queue=codes,
         user=codes,
         title=codes,

@@ -43,6 +43,14 @@ class Shape:
     """Of the fabric (its index in LEVELS): one domain of it should hold all pods. -1: anywhere, or a single pod."""
     required: bool = False
     """One domain of `level` must hold all pods."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """For each group the pods of a segment and the level (index in LEVELS) of which one domain must hold each segment;
+    (0, -1) for a group that is not cut. Empty where no group is."""
+
+    @property
+    def promisable(self) -> bool:
+        """Whether the timeline can promise it a place: it does not know segments."""
+        return not self.cuts
 
 
 MAX_PODS = 10_000_000
@@ -58,6 +66,7 @@ def _sensible(group: PodGroup) -> bool:
         and 1 <= demand.milli <= GPU
         and 0 <= demand.cpu <= MAX_AMOUNT
         and 0 <= demand.memory <= MAX_AMOUNT
+        and 0 <= group.segment <= MAX_PODS
     )
 
 
@@ -66,6 +75,15 @@ def _level(job: Job) -> int:
     if job.within not in LEVELS:
         raise Violation(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
     return LEVELS.index(job.within) if job.pods > 1 else -1
+
+
+def _cuts(groups: tuple[PodGroup, ...]) -> tuple[tuple[int, int], ...]:
+    """As `Shape.cuts`; segments of one pod are no wish."""
+    cuts = []
+    for group in groups:
+        pods = min(group.segment or group.count, group.count)
+        cuts.append((pods, LEVELS.index(group.within)) if group.within and pods > 1 else (0, -1))
+    return tuple(cuts) if any(pods for pods, _ in cuts) else ()
 
 
 class Shapes:
@@ -109,6 +127,10 @@ class Shapes:
     def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
             raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
+        for group in job.groups:
+            if group.within not in ("", *LEVELS) or (group.segment and not group.within):
+                expected = f"one of {', '.join(LEVELS)} for its segments"
+                raise Violation(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
         return self._intern(ask)
 
     def _intern(self, ask: Ask) -> Shape:
@@ -128,6 +150,7 @@ class Shapes:
             model=models.pop() if len(models) == 1 else None,
             level=ask.level,
             required=ask.required,
+            cuts=_cuts(groups),
         )
         self.shapes.append(shape)
         self._by_ask[ask] = shape

@@ -180,7 +180,8 @@ class Judge:
         if kept is None or stamp != freed:
             kept = None
             if not self._fits(shape, waiter.row):
-                far = shape.required and self._fits(replace(shape, level=-1, required=False), waiter.row)
+                anywhere = replace(shape, level=-1, required=False, cuts=())
+                far = (shape.required or bool(shape.cuts)) and self._fits(anywhere, waiter.row)
                 kept = Cause.TOPOLOGY if far else Cause.FRAGMENTATION
             waiter.tried = (freed, kept)
         return kept

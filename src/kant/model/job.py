@@ -32,10 +32,16 @@ class Demand(Struct, frozen=True, array_like=True):
 
 
 class PodGroup(Struct, frozen=True, array_like=True):
-    """`count` identical pods of one gang."""
+    """`count` identical pods of one gang.
+
+    With `within` each `segment` pods in a row have to lie in one domain of that level of the fabric, the last ones also
+    where they are fewer; with `segment` 0 all of them: a child gang. So it is required; `Job.within` is that of all.
+    """
 
     count: int
     demand: Demand
+    within: Level = ""
+    segment: int = 0
 
 
 class Job(Struct, frozen=True, omit_defaults=True):

@@ -5,8 +5,8 @@ that hold it, into the one by which large holes suffer least (`rooms.best_domain
 only prefers the level goes up level by level, and in the narrowest domain that holds it to the fewest domains below:
 the largest first, and the last as tight as it can be.
 
-For a gang of one group the answer is exact. Several groups are placed one after the other, and domains are tried in
-order until all groups have a place in one.
+For a gang of one group the answer is exact, also where it is cut into segments (`segments.py`). Several groups are
+placed one after the other, and domains are tried in order until all groups have a place in one.
 
 Sources: best fit of a required or preferred level as in Kueue's topology-aware scheduling (KEP-2724); which of the
 fitting domains, after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ours).
@@ -25,6 +25,7 @@ from kant.model.placement import NODE, Allocation
 from kant.placement.fabric_line import CLUSTER, HBD_LEVEL, LEAF_LEVEL, Fabric, ranks_of
 from kant.placement.policy import NodePolicy
 from kant.placement.rooms import R_FREE, R_TAKES, Rooms, best_domain, largest_domain
+from kant.placement.segments import UNCUT, fitting, in_rank_order, in_segments, roomiest
 from kant.placement.stretch import Kernel, kernel_of
 
 
@@ -57,6 +58,8 @@ class Domains:
         if isinstance(result, NoFit):
             return result
         allocation = pieces[:result]
+        if shape.cuts:
+            return in_rank_order(self.snapshot.table, gang.parts(), shape.cuts)
         return allocation[np.argsort(self._ranks[allocation[:, NODE]], kind="stable")]
 
     def kernel(self, shape: Shape, group: int) -> tuple[Kernel, Table, bool]:
@@ -82,18 +85,21 @@ class Gang:
         self.salt = salt
         self.pieces = pieces
         self.touched = domains._nowhere  # 1 for the domains in which it has pods
+        self.base = 0  # pods are not counted together with those of pieces before this one
         self.slots = self.rooms.slots([demand for _, demand in shape.parts])
         self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
+        self.cuts = shape.cuts or (UNCUT,) * len(shape.parts)
+        self.ranges: dict[int, tuple[int, int]] = {}  # the pieces of each group that has its place
         for group in range(len(shape.parts)):
             self._follow(group)
 
     def anywhere(self, narrowest: int) -> int | NoFit:
         """In one domain of the narrowest level that has one, from `narrowest` on; the cluster is the last."""
         whole = self.fabric.offsets[CLUSTER]
-        for group, slot in enumerate(self.slots.tolist()):
-            takes = int(self.rooms.rooms[slot, whole, R_TAKES])
-            if takes < self.counts[group]:
-                return NoFit(group, int(self.counts[group]), takes)
+        for group, count in enumerate(self.counts.tolist()):
+            takes = int(self._takes(group, CLUSTER, count)[0])
+            if takes < count:
+                return self._no_fit(group, takes)
         for level in range(narrowest, CLUSTER):
             if level == HBD_LEVEL > narrowest and self.fabric.flat:
                 continue  # the same domains as those of the nodes
@@ -108,7 +114,7 @@ class Gang:
         if result is not None:
             return result
         first, last = self.fabric.offsets[level : level + 2]
-        takes = self.rooms.rooms[self.slots, first:last, R_TAKES]
+        takes = np.stack([self._takes(group, level, count) for group, count in enumerate(self.counts.tolist())])
         missing = np.maximum(self.counts[:, None] - takes, 0)
         short = missing.sum(axis=0)
         best = int(np.argmin(short)) if last > first else -1
@@ -122,14 +128,45 @@ class Gang:
             failures = [verdict]
         if failures:
             closest = min(failures, key=lambda failure: failure.pods - failure.fits)
-            return NoFit(closest.group, closest.pods, closest.fits, LEVELS[level])
+            return self._no_fit(closest.group, closest.fits, level)
         group = int(np.argmax(missing[:, best] > 0)) if best >= 0 else 0
-        return NoFit(group, int(self.counts[group]), int(takes[group, best]) if best >= 0 else 0, LEVELS[level])
+        return self._no_fit(group, int(takes[group, best]) if best >= 0 else 0, level)
+
+    def _no_fit(self, group: int, fits: int, level: int = CLUSTER) -> NoFit:
+        """So many pods of a group fit in the best domain of a level that is required; CLUSTER: anywhere."""
+        count = int(self.counts[group])
+        segment, inner = self.cuts[group]
+        if segment == 0 or level <= inner:
+            return NoFit(group, count, fits, LEVELS[level] if level < CLUSTER else "")
+        if segment == count:
+            return NoFit(group, count, fits, LEVELS[inner])
+        return NoFit(group, count, fits, LEVELS[level] if level < CLUSTER else "", segment, LEVELS[inner])
+
+    def _takes(self, group: int, level: int, pods: int) -> Table:
+        """How many of `pods` pods of a group, or more, each domain of a level takes."""
+        segment, inner = self.cuts[group]
+        rooms = self.rooms.rooms[self.slots[group]]
+        if segment == 0 or level <= inner:
+            first, last = self.fabric.offsets[level : level + 2]
+            takes: Table = rooms[first:last, R_TAKES]
+            return takes
+        return fitting(self.fabric, rooms, level, inner, segment, pods)
+
+    def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
+        """1 for the domains of a level that have the room, but not in whole segments."""
+        closed = self.domains._nowhere
+        first, last = self.fabric.offsets[level : level + 2]
+        for group, count in zip(groups, pods, strict=True):
+            segment, inner = self.cuts[group]
+            if segment and level > inner:
+                closed = closed.copy()
+                closed[first:last] |= self._takes(group, level, count) < count
+        return closed
 
     def _tried(self, level: int) -> tuple[int | None, list[NoFit]]:
         """The gang in the first of the domains of `level` that holds it, the best first; or how each try failed."""
         failures: list[NoFit] = []
-        failed = self.domains._nowhere
+        failed = self._closed(level, range(len(self.counts)), self.counts.tolist())
         first, last = self.fabric.offsets[level : level + 2]
         while True:
             domain = best_domain(
@@ -142,7 +179,7 @@ class Gang:
             if not isinstance(result, NoFit):
                 return result, failures
             failures.append(result)
-            if len(failures) == 1:
+            if failed is self.domains._nowhere:
                 failed = failed.copy()
             failed[domain] = 1
 
@@ -160,36 +197,56 @@ class Gang:
 
     def _in_order(self, order: list[int], domain: int) -> int | NoFit:
         used, before = 0, self.touched
-        snapshot = self.domains.snapshot
+        snapshot, level = self.domains.snapshot, self.fabric.level_of(domain)
         for group in order:
             if used:
                 self._follow(group)
                 self.touched = before.copy()
                 self.touched[self.fabric.home[self.fabric.place_of[self.pieces[:used, NODE]]]] = 1
-            pods, takes = int(self.counts[group]), int(self.rooms.rooms[self.slots[group], domain, R_TAKES])
+            pods = int(self.counts[group])
+            takes = int(self._takes(group, level, pods)[domain - self.fabric.offsets[level]])
             if takes < pods:
                 if used:
                     move(snapshot.table, snapshot.log, self.pieces[:used], False)
                     for placed in range(len(order)):
                         self._follow(placed)
                 self.touched = before
-                return NoFit(group, pods, takes)
-            used = self._fill(group, domain, used)
+                return self._no_fit(group, takes, level)
+            self.base = used if self.shape.cuts else 0
+            begin, used = used, self._fill(group, domain, pods, used)
+            self.ranges[group] = (begin, used)
         return used
 
-    def _fill(self, group: int, domain: int, used: int) -> int:
-        """One group, which fits, in `domain`: on the fewest domains of each level below, down to the leaf or HBD."""
+    def parts(self) -> list[Table]:
+        """The pieces of each group, in the job's order."""
+        return [self.pieces[slice(*self.ranges[group])] for group in range(len(self.counts))]
+
+    def _fill(self, group: int, domain: int, rest: int, used: int) -> int:
+        """So many pods of a group, which fit, in `domain`: on the fewest domains of each level below.
+
+        Down to the leaf or HBD, and in any case to the level by which the group is cut.
+        """
         fabric, rooms = self.fabric, self.rooms.rooms
-        slots, rest = self.slots[group : group + 1], int(self.counts[group])
+        slots = self.slots[group : group + 1]
+        segment, cut = self.cuts[group]
         level = fabric.level_of(domain)
-        while fabric.splits(domain, level):
+        while fabric.splits(domain, level) or (segment and level > cut):
             first, last = fabric.inside(domain, level - 1)
             count = np.array([rest], dtype=np.int64)
+            closed = self._closed(level - 1, (group,), [rest])
             inner = best_domain(
-                rooms, slots, count, 0, first, last, fabric.home, fabric.above, self.touched, self.domains._nowhere
+                rooms, slots, count, 0, first, last, fabric.home, fabric.above, self.touched, closed
             )  # fmt: skip
             if inner >= 0:
                 domain, level = inner, level - 1
+                continue
+            if segment and level > cut:
+                whole = in_segments(fabric, rooms[slots[0]], level - 1, cut, segment)
+                whole = whole[first - fabric.offsets[level - 1] :][: last - first]
+                full, takes = roomiest(rooms[slots[0]], whole, first, last, self.touched)
+                used = self._fill(group, full, takes, used)
+                self._follow(group)
+                rest -= takes
                 continue
             full = int(largest_domain(rooms, int(slots[0]), first, last, self.touched))
             takes = int(rooms[slots[0], full, R_TAKES])
@@ -206,8 +263,9 @@ class Gang:
         first, last = fabric.spans[domain].tolist()
         return kernel(
             snapshot.table, snapshot.log, state.shapes.demands, self.shape.parts[group][1], state.mix, params,
-            fabric.walk, first, last, count, by_node, self.domains.seed, self.salt, self.pieces, used,
-        )  # fmt: skip
+            fabric.walk, first, last, count, by_node, self.domains.seed, self.salt, self.pieces[self.base :],
+            used - self.base,
+        ) + self.base  # fmt: skip
 
     def _follow(self, group: int) -> None:
         snapshot = self.domains.snapshot

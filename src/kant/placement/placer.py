@@ -99,7 +99,7 @@ class Placer:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
         if shape.pods >= len(self._pieces):
             self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
-        if shape.level >= 0 or self.policy.wish:
+        if shape.level >= 0 or shape.cuts or self.policy.wish:
             found = self._domains.place(shape, salt, self._pieces)
             if not isinstance(found, NoFit):
                 self.trial.placed(found)
@@ -164,7 +164,7 @@ class Placer:
             verdict = self._empty.place(shape)
             self._empty.trial.rollback(0)
             self._never[shape.index] = (
-                NeverFits(verdict.group, verdict.pods, verdict.fits, verdict.level)
+                NeverFits(*(getattr(verdict, field) for field in verdict.__struct_fields__))
                 if isinstance(verdict, NoFit)
                 else None
             )

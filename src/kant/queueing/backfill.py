@@ -153,7 +153,7 @@ class Backfill:
             if short is not None:
                 reason = reason or short
                 continue
-            if self._promises() >= self.most:
+            if self._promises() >= self.most or not option.promisable:
                 allocation = self._now(row, option, duration, until)
                 found = None if allocation is None else (turn.now, allocation)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
@@ -24,14 +25,23 @@ class Gangs:
     def __init__(self, cluster: ClusterSpec, by_gpu: bool) -> None:
         self.node_gpus = max((node.gpus for node in cluster.nodes), default=1) or 1
         self.by_gpu = by_gpu
-        self._made: dict[tuple[int, int, int, int, int], Groups] = {}
+        self._made: dict[tuple[int, int, int, int, int, int, int], Groups] = {}
 
-    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
-        """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder."""
-        key = (pods, gpus, milli, cpu, memory)
+    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, segment: int = 0, level: int = 0) -> Groups:
+        """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
+
+        `segment` pods in a row have to lie in one domain of a level (1 + its index in LEVELS); 0 and 0 for none.
+        """
+        key = (pods, gpus, milli, cpu, memory, segment, level)
         groups = self._made.get(key)
         if groups is None:
-            groups = self._made[key] = self._make(pods, gpus, milli, cpu, memory)
+            groups = self._make(pods, gpus, milli, cpu, memory)
+            if level:
+                cut = LEVELS[level - 1]
+                groups = tuple(
+                    replace(group, within=cut, segment=segment) if group.count > 1 else group for group in groups
+                )
+            self._made[key] = groups
         return groups
 
     def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
@@ -79,7 +89,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
-        workload.within, workload.within_required,
+        workload.within, workload.within_required, workload.segment, workload.segment_within,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
@@ -89,10 +99,11 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, core, preemptible, level, required,
+            limit, due, title, core, preemptible, level, required, segment, segment_level,
         ) in rows:  # fmt: skip
+            groups = gangs.of(pods, gpus, milli, cpu, memory, segment, segment_level)
             job = Job(
-                name, submit, gangs.of(pods, gpus, milli, cpu, memory), queues[queue], users[user], priority,
+                name, submit, groups, queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
                 workload.ids[core] if core >= 0 else "", LEVELS[level - 1] if level else "", bool(required),
             )  # fmt: skip

@@ -17,7 +17,13 @@ from kant.placement.policy import NodePolicy
 from kant.testing.builders import submitted
 from kant.testing.conformance import say
 from kant.testing.drawn import Mould, draw_cluster, draw_job, generator
-from kant.testing.naive import pods_that_fit_anywhere, pods_that_fit_in_one, wrong_with
+from kant.testing.naive import (
+    domains_of,
+    pods_that_fit_anywhere,
+    pods_that_fit_in_one,
+    pods_that_fit_in_segments,
+    wrong_with,
+)
 
 STEPS = 40
 """Jobs offered in one round."""
@@ -88,7 +94,11 @@ class PlacementRound:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
-            if verdict.level:
+            group = job.groups[0]
+            if group.within and (group.segment or group.count) > 1:
+                domains = domains_of(self.spec, job.within) if job.within and job.within_required else [None]
+                fits = max(pods_that_fit_in_segments(self.spec, self.state.table, job, group, d) for d in domains)
+            elif verdict.level:
                 fits = pods_that_fit_in_one(self.spec, self.state.table, job, job.groups[0].demand, verdict.level)
             else:
                 fits = pods_that_fit_anywhere(self.spec, self.state.table, job, job.groups[0].demand)

@@ -17,7 +17,8 @@ QUEUES = ("batch", "research", "online")
 
 @dataclass(frozen=True, slots=True)
 class Mould:
-    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and levels."""
+    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and
+    levels of the fabric, for the whole gang and for segments."""
 
     shares: bool = True
     groups: int = 3
@@ -74,6 +75,8 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
     groups = tuple(PodGroup(int(draw.choice([1, 1, 1, 2, 3, 6])), draw_demand(draw, mould)) for _ in range(count))
     models = tuple(str(m) for m in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
     levelled = mould.levels and draw.integers(3) == 0
+    if mould.levels and draw.integers(4) == 0:
+        groups = tuple(_cut(draw, group) for group in groups)
     return Job(
         name,
         submit,
@@ -86,6 +89,12 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         within=LEVELS[int(draw.integers(len(LEVELS)))] if levelled else "",
         within_required=bool(levelled and draw.integers(2)),
     )
+
+
+def _cut(draw: np.random.Generator, group: PodGroup) -> PodGroup:
+    """The group in segments, as a child gang, or as it was."""
+    level, segment = LEVELS[int(draw.integers(len(LEVELS)))], int(draw.integers(4))
+    return PodGroup(group.count, group.demand, level, segment) if draw.integers(3) else group
 
 
 def draw_arrivals(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
-from kant.model.job import Demand, Job
+from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
 from kant.model.status import NodeStatus
@@ -86,7 +86,48 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
     used = set(free)
     if job.within_required and job.within and not any(used <= set(d) for d in domains_of(spec, job.within)):
         return f"nodes {sorted(used)} are not in one {job.within}"
-    return _not_as_asked(job, allocation)
+    return _cut_wrongly(spec, job, allocation) or _not_as_asked(job, allocation)
+
+
+def _cut_wrongly(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
+    """Which segment lies in more than one domain; empty where none does. Pods are counted from the first row on."""
+    nodes = [piece[NODE] for piece in allocation.tolist() for _ in range(piece[PODS])]
+    first = 0
+    for number, group in enumerate(job.groups):
+        length = group.segment or group.count
+        own, first = nodes[first : first + group.count], first + group.count
+        domains = [set(domain) for domain in domains_of(spec, group.within)] if group.within else []
+        for begin in range(0, group.count if group.within else 0, length):
+            if not any(set(own[begin : begin + length]) <= domain for domain in domains):
+                return (
+                    f"pods {begin} on of group {number} are on {own[begin : begin + length]}, not in one {group.within}"
+                )
+    return ""
+
+
+def pods_that_fit_in_segments(
+    spec: ClusterSpec, table: Table, job: Job, group: PodGroup, inside: list[int] | None = None
+) -> int:
+    """How many pods of a group that is cut fit in whole segments (and the last, shorter one), by trying all ways.
+
+    With `inside` on these nodes only.
+    """
+    rooms = []
+    for domain in domains_of(spec, group.within):
+        nodes = [node for node in domain if inside is None or node in inside]
+        rooms.append(
+            sum(pods_that_fit(spec.nodes[i], table[i], group.demand) for i in nodes if admits(spec.nodes[i], job))
+        )
+    length = min(group.segment or group.count, group.count)
+    if length == group.count:
+        return min(max(rooms), group.count)
+    many, rest = divmod(group.count, length)
+    found = [min(sum(room // length for room in rooms), many) * length]
+    for at, room in enumerate(rooms):
+        if rest and room >= rest:  # the last segment here
+            others = [*rooms[:at], room - rest, *rooms[at + 1 :]]
+            found.append(min(sum(room // length for room in others), many) * length + rest)
+    return max(found)
 
 
 def _not_as_asked(job: Job, allocation: Allocation) -> str:

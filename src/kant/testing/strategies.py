@@ -58,13 +58,24 @@ def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
     return st.lists(group, min_size=1, max_size=most).map(tuple)
 
 
+def gangs(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
+    """As `groups`, some of them cut."""
+    cut = st.lists(cut_groups(5), min_size=1, max_size=most).map(tuple)
+    return st.one_of(groups(most), groups(most), cut)
+
+
+def cut_groups(most: int = 12) -> st.SearchStrategy[PodGroup]:
+    """A group of up to `most` pods that is cut into segments of some level, or is a child gang."""
+    return st.builds(PodGroup, st.integers(1, most), demands(), st.sampled_from(LEVELS), st.integers(0, 4))
+
+
 def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:
     """A job with any queue, priority, GPU models and estimate."""
     return st.builds(
         Job,
         id=st.just(name),
         submit=st.just(submit),
-        groups=groups(most_groups),
+        groups=gangs(most_groups),
         queue=st.sampled_from(QUEUES),
         priority=st.sampled_from((0, 0, 1, -1)),
         models=st.sampled_from(((), (), MODELS[:1], MODELS[1:])),

@@ -39,6 +39,9 @@ FIELDS = (
     Field("preemptible", "whole", "0: the scheduler may not stop it", high=1, default=1),
     Field("within", "text", "level of the fabric of which one domain should hold the gang; empty: none", default=""),
     Field("within_required", "whole", "1: the job waits until one domain of that level holds it", high=1, default=0),
+    Field("segment", "whole", "so many pods in a row lie in one domain of `segment_within`; 0: no segments",
+          high=MAX_GPUS, default=0),
+    Field("segment_within", "text", "level of the fabric of the segments; empty: none", default=""),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
@@ -48,7 +51,7 @@ _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
     "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
     "due_s": "due", "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
-    "within_required": "within_required",
+    "within_required": "within_required", "segment": "segment",
 }  # fmt: skip
 
 
@@ -81,7 +84,12 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     if len(many):
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
         raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
-    within = _levels(path, ids, table.texts.get("within"))
+    within = _levels(path, ids, "within", table.texts.get("within"))
+    segment_within = _levels(path, ids, "segment_within", table.texts.get("segment_within"))
+    halves = np.flatnonzero((numbers["segment"] > 0) != (segment_within > 0))
+    if len(halves):
+        where = f"{path}, job {ids[halves[0]]}, fields segment and segment_within"
+        raise InputError(where, "both or neither")
     core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
     user, users = coded(table.texts.get("user", [""] * n))
@@ -102,6 +110,7 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         models=models,
         core=core,
         within=within,
+        segment_within=segment_within,
         model_sets=tuple(model_set(text) for text in sets),
         origin=0,
         **{column: numbers[name] for name, column in _COLUMN.items()},
@@ -109,12 +118,12 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     return {"jobs": jobs, "slices": queue, "names": queues}
 
 
-def _levels(path: Path, ids: list[str], names: list[str] | None) -> Ints:
+def _levels(path: Path, ids: list[str], field: str, names: list[str] | None) -> Ints:
     """The code of each job's level: 0 for none, else 1 + its index in LEVELS."""
     codes = {"": 0} | {level: code for code, level in enumerate(LEVELS, start=1)}
     for row, name in enumerate(names or ()):
         if name not in codes:
-            raise InputError(f"{path}, job {ids[row]}, field within", f"{', '.join(LEVELS)}, or nothing", name)
+            raise InputError(f"{path}, job {ids[row]}, field {field}", f"{', '.join(LEVELS)}, or nothing", name)
     return np.array([codes[name] for name in names or [""] * len(ids)], dtype=np.int64)
 
 
@@ -145,7 +154,8 @@ def to_table(workload: Workload) -> Table:
     """
     texts: dict[str, list[str]] = {"id": workload.ids}
     texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.core.tolist()]
-    texts["within"] = [("", *LEVELS)[code] for code in workload.within.tolist()]
+    for name in ("within", "segment_within"):
+        texts[name] = [("", *LEVELS)[code] for code in getattr(workload, name).tolist()]
     for name, codes, names in (
         ("queue", workload.queue, workload.queues),
         ("user", workload.user, workload.users),
