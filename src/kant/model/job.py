@@ -54,6 +54,9 @@ class Job(Struct, frozen=True, omit_defaults=True):
     back to its queue. Jobs of one owner and `name` are likely to run alike. A burst names the job that is its core:
     it runs only while its core does. `within` is the level of the fabric of which one domain should hold all its pods;
     with `within_required` the job waits until one does, else the pods then go to as few domains as can be.
+    `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
+    `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
+    its affinity group runs already. Jobs without a level only take part in the group.
     """
 
     id: str
@@ -73,6 +76,10 @@ class Job(Struct, frozen=True, omit_defaults=True):
     core: str = ""
     within: Level = ""
     within_required: bool = False
+    affinity_group: str = ""
+    apart: Level = ""
+    apart_required: bool = False
+    near: Level = ""
 
     @property
     def gpu_milli(self) -> int:

@@ -21,7 +21,7 @@ UNCUT = (0, -1)
 """The entry in `Shape.cuts` of a group without segments."""
 
 
-def _starts(fabric: Fabric, level: int, inner: int) -> Table:
+def starts_of(fabric: Fabric, level: int, inner: int) -> Table:
     """For each domain of `level` the first of the domains of the narrower level inside it, counted from 0."""
     first, last = fabric.offsets[level : level + 2]
     starts: Table = fabric.home[fabric.spans[first:last, 0], inner] - fabric.offsets[inner]
@@ -38,12 +38,12 @@ def _narrow(fabric: Fabric, rooms: Table, inner: int) -> Table:
 def in_segments(fabric: Fabric, rooms: Table, level: int, inner: int, segment: int) -> Table:
     """How many pods each domain of `level` takes in whole segments, each in one domain of the level `inner`."""
     whole = _narrow(fabric, rooms, inner) // segment * segment
-    return whole if level == inner else np.add.reduceat(whole, _starts(fabric, level, inner))
+    return whole if level == inner else np.add.reduceat(whole, starts_of(fabric, level, inner))
 
 
 def fitting(fabric: Fabric, rooms: Table, level: int, inner: int, segment: int, pods: int) -> Table:
     """How many of `pods` pods each domain of `level` takes in segments, the last of which may be shorter."""
-    takes, starts = _narrow(fabric, rooms, inner), _starts(fabric, level, inner)
+    takes, starts = _narrow(fabric, rooms, inner), starts_of(fabric, level, inner)
     if pods <= segment:
         return np.maximum.reduceat(np.minimum(takes, pods), starts)
     whole = np.add.reduceat(takes // segment * segment, starts)

@@ -236,7 +236,7 @@ class Backfill:
         """Where the profile's placement puts a gang for which there is a place now."""
         result = self.turn.place_beside(row, shape, until)
         if isinstance(result, NoFit):  # several groups: the two searches may differ, and this one is proven too
-            self.turn.placer.trial.restore(proven)
+            self.turn.placer.trial.restore(proven, shape.company.group if shape.company is not None else "")
             return proven
         return result
 

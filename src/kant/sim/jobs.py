@@ -16,6 +16,9 @@ from kant.workload.workload import Workload
 
 CHUNK = 8192
 
+NAMES = ("", *LEVELS)
+"""The levels by the codes of a workload."""
+
 Groups = tuple[PodGroup, ...]
 
 
@@ -90,6 +93,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
         workload.within, workload.within_required, workload.segment, workload.segment_within,
+        workload.affinity, workload.apart, workload.apart_required, workload.near,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
@@ -100,12 +104,14 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
             limit, due, title, core, preemptible, level, required, segment, segment_level,
+            affinity, apart, apart_required, near,
         ) in rows:  # fmt: skip
             groups = gangs.of(pods, gpus, milli, cpu, memory, segment, segment_level)
             job = Job(
                 name, submit, groups, queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
-                workload.ids[core] if core >= 0 else "", LEVELS[level - 1] if level else "", bool(required),
+                workload.ids[core] if core >= 0 else "", NAMES[level], bool(required),
+                workload.affinities[affinity], NAMES[apart], bool(apart_required), NAMES[near],
             )  # fmt: skip
             yield JobSubmitted(submit, job, runtime, overhead)
 

@@ -20,8 +20,10 @@ from kant.testing.drawn import Mould, draw_cluster, draw_job, generator
 from kant.testing.naive import (
     domains_of,
     pods_that_fit_anywhere,
+    pods_that_fit_apart,
     pods_that_fit_in_one,
     pods_that_fit_in_segments,
+    too_close,
     wrong_with,
 )
 
@@ -80,6 +82,7 @@ class PlacementRound:
             self._verdict_is_true(job, result)
             return
         wrong = wrong_with(self.spec, state.table, job, result)
+        wrong = wrong or too_close(self.spec, job, result, self._companions(job))
         say(not wrong, f"{where}: a gang gets exactly what it asks for, and only what is free: {wrong}")
         again = taken(state, result)
         say(bool(np.array_equal(again, snapshot.table)), f"{where}: what is placed is taken from the trial")
@@ -95,14 +98,22 @@ class PlacementRound:
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
             group = job.groups[0]
-            if group.within and (group.segment or group.count) > 1:
-                domains = domains_of(self.spec, job.within) if job.within and job.within_required else [None]
+            domains = domains_of(self.spec, job.within) if job.within and job.within_required else [None]
+            if verdict.apart:
+                others = self._companions(job)
+                fits = max(pods_that_fit_apart(self.spec, self.state.table, job, others, d) for d in domains)
+            elif group.within and (group.segment or group.count) > 1:
                 fits = max(pods_that_fit_in_segments(self.spec, self.state.table, job, group, d) for d in domains)
             elif verdict.level:
                 fits = pods_that_fit_in_one(self.spec, self.state.table, job, job.groups[0].demand, verdict.level)
             else:
                 fits = pods_that_fit_anywhere(self.spec, self.state.table, job, job.groups[0].demand)
             say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
+
+    def _companions(self, job: Job) -> list[Allocation]:
+        """What running jobs of its affinity group hold."""
+        state, group = self.state, job.affinity_group
+        return [held for row, held in state.running.items() if group and state.live[row].affinity_group == group]
 
     def _something_happens(self, now: int) -> None:
         state, draw = self.state, self.draw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ QUEUES = ("batch", "research", "online")
 @dataclass(frozen=True, slots=True)
 class Mould:
     """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and
-    levels of the fabric, for the whole gang and for segments."""
+    levels of the fabric: for the whole gang, for segments, and to keep apart or near."""
 
     shares: bool = True
     groups: int = 3
@@ -75,7 +76,12 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
     groups = tuple(PodGroup(int(draw.choice([1, 1, 1, 2, 3, 6])), draw_demand(draw, mould)) for _ in range(count))
     models = tuple(str(m) for m in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
     levelled = mould.levels and draw.integers(3) == 0
+    company: dict[str, Any] = {}
     if mould.levels and draw.integers(4) == 0:
+        company = {"affinity_group": str(draw.choice(["", "a", "b"])), "apart_required": bool(draw.integers(2))}
+        company["apart"] = str(draw.choice(["", *LEVELS]))
+        company["near"] = str(draw.choice(["", *LEVELS])) if company["affinity_group"] else ""
+    elif mould.levels and draw.integers(3) == 0:
         groups = tuple(_cut(draw, group) for group in groups)
     return Job(
         name,
@@ -88,6 +94,7 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         preemptible=bool(draw.integers(5)),
         within=LEVELS[int(draw.integers(len(LEVELS)))] if levelled else "",
         within_required=bool(levelled and draw.integers(2)),
+        **company,
     )
 
 

@@ -89,6 +89,42 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
     return _cut_wrongly(spec, job, allocation) or _not_as_asked(job, allocation)
 
 
+def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, companions: list[Allocation]) -> str:
+    """Where two pods lie in one domain that the job requires apart; empty where none do."""
+    if not job.apart_required or not job.apart:
+        return ""
+    pods = [piece[NODE] for held in (allocation, *companions) for piece in held.tolist() for _ in range(piece[PODS])]
+    own = set(allocation[:, NODE].tolist())
+    for domain in domains_of(spec, job.apart):
+        if own & set(domain) and sum(node in domain for node in pods) > 1:
+            return f"{sum(node in domain for node in pods)} pods are in the {job.apart} of nodes {domain}"
+    return ""
+
+
+def pods_that_fit_apart(
+    spec: ClusterSpec, table: Table, job: Job, companions: list[Allocation], inside: list[int] | None = None
+) -> int:
+    """How many pods of a job of one group fit, each in a domain of its own. With `inside` on these nodes only."""
+    taken = {int(node) for held in companions for node in held[:, NODE]}
+    fits = 0
+    for domain in domains_of(spec, job.apart):
+        able = [
+            i
+            for i in domain
+            if (inside is None or i in inside)
+            and admits(spec.nodes[i], job)
+            and pods_that_fit(spec.nodes[i], table[i], job.groups[0].demand)
+        ]
+        fits += bool(able) and not taken & set(domain)
+    return fits
+
+
+def fits_anywhere_of(spec: ClusterSpec, table: Table, job: Job, inside: set[int]) -> int:
+    """How many pods of a job of one group these nodes take."""
+    demand = job.groups[0].demand
+    return sum(pods_that_fit(spec.nodes[i], table[i], demand) for i in inside if admits(spec.nodes[i], job))
+
+
 def _cut_wrongly(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
     """Which segment lies in more than one domain; empty where none does. Pods are counted from the first row on."""
     nodes = [piece[NODE] for piece in allocation.tolist() for _ in range(piece[PODS])]

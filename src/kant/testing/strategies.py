@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
@@ -70,12 +71,24 @@ def cut_groups(most: int = 12) -> st.SearchStrategy[PodGroup]:
 
 
 def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:
-    """A job with any queue, priority, GPU models and estimate."""
+    """A job with any queue, priority, GPU models and estimate; some keep apart, or like to be near."""
+    return st.one_of(_jobs(name, submit, gangs(most_groups)), _companions(_jobs(name, submit, groups(most_groups))))
+
+
+@st.composite
+def _companions(draw: st.DrawFn, own: st.SearchStrategy[Job]) -> Job:
+    group = draw(st.sampled_from(("", "a", "b")))
+    apart, near = draw(st.sampled_from(("", *LEVELS))), draw(st.sampled_from(("", *LEVELS)))
+    required = draw(st.booleans())
+    return replace(draw(own), affinity_group=group, apart=apart, apart_required=required, near=near if group else "")
+
+
+def _jobs(name: str, submit: int, groups: st.SearchStrategy[tuple[PodGroup, ...]]) -> st.SearchStrategy[Job]:
     return st.builds(
         Job,
         id=st.just(name),
         submit=st.just(submit),
-        groups=gangs(most_groups),
+        groups=groups,
         queue=st.sampled_from(QUEUES),
         priority=st.sampled_from((0, 0, 1, -1)),
         models=st.sampled_from(((), (), MODELS[:1], MODELS[1:])),
