@@ -177,6 +177,23 @@ def test_a_job_in_segments_waits_for_the_topology_and_then_gets_it(discipline: s
     assert int(run.wait_by_cause["topology"][2]) == 90 * SECOND
 
 
+@pytest.mark.parametrize("discipline", ["easy", "conservative"])
+def test_a_job_in_segments_that_is_overtaken_for_too_long_has_its_way(discipline: str) -> None:
+    """Nodes come free one at a time, and there is always somebody behind who takes one."""
+    jobs = make_jobs(
+        submit=[0, 0, 0, 0, 1] + [2] * 40,
+        runtime=[30, 60, 90, 120, 50] + [100] * 40,
+        gpus=[8] * 45,
+        pods=[1] * 4 + [2] + [1] * 40,
+        segment=[0] * 4 + [2] + [0] * 40,
+        segment_within=[0] * 4 + [3] + [0] * 40,
+    )
+    profile = make_profile("fifo", {"policy": discipline, "timeout_s": 300}, "first-fit")
+    run = simulate(jobs, fabric(2, 2), profile)
+    assert run.jobs.wait[4] == 300 * SECOND
+    assert run.summary["completed"] == 45
+
+
 def test_who_is_stopped_for_segments_makes_room_for_whole_ones() -> None:
     """Three leaves of two nodes, each node held by a job; the newcomer needs two leaves."""
     jobs = make_jobs(

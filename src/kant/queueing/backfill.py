@@ -169,7 +169,8 @@ class Backfill:
                 if made is not None:
                     self._start(row, made)
                     return
-        if best is None and reason is None and not self.failed.get(shape.index):
+        unpromised = not shape.promisable or not self.failed.get(shape.index)
+        if best is None and reason is None and unpromised:
             made = self._insist(row, shape)
             if made is not None:
                 self._start(row, made)
