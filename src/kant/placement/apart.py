@@ -60,6 +60,10 @@ class Apart(Gang):
         found: Table = np.logical_or.reduceat(able, fabric.spans[first:last, 0]).astype(np.int64)
         return found if level <= self.level else np.add.reduceat(found, starts_of(fabric, level, self.level))
 
+    def _takes_in(self, group: int, domain: int, pods: int) -> int:
+        level = self.fabric.level_of(domain)
+        return int(self._takes(group, level, pods)[domain - self.fabric.offsets[level]])
+
     def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
         closed = super()._closed(level, groups, pods)
         first, last = self.fabric.offsets[level : level + 2]

@@ -46,6 +46,8 @@ class Fabric:
             self.offsets.append(self.offsets[level] + int(begins.sum()))
         self.home[:, CLUSTER] = self.offsets[CLUSTER]
         self.offsets.append(self.offsets[CLUSTER] + 1)
+        self.flat = self.offsets[HBD_LEVEL + 1] - self.offsets[HBD_LEVEL] == nodes
+        """Whether every HBD is one node."""
         self.spans: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
         """Where each domain begins and ends on the line."""
         self.spans[:nodes, 0], self.spans[:nodes, 1] = np.arange(nodes), np.arange(nodes) + 1
@@ -60,18 +62,13 @@ class Fabric:
             for k, wider in enumerate((LEAF_LEVEL + 1, LEAF_LEVEL + 2)):
                 self.above[ids, k] = self.home[:, wider if wider > level else CLUSTER]
 
-    @property
-    def flat(self) -> bool:
-        """Whether every HBD is one node."""
-        return self.offsets[HBD_LEVEL + 1] - self.offsets[HBD_LEVEL] == len(self.walk)
-
     def splits(self, domain: int, level: int) -> bool:
         """Whether a domain of `level` is made of parts worth choosing among: not nodes, nor HBDs of one node each."""
-        if level > LEAF_LEVEL:
-            return True
+        if level != LEAF_LEVEL or self.flat:
+            return level > LEAF_LEVEL
         begin, end = self.spans[domain].tolist()
         first, last = self.inside(domain, HBD_LEVEL)
-        return level == LEAF_LEVEL and last - first < end - begin
+        return bool(last - first < end - begin)
 
     def level_of(self, domain: int) -> int:
         level = 0

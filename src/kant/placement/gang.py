@@ -96,7 +96,7 @@ class Gang:
         """In one domain of the narrowest level that has one, from `narrowest` on; the cluster is the last."""
         whole = self.fabric.offsets[CLUSTER]
         for group, count in enumerate(self.counts.tolist()):
-            takes = int(self._takes(group, CLUSTER, count)[0])
+            takes = self._takes_in(group, whole, count)
             if takes < count:
                 return self._no_fit(group, takes)
         for level in range(narrowest, CLUSTER):
@@ -151,9 +151,18 @@ class Gang:
             return takes
         return fitting(self.fabric, rooms, level, inner, segment, pods)
 
+    def _takes_in(self, group: int, domain: int, pods: int) -> int:
+        """The same of one domain."""
+        if not self.shape.cuts:
+            return int(self.rooms.rooms[self.slots[group], domain, R_TAKES])
+        level = self.fabric.level_of(domain)
+        return int(self._takes(group, level, pods)[domain - self.fabric.offsets[level]])
+
     def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
         """1 for the domains of a level that have the room, but not in whole segments."""
         closed = self.domains.nowhere
+        if not self.shape.cuts:
+            return closed
         first, last = self.fabric.offsets[level : level + 2]
         for group, count in zip(groups, pods, strict=True):
             segment, inner = self.cuts[group]
@@ -199,21 +208,21 @@ class Gang:
 
     def _in_order(self, order: list[int], domain: int) -> int | NoFit:
         used, before = 0, self.touched
-        snapshot, level = self.domains.snapshot, self.fabric.level_of(domain)
+        snapshot = self.domains.snapshot
         for group in order:
             if used:
                 self._follow(group)
                 self.touched = before.copy()
                 self.touched[self.fabric.home[self.fabric.place_of[self.pieces[:used, NODE]]]] = 1
             pods = int(self.counts[group])
-            takes = int(self._takes(group, level, pods)[domain - self.fabric.offsets[level]])
+            takes = self._takes_in(group, domain, pods)
             if takes < pods:
                 if used:
                     move(snapshot.table, snapshot.log, self.pieces[:used], False)
                     for placed in range(len(order)):
                         self._follow(placed)
                 self.touched = before
-                return self._no_fit(group, takes, level)
+                return self._no_fit(group, takes, self.fabric.level_of(domain))
             self.base = used if self.shape.cuts else 0
             begin, used = used, self._fill(group, domain, pods, used)
             self.ranges[group] = (begin, used)
@@ -235,7 +244,7 @@ class Gang:
         while fabric.splits(domain, level) or (segment and level > cut):
             first, last = fabric.inside(domain, level - 1)
             count = np.array([rest], dtype=np.int64)
-            closed = self._closed(level - 1, (group,), [rest])
+            closed = self._closed(level - 1, (group,), [rest]) if segment else self.domains.nowhere
             inner = best_domain(
                 rooms, slots, count, 0, first, last, fabric.home, fabric.above, self.touched, closed
             )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
-from kant.model.job import Demand, Job, PodGroup
+from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
 from kant.model.status import NodeStatus
@@ -146,10 +146,13 @@ def pods_that_fit_in_segments(
 ) -> int:
     """How many pods of a group that is cut fit in whole segments (and the last, shorter one), by trying all ways.
 
-    With `inside` on these nodes only.
+    With `inside` on these nodes only. A job that requires a domain no wider than that of its segments is not cut.
     """
+    cut = group.within
+    if job.within_required and job.within and LEVELS.index(job.within) <= LEVELS.index(cut):
+        return min(pods_that_fit_in_one(spec, table, job, group.demand, job.within), group.count)
     rooms = []
-    for domain in domains_of(spec, group.within):
+    for domain in domains_of(spec, cut):
         nodes = [node for node in domain if inside is None or node in inside]
         rooms.append(
             sum(pods_that_fit(spec.nodes[i], table[i], group.demand) for i in nodes if admits(spec.nodes[i], job))
