@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from kant.placement.placer import Placer
 from kant.queueing.preemption import Preemption
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_group, make_job, make_jobs, make_named_policy, make_profile, submitted
+from kant.testing.drawn import generator
 from kant.testing.naive import domains_of, fits_anywhere_of, pods_that_fit_apart, too_close, wrong_with
 from kant.testing.strategies import demands
 
@@ -212,3 +214,40 @@ def test_who_is_stopped_for_a_replica_makes_a_leaf_free_of_its_group() -> None:
     assert run.jobs.wait[4] == 0
     stopped = np.flatnonzero(run.jobs.preemptions).tolist()
     assert len(stopped) == 1 and stopped[0] in (0, 1)
+
+
+RUNS: list[tuple[Any, Preemption | None]] = [
+    (name, None)
+    for name in ("strict", "easy", "conservative", "preemptive", "repack", {"policy": "repack", "keep": True})
+]
+RUNS += [("best-effort", Preemption(min_run_s=0)), ("easy", Preemption(min_run_s=0))]
+
+
+@pytest.mark.parametrize(("discipline", "preemption"), RUNS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nobody_is_ever_beside_his_group_in_a_run(discipline: Any, preemption: Preemption | None, seed: int) -> None:
+    """Services of one and two pods that come, go and are stopped; each leaf hosts one pod of a group at a time."""
+    draw, count = generator(seed), 80
+    jobs = make_jobs(
+        submit=np.sort(draw.integers(0, 900, count)),
+        runtime=draw.integers(20, 200, count),
+        gpus=draw.integers(1, 5, count),
+        pods=draw.integers(1, 3, count),
+        priority=draw.integers(0, 2, count),
+        affinity=draw.integers(0, 3, count),
+        affinities=("", "a", "b"),
+        apart=np.full(count, 3),
+        apart_required=np.ones(count),
+    )
+    spec = fabric(2, 1, 3)
+    profile = make_profile("fifo", discipline, "e-binpack" if seed else "best-fit", preemption)
+    run = simulate(jobs, spec, profile, hooks=RunHooks(keep_intervals=True))
+    assert run.summary["completed"] == count
+    there: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for row, node, _, _, begin, end in run.intervals.tolist():
+        group = int(jobs.affinity[row]) or -1 - row  # without a group a job keeps its own pods apart
+        there.setdefault((group, int(spec.nodes[node].leaf[4:])), []).append((begin, end))
+    assert max(len(spans) for spans in there.values()) > 5
+    for spans in there.values():
+        ordered = sorted(spans)
+        assert all(first[1] <= second[0] for first, second in pairwise(ordered))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.compiled import compiled
-from kant.model.placement import Allocation
+from kant.model.placement import NODE, Allocation
 
 
 @compiled
@@ -131,6 +132,19 @@ class Trial:
                 else:
                     there.pop(id(allocation), None)
         return [known[key] for key in there]
+
+    def keeps_apart(self, shape: Shape, allocation: Allocation) -> bool:
+        """Whether `allocation` of a job of this shape is in no domain with its affinity group, if it requires that."""
+        company = shape.company
+        if company is None or not company.apart_required or not company.group:
+            return True
+        own = self._domains(company.apart, allocation)
+        others = (held for held in self.held_by(company.group) if held is not allocation)
+        return all(own.isdisjoint(self._domains(company.apart, held)) for held in others)
+
+    def _domains(self, level: int, allocation: Allocation) -> set[int]:
+        nodes = allocation[:, NODE]
+        return set((self.table[nodes, c.HBD + level - 1] if level else nodes).tolist())
 
     def is_free(self, allocation: Allocation) -> bool:
         """Whether `allocation` could be taken as it is."""

@@ -17,15 +17,7 @@ from kant.placement.policy import NodePolicy
 from kant.testing.builders import submitted
 from kant.testing.conformance import say
 from kant.testing.drawn import Mould, draw_cluster, draw_job, generator
-from kant.testing.naive import (
-    domains_of,
-    pods_that_fit_anywhere,
-    pods_that_fit_apart,
-    pods_that_fit_in_one,
-    pods_that_fit_in_segments,
-    too_close,
-    wrong_with,
-)
+from kant.testing.naive import pods_that_fit_anywhere, pods_that_fit_as_asked, too_close, wrong_with
 
 STEPS = 40
 """Jobs offered in one round."""
@@ -97,17 +89,7 @@ class PlacementRound:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
-            group = job.groups[0]
-            domains = domains_of(self.spec, job.within) if job.within and job.within_required else [None]
-            if verdict.apart:
-                others = self._companions(job)
-                fits = max(pods_that_fit_apart(self.spec, self.state.table, job, others, d) for d in domains)
-            elif group.within and (group.segment or group.count) > 1:
-                fits = max(pods_that_fit_in_segments(self.spec, self.state.table, job, group, d) for d in domains)
-            elif verdict.level:
-                fits = pods_that_fit_in_one(self.spec, self.state.table, job, job.groups[0].demand, verdict.level)
-            else:
-                fits = pods_that_fit_anywhere(self.spec, self.state.table, job, job.groups[0].demand)
+            fits = pods_that_fit_as_asked(self.spec, self.state.table, job, self._companions(job))
             say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
 
     def _companions(self, job: Job) -> list[Allocation]:

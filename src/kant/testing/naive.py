@@ -89,6 +89,20 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
     return _cut_wrongly(spec, job, allocation) or _not_as_asked(job, allocation)
 
 
+def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, companions: list[Allocation]) -> int:
+    """How many pods of a job of one group fit in the way that it requires, beside these of its affinity group."""
+    (group,) = job.groups
+    required = bool(job.within and job.within_required and job.pods > 1)
+    places: list[list[int] | None] = [*domains_of(spec, job.within)] if required else [None]
+    if job.apart and job.apart_required and (job.pods > 1 or job.affinity_group):
+        return max(pods_that_fit_apart(spec, table, job, companions, place) for place in places)
+    if group.within and min(group.segment or group.count, group.count) > 1:
+        return max(pods_that_fit_in_segments(spec, table, job, group, place) for place in places)
+    if required:
+        return pods_that_fit_in_one(spec, table, job, group.demand, job.within)
+    return pods_that_fit_anywhere(spec, table, job, group.demand)
+
+
 def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, companions: list[Allocation]) -> str:
     """Where two pods lie in one domain that the job requires apart; empty where none do."""
     if not job.apart_required or not job.apart:
