@@ -138,11 +138,24 @@ def test_a_cluster_in_numbers() -> None:
         "gpus_by_mig": {},
         "cpu_milli": "not limited",
         "memory_mib": "not limited",
+        "hbds": {"count": 0, "nodes_each": {}},
         "leaves": {"count": 4, "nodes_each": {"32": 2, "8": 2}},
         "spines": {"count": 1, "nodes_each": {"64": 1}},
         "superspines": {"count": 1, "nodes_each": {"64": 1}},
         "dedicated": {"6214e9": {"nodes": 40, "gpus": 320}, "b4": {"nodes": 40, "gpus": 320}},
     }
+
+
+def test_leaves_hold_whole_hbds() -> None:
+    """Four NVL72 racks of 18 nodes, two to a leaf, and a fifth that is not full."""
+    file = b"[[nodes]]\ncount = 80\ngpus = 4\n[topology]\nnodes_per_hbd = 18\nnodes_per_leaf = 36"
+    cluster = parse_cluster("racks.toml", file)
+    assert [cluster.nodes[i].hbd for i in (0, 17, 18, 79)] == ["hbd-0", "hbd-0", "hbd-1", "hbd-4"]
+    said = describe_cluster(cluster)
+    assert said["hbds"] == {"count": 5, "nodes_each": {"18": 4, "8": 1}}
+    assert said["leaves"] == {"count": 3, "nodes_each": {"36": 2, "8": 1}}
+    alone = parse_cluster("racks.toml", file.replace(b"nodes_per_leaf = 36", b""))
+    assert {node.leaf for node in alone.nodes} == {""} and alone.nodes[79].hbd == "hbd-4"
 
 
 @pytest.mark.parametrize("amount", ['cpu = 1\nmemory = "1 GiB"', "cpu = 1.0\nmemory = 1024"])

@@ -18,13 +18,25 @@ from kant.workload.cluster_toml import MAX_NODES
 
 WHOLE = {
     "a.toml": b'name = "x"\n[[nodes]]\ncount = 9\ngpus = 8\nmodel = "H100"\ncpu = 1.5\nmemory = "2TiB"\n'
-    b'queues = ["a"]\nname = "n-{index:02d}"\n[[nodes]]\ngpus = 2\n[topology]\nnodes_per_leaf = 4\n',
+    b'queues = ["a"]\nname = "n-{index:02d}"\n[[nodes]]\ngpus = 2\n[topology]\nnodes_per_leaf = 4\nnodes_per_hbd = 2\n',
     "b.csv": b"sn,cpu_milli,memory_mib,gpu,model\na,1000,2000,4,T4\nb,1000,2000,0,\nc,1,2,8,G2\n",
     "c.csv": b"ip,DSW,PSW,ASW\nh1,G6,P1,S1\nh2,G6,P1,S1\nh3,G6,P2,S1\n",
 }
 LEAF = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates() | st.datetimes()
 KEY = st.sampled_from(
-    ["name", "nodes", "topology", "count", "gpus", "model", "cpu", "memory", "queues", "nodes_per_leaf"]
+    [
+        "name",
+        "nodes",
+        "topology",
+        "count",
+        "gpus",
+        "model",
+        "cpu",
+        "memory",
+        "queues",
+        "nodes_per_leaf",
+        "nodes_per_hbd",
+    ]
 )
 
 

@@ -18,14 +18,14 @@ LINGJUN = "ip,DSW,PSW,ASW\n"
 TOML_CASES = {
     "unknown key": (ONE + "gpu = 8", "c.toml, [[nodes]] 1: expected only the keys gpus, count", "got 'gpu'"),
     "unknown table": (ONE + "[racks]", "c.toml: expected only the keys nodes, name, topology, fabric", "'racks'"),
-    "unknown wire": (ONE + "[fabric.rack]", "c.toml, fabric: expected only the keys node, leaf, spine", "'rack'"),
+    "unknown wire": (ONE + "[fabric.rack]", "c.toml, fabric: expected only the keys node, hbd, leaf", "'rack'"),
     "unknown of a wire": (
         "fabric.leaf.speed = 1\n" + ONE,
         "c.toml, fabric, leaf: expected only the keys band",
         "'speed'",
     ),
     "wire as number": ("fabric.leaf = 1\n" + ONE, "c.toml, fabric, leaf: expected a table of bandwidth_gb_s", "got 1"),
-    "fabric as text": ("fabric = 'x'\n" + ONE, "c.toml, fabric: expected a table of node, leaf", "got 'x'"),
+    "fabric as text": ("fabric = 'x'\n" + ONE, "c.toml, fabric: expected a table of node, hbd", "got 'x'"),
     "no bandwidth": (
         "fabric.beyond.bandwidth_gb_s = 0\n" + ONE,
         "c.toml, fabric, beyond, bandwidth_gb_s: expected GB/s of one GPU",
@@ -93,6 +93,11 @@ TOML_CASES = {
         ONE + "[nodes.topology]\nnodes_per_leaf = 4\nspines_per_superspine = 2",
         "c.toml, [[nodes]] 1, topology: expected leaves_per_spine where spines_per_superspine is given",
         "",
+    ),
+    "leaves that cut an HBD": (
+        ONE + "[nodes.topology]\nnodes_per_hbd = 18\nnodes_per_leaf = 32",
+        "c.toml, [[nodes]] 1, topology, nodes_per_leaf: expected a multiple of nodes_per_hbd (18)",
+        "got 32",
     ),
     "no leaf": (ONE + "topology.nodes_per_leaf = 0", "[[nodes]] 1, topology, nodes_per_leaf: expected", "0"),
     "not TOML": ("nodes", "c.toml: expected TOML (", ""),

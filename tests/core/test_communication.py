@@ -35,9 +35,10 @@ PLAIN = Fabric()
 NODE, NET = 450e9, 50e9
 
 
-def even(gpus: int, nodes: int, leaves: int = 1, spines: int = 1, superspines: int = 1) -> Spans:
-    """Evenly over so many domains of each level."""
-    return Spans(gpus, nodes, (gpus // nodes, gpus // leaves, gpus // spines, gpus // superspines))
+def even(gpus: int, nodes: int, leaves: int = 1, spines: int = 1, superspines: int = 1, hbds: int = 0) -> Spans:
+    """Evenly over so many domains of each level; every node is an HBD of its own unless `hbds` says how many."""
+    most = tuple(gpus // domains for domains in (nodes, hbds or nodes, leaves, spines, superspines))
+    return Spans(gpus, nodes, hbds or nodes, most)  # type: ignore[arg-type]
 
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
@@ -55,6 +56,9 @@ RING = Communication(compute=1.0, data_bytes=9e9)
         (even(8, 8, leaves=4), NET / 1.75, 14 * 10.6),
         (even(8, 8, leaves=2, spines=2), NET / 4, 14 * 11.6),  # half has to leave, at a seventh
         (even(8, 8, 2, 2, 2), NET / 8, 14 * 12.6),
+        (even(16, 4, hbds=1), NODE, 30 * 3.4),  # an HBD is NVLink throughout, but no faster than inside its nodes
+        (even(16, 4, hbds=2), 8 * NET, 28 * 3.4 + 2 * 9.6),  # eight ports in each HBD
+        (even(16, 16, hbds=4, leaves=2), 4 * NET / 1.5, 24 * 3.4 + 6 * 10.6),
     ],
 )
 def test_a_ring_costs_its_steps_and_its_bytes(spans: Spans, bandwidth: float, steps: float) -> None:
@@ -136,7 +140,7 @@ def models() -> st.SearchStrategy[Communication]:
 def fabrics() -> st.SearchStrategy[Fabric]:
     """Any, also where a wider level is the faster."""
     link = st.builds(Link, st.floats(1, 1000), st.floats(0, 50), st.floats(1, 20))
-    return st.builds(Fabric, link, link, link, link, link)
+    return st.builds(Fabric, link, link, link, link, link, link)
 
 
 @st.composite
@@ -144,15 +148,12 @@ def better_and_worse(draw: st.DrawFn) -> tuple[Spans, Spans]:
     """Two placements of one gang: the second on as many nodes or more, and at each level as scattered or more."""
     gpus = draw(st.sampled_from((2, 3, 8, 12, 16, 64, 100)))
     few = draw(st.integers(1, gpus))
-    wide, narrow = (sorted(draw(st.lists(st.integers(1, gpus), min_size=4, max_size=4))) for _ in range(2))
+    many = draw(st.integers(few, gpus))
+    hbds = draw(st.integers(1, few))
+    wide, narrow = (sorted(draw(st.lists(st.integers(1, gpus), min_size=5, max_size=5))) for _ in range(2))
     good = tuple(max(pair) for pair in zip(wide, narrow, strict=True))
     bad = tuple(min(pair) for pair in zip(wide, narrow, strict=True))
-    return _spans(gpus, few, good), _spans(gpus, draw(st.integers(few, gpus)), bad)
-
-
-def _spans(gpus: int, nodes: int, largest: tuple[int, ...]) -> Spans:
-    a, b, c, d = largest
-    return Spans(gpus, nodes, (a, b, c, d))
+    return Spans(gpus, few, hbds, good), Spans(gpus, many, draw(st.integers(hbds, many)), bad)  # type: ignore[arg-type]
 
 
 @given(models(), fabrics(), better_and_worse())
@@ -172,13 +173,16 @@ def test_at_the_best_placement_nothing_is_lost(model: Communication, fabric: Fab
 
 # --- spans -----------------------------------------------------------------------------------------------------------
 def fabric_of(order: list[int], names: str = "{}") -> ClusterSpec:
-    """Sixteen nodes of 4 GPUs, two to a leaf, two leaves to a spine, two spines to a superspine, in some order."""
+    """Sixteen nodes of 4 GPUs, two to a leaf, two leaves to a spine, two spines to a superspine, in some order.
+
+    The nodes of every second leaf are one HBD.
+    """
     return ClusterSpec(
         "fabric",
         tuple(
             Node(
                 names.format(f"n{i}"), 4, leaf=names.format(i // 2), spine=names.format(i // 4),
-                superspine=names.format(i // 8),
+                superspine=names.format(i // 8), hbd="rack" if i % 4 >= 2 else "",
             )
             for i in order
         ),
@@ -191,6 +195,11 @@ def spans_of(state: ClusterState, pieces: list[tuple[int, int, int]]) -> Table:
     return Slowdowns(state).spans(rows)
 
 
+def hbd_of(node: int) -> int:
+    """The first node of the HBD of a node in `fabric_of`."""
+    return node - node % 2 if node % 4 >= 2 else node
+
+
 PIECES = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 3), st.integers(-1, 4)), min_size=1, max_size=8)
 
 
@@ -198,15 +207,16 @@ PIECES = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 3), st.integers(-
 def test_spans_are_a_plain_count(pieces: list[tuple[int, int, int]]) -> None:
     found = spans_of(ClusterState(fabric_of(list(range(16)))), pieces).tolist()
     largest = []
-    for width in (1, 2, 4, 8):
+    for domain_of in (lambda i: i, hbd_of, lambda i: i // 2, lambda i: i // 4, lambda i: i // 8):
         held: Counter[int] = Counter()
         for node, pods, tag in pieces:
-            held[node // width] += pods * max(tag, 1) if tag >= 0 else 0
+            held[domain_of(node)] += pods * max(tag, 1) if tag >= 0 else 0
         largest.append(max(held.values()))
     working = {node for node, _, tag in pieces if tag >= 0}
+    hbds = {hbd_of(node) for node in working}
     nodes, leaves = {node for node, _, _ in pieces}, {node // 2 for node, _, _ in pieces}
     gpus = sum(pods * max(tag, 1) for _, pods, tag in pieces if tag >= 0)
-    assert found == [len(nodes), len(leaves), gpus, len(working), *largest]
+    assert found == [len(nodes), len(leaves), gpus, len(working), len(hbds), *largest]
 
 
 @given(PIECES, st.permutations(range(16)))
@@ -227,13 +237,13 @@ def test_the_best_that_a_gang_could_have() -> None:
     def best(**fields: Any) -> list[int]:
         return model.best(state.shapes.of(make_job("j", **fields)).index).tolist()  # type: ignore[no-any-return]
 
-    assert best(gpus=4, pods=2) == [2, 1, 8, 2, 4, 8, 8, 8]
-    assert best(gpus=4, pods=3) == [3, 2, 12, 3, 4, 8, 12, 12]
-    assert best(gpus=1, pods=6) == [2, 1, 6, 2, 4, 6, 6, 6]
-    assert best(gpus=3, pods=2) == [2, 1, 6, 2, 3, 6, 6, 6]
-    assert best(groups=[make_group(2, 1), make_group(2, 1)])[2:] == [4, 1, 4, 4, 4, 4]
-    assert best(gpus=1, pods=12, milli=250) == [1, 1, 12, 1, 12, 12, 12, 12]
-    assert best(gpus=0, pods=2, cpu=100) == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert best(gpus=4, pods=2) == [2, 1, 8, 2, 1, 4, 8, 8, 8, 8]
+    assert best(gpus=4, pods=3) == [3, 2, 12, 3, 2, 4, 8, 8, 12, 12]
+    assert best(gpus=1, pods=6) == [2, 1, 6, 2, 1, 4, 6, 6, 6, 6]
+    assert best(gpus=3, pods=2) == [2, 1, 6, 2, 1, 3, 6, 6, 6, 6]
+    assert best(groups=[make_group(2, 1), make_group(2, 1)])[2:] == [4, 1, 1, 4, 4, 4, 4, 4]
+    assert best(gpus=1, pods=12, milli=250) == [1, 1, 12, 1, 1, 12, 12, 12, 12, 12]
+    assert best(gpus=0, pods=2, cpu=100) == [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
     assert best(gpus=4, pods=99) == [0] * SPANS_WIDTH
 
 
@@ -251,4 +261,4 @@ def test_no_placement_is_better_than_the_best(workload: Workload, placement: str
         groups = [make_group(4, whole)] * (whole > 0) + [make_group(rest, 1)] * (rest > 0)
         job = make_job("j", groups=[make_group(1, gpus)] if by_gpu else groups)
         best = Slowdowns(state).best(state.shapes.of(job).index)
-        assert own[2] == best[2] and (own[[0, 1, 3]] >= best[[0, 1, 3]]).all() and (own[4:] <= best[4:]).all()
+        assert own[2] == best[2] and (own[[0, 1, 3, 4]] >= best[[0, 1, 3, 4]]).all() and (own[5:] <= best[5:]).all()

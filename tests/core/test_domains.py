@@ -47,10 +47,11 @@ def fabric(*leaves: int, spine: int = 2, gpus: int = 8) -> ClusterSpec:
 
 @st.composite
 def fabrics(draw: st.DrawFn) -> ClusterSpec:
-    """Ragged leaves of some kinds of nodes, whose indices are mixed."""
+    """Ragged leaves of some kinds of nodes, whose indices are mixed; some nodes of a leaf may be an HBD."""
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
     whole = fabric(*sizes, gpus=draw(st.sampled_from((2, 4, 8))))
-    nodes = draw(st.permutations(whole.nodes))
+    racks = draw(st.sampled_from((("",), ("", "rack"), ("rack",))))
+    nodes = [msgspec.structs.replace(n, hbd=draw(st.sampled_from(racks))) for n in draw(st.permutations(whole.nodes))]
     models = draw(st.lists(st.sampled_from(("A100", "A100", "L40")), min_size=len(nodes), max_size=len(nodes)))
     return ClusterSpec("drawn", tuple(msgspec.structs.replace(n, model=m) for n, m in zip(nodes, models, strict=True)))
 
@@ -181,7 +182,9 @@ def test_names_mean_nothing_and_the_order_of_nodes_no_more_than_a_tie(
             for i in order
         ]
         other = ClusterState(ClusterSpec("renamed", tuple(nodes)))
-        columns = [column for column in range(state.table.shape[1]) if column not in (c.LEAF, c.SPINE, c.SUPERSPINE)]
+        columns = [
+            column for column in range(state.table.shape[1]) if column not in (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
+        ]
         other.table[:, columns] = state.table[order][:, columns]
         again = place(other, job)
         if not shuffled:
@@ -255,6 +258,32 @@ def test_what_no_leaf_holds_takes_the_fewest_leaves_the_last_as_tight_as_can_be(
     assert sentence(never) == "it can never fit in one leaf: of the empty cluster the best takes 8 of 10 pods"
 
 
+def racks(*leaves: int, nodes: int = 3) -> ClusterSpec:
+    """Leaves of so many HBDs, each of some nodes of 4 GPUs."""
+    plain = fabric(*(nodes * hbds for hbds in leaves), gpus=4)
+    named = [msgspec.structs.replace(node, hbd=f"rack{i // nodes}") for i, node in enumerate(plain.nodes)]
+    return ClusterSpec("racks", tuple(named))
+
+
+def test_a_gang_goes_into_one_hbd_or_into_the_fewest_of_one_leaf() -> None:
+    state = ClusterState(racks(3, 3))
+    taken_nodes(state, 0, 9, 10)
+    assert set(nodes_of(place(state, make_job("j", 4, 2)))) == {1, 2}, "it fills the HBD that is broken exactly"
+    assert set(nodes_of(place(state, make_job("j", 4, 3)))) == {3, 4, 5}
+    assert set(nodes_of(place(state, make_job("j", 4, 5)))) == set(range(12, 17)), "a whole HBD and a part"
+    required = make_job("j", 4, 4, within="hbd", within_required=True)
+    assert place(state, required) == NoFit(0, 4, 3, "hbd")
+    assert set(nodes_of(place(state, make_job("j", 1)))) == {1}, "a single pod breaks no whole HBD"
+
+
+def test_without_hbds_a_node_is_one() -> None:
+    state = ClusterState(fabric(3, 3))
+    assert place(state, make_job("j", 4, 3, within="hbd", within_required=True)) == NoFit(0, 3, 2, "hbd")
+    for wish in ({}, {"within_required": True}):
+        narrow = [place(state, make_job("j", 4, 2, within=level, **wish)) for level in ("hbd", "node")]
+        assert str(narrow[0]) == str(narrow[1])
+
+
 def test_the_rest_of_a_job_stays_in_the_leaf_of_its_whole_nodes() -> None:
     """A job of 20 GPUs is cut into two whole nodes and a rest; half a node is free in a broken leaf elsewhere."""
     state = ClusterState(fabric(4, 4))
@@ -285,7 +314,9 @@ def test_domains_in_which_several_groups_fit_only_each_by_itself_are_left() -> N
 
 
 def test_a_level_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(Violation, match="asks for the level 'rack'; expected one of node, leaf, spine, superspine"):
+    with pytest.raises(
+        Violation, match="asks for the level 'rack'; expected one of node, hbd, leaf, spine, superspine"
+    ):
         ClusterState(fabric(2)).apply(submitted(make_job("j", pods=2, within="rack"), at=0))
 
 
@@ -378,7 +409,7 @@ def test_a_job_that_needs_one_leaf_waits_for_the_topology_and_then_gets_one(disc
         runtime=[100, 100, 50, 50, 50],
         gpus=[8, 8, 8, 8, 8],
         pods=[3, 3, 2, 5, 5],
-        within=[2, 2, 2, 2, 2],  # leaf
+        within=[3, 3, 3, 3, 3],  # leaf
         within_required=[1, 1, 1, 1, 0],
     )
     run = simulate(jobs, fabric(4, 4), make_profile("fifo", discipline, placement), hooks=RunHooks(ledger=True))
@@ -396,7 +427,7 @@ def test_who_is_stopped_for_a_gang_that_needs_one_leaf_runs_on_one_leaf() -> Non
         gpus=[8] * 5,
         pods=[1, 1, 1, 1, 2],
         priority=[0, 0, 0, 0, 1],
-        within=[0, 0, 0, 0, 2],
+        within=[0, 0, 0, 0, 3],
         within_required=[0, 0, 0, 0, 1],
     )
     profile = make_profile("fifo", "best-effort", "first-fit", preemption=Preemption(min_run_s=0))

@@ -23,7 +23,7 @@ from kant.placement.placer import Placer
 from kant.queueing.victims import Admits, Candidate, choose
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
 from kant.testing.drawn import generator
-from kant.testing.naive import pods_that_fit_anywhere, wrong_with
+from kant.testing.naive import pods_that_fit_as_asked, wrong_with
 from kant.testing.strategies import clusters, jobs
 
 NO_CAP = 1 << 40
@@ -82,9 +82,10 @@ class Case:
 
     def plainly_fits(self, victims: Collection[Candidate]) -> bool:
         """The same for a gang of one group, counted without the engine."""
-        (group,) = self.newcomer.groups
-        table = self.without(victims)
-        return pods_that_fit_anywhere(self.spec, table, self.newcomer, group.demand) >= group.count
+        state, job, gone = self.harness.state, self.newcomer, {who.row for who in victims}
+        members = state.companions.get(job.affinity_group, {}) if job.affinity_group else {}
+        companions = [state.running[row] for row in members if row not in gone]
+        return pods_that_fit_as_asked(self.spec, self.without(victims), job, companions) >= job.pods
 
     def optimum(self, admits: Admits | None = None) -> Key | None:
         """The best key over all subsets that suffice within the cap."""

@@ -32,6 +32,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         return np.array(draw(st.lists(values, min_size=n, max_size=n)), dtype=np.int64)
 
     codes = np.arange(n, dtype=np.int64)
+    segment = column(st.integers(0, 9))
     submit = np.sort(column(TIMES))
     return make_workload(
         "w",
@@ -47,8 +48,15 @@ def workloads(draw: st.DrawFn) -> Workload:
         due=column(st.one_of(st.just(-1), TIMES)),
         priority=column(st.integers(-(10**9), 10**9)),
         overhead=column(TIMES),
-        within=column(st.integers(0, 4)),
+        within=column(st.integers(0, 5)),
         within_required=column(st.integers(0, 1)),
+        segment=segment,
+        affinity=codes,
+        affinities=tuple(draw(st.lists(NAMES, min_size=n, max_size=n))),
+        apart=np.where(segment > 0, 0, column(st.integers(0, 5))),
+        apart_required=column(st.integers(0, 1)),
+        near=column(st.integers(0, 5)),
+        segment_within=np.minimum(segment, 5),
         queue=codes,
         user=codes,
         title=codes,
@@ -65,9 +73,16 @@ def same(a: Workload, b: Workload) -> None:
     assert a.ids == b.ids
     assert a.origin == b.origin
     for name in COLUMNS:
-        if name not in ("queue", "user", "title", "models"):
+        if name not in ("queue", "user", "title", "models", "affinity"):
             assert getattr(a, name).tolist() == getattr(b, name).tolist(), name
-    for codes, names in (("queue", "queues"), ("user", "users"), ("title", "titles"), ("models", "model_sets")):
+    coded = (
+        ("queue", "queues"),
+        ("user", "users"),
+        ("title", "titles"),
+        ("models", "model_sets"),
+        ("affinity", "affinities"),
+    )
+    for codes, names in coded:
         left = [getattr(a, names)[code] for code in getattr(a, codes)]
         assert left == [getattr(b, names)[code] for code in getattr(b, codes)], names
 

@@ -24,13 +24,14 @@ CPU_FREE = 5
 MEMORY_FREE = 6
 CPU = 7
 MEMORY = 8
-LEAF = 9
-SPINE = 10
-SUPERSPINE = 11
-ISLAND = 12  # GPUs in an NVLink island
-BLOCKS = 13  # GPUs in a block of devices that are close: three sizes, the narrowest first (model.node.Node)
-MIG = 16  # thousandths of a memory slice, where the GPUs are in MIG mode; else 0
-DEVICES = 17  # first device
+HBD = 9  # the levels of the fabric in the order of LEVELS
+LEAF = 10
+SPINE = 11
+SUPERSPINE = 12
+ISLAND = 13  # GPUs in an NVLink island
+BLOCKS = 14  # GPUs in a block of devices that are close: three sizes, the narrowest first (model.node.Node)
+MIG = 17  # thousandths of a memory slice, where the GPUs are in MIG mode; else 0
+DEVICES = 18  # first device
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0

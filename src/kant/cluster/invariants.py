@@ -52,6 +52,10 @@ def check(state: ClusterState) -> None:
         for own, every in ((rivals.pending, state.pending), (rivals.running, state.running)):
             _say(list(own) == [row for row in every if state.shape_of(row).pool_bits == bits],
                  "the rivals for some pools are the live jobs that these admit, as they came")  # fmt: skip
+    companies = {row: state.shape_of(row).company for row in state.running}
+    members = {(company.group, row) for row, company in companies.items() if company is not None and company.group}
+    _say({(group, row) for group, rows in state.companions.items() for row in rows} == members,
+         "the companions of an affinity group are its running jobs")  # fmt: skip
     _say(state.waiting_milli == sum(int(state.jobs[row, c.J_MILLI]) for row in state.pending),
          "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
     _say(len(state.rows) == len(state.ids), "a job has one row")

@@ -25,17 +25,20 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
             raise Violation(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
     slots = max((node.gpus for node in spec.nodes), default=0)
     table = np.zeros((len(spec.nodes), c.DEVICES + 3 * slots + 1), dtype=np.int64)
-    domains: list[dict[str, int]] = [{}, {}, {}]
+    domains: list[dict[tuple[str, ...], int]] = [{}, {}, {}, {}]
     for row, node in zip(table, spec.nodes, strict=True):
         path = (
-            node.superspine,
-            f"{node.superspine}/{node.spine}",
-            f"{node.superspine}/{node.spine}/{node.leaf}",
+            (node.superspine,),
+            (node.superspine, node.spine),
+            (node.superspine, node.spine, node.leaf),
+            (node.superspine, node.spine, node.leaf, "hbd", node.hbd) if node.hbd else ("node", node.name),
         )
-        superspine, spine, leaf = (names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True))
+        superspine, spine, leaf, hbd = (
+            names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True)
+        )
         row[: c.DEVICES] = (
             NodeStatus.IN_SERVICE.value, shapes.pool_of[node.pool], node.gpus, node.gpus,
-            node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, leaf, spine, superspine,
+            node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, hbd, leaf, spine, superspine,
             node.island, *node.blocks, GEOMETRIES[node.mig].milli if node.mig else 0,
         )  # fmt: skip
         row[c.DEVICES : c.DEVICES + slots] = -1

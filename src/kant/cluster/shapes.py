@@ -15,13 +15,25 @@ from kant.model.node import Node
 from kant.model.units import GPU
 
 
+class Company(NamedTuple):
+    """What a job wishes of others: its affinity group ("": none), and as indices in LEVELS, -1 for none, the level of
+    which a domain should hold one pod of the group alone, and that of which it likes one that hosts the group.
+    """
+
+    group: str
+    apart: int = -1
+    apart_required: bool = False
+    near: int = -1
+
+
 class Ask(NamedTuple):
-    """All that tells shapes apart: `pools` as bits; `level` and `required` as the shape has them."""
+    """All that tells shapes apart: `pools` as bits; `level`, `required` and `company` as the shape has them."""
 
     groups: tuple[PodGroup, ...]
     pools: int
     level: int = -1
     required: bool = False
+    company: Company | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,31 @@ class Shape:
     """Of the fabric (its index in LEVELS): one domain of it should hold all pods. -1: anywhere, or a single pod."""
     required: bool = False
     """One domain of `level` must hold all pods."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """For each group the pods of a segment and the level (index in LEVELS) of which one domain must hold each segment;
+    (0, -1) for a group that is not cut. Empty where no group is."""
+
+    company: Company | None = None
+    """Its affinity group and what it wishes of it; None where it has none and its pods may lie together."""
+
+    @property
+    def picky(self) -> bool:
+        """Whether it matters to it where its affinity group runs, or its own pods."""
+        return self.company is not None and (self.company.apart >= 0 or self.company.near >= 0)
+
+    @property
+    def fickle(self) -> bool:
+        """Whether it may come to fit though nothing comes free in its pools.
+
+        Groups are placed one after the other: a node taken elsewhere may change the first one's place. A domain that
+        has to be free of an affinity group may become so on nodes of another pool.
+        """
+        return len(self.parts) > 1 or (self.company is not None and self.company.apart_required)
+
+    @property
+    def promisable(self) -> bool:
+        """Whether the timeline can promise it a place: it knows neither segments nor who has to stay apart."""
+        return not self.cuts and not (self.company is not None and self.company.apart_required)
 
 
 MAX_PODS = 10_000_000
@@ -60,6 +97,26 @@ def _sensible(group: PodGroup) -> bool:
         and 0 <= demand.cpu <= MAX_AMOUNT
         and 0 <= demand.memory <= MAX_AMOUNT
         and (not demand.mig or (demand.mig in PROFILES and demand.gpus == 1))
+        and 0 <= group.segment <= MAX_PODS
+    )
+
+
+def _company(job: Job) -> Company | None:
+    for level in (job.apart, job.near):
+        if level not in ("", *LEVELS):
+            raise Violation(f"job {job.id!r} asks for the level {level!r}; expected one of {', '.join(LEVELS)}")
+    if job.near and not job.affinity_group:
+        raise Violation(f"job {job.id!r} wants to be near an affinity group; expected the name of one")
+    if job.apart and any(group.within for group in job.groups):
+        raise Violation(f"job {job.id!r} wants its pods apart and in segments; expected one of these")
+    apart = job.apart if job.pods > 1 or job.affinity_group else ""
+    if not job.affinity_group and not apart:
+        return None
+    return Company(
+        job.affinity_group,
+        LEVELS.index(apart) if apart else -1,
+        bool(apart) and job.apart_required,
+        LEVELS.index(job.near) if job.near else -1,
     )
 
 
@@ -68,6 +125,15 @@ def _level(job: Job) -> int:
     if job.within not in LEVELS:
         raise Violation(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
     return LEVELS.index(job.within) if job.pods > 1 else -1
+
+
+def _cuts(groups: tuple[PodGroup, ...]) -> tuple[tuple[int, int], ...]:
+    """As `Shape.cuts`; segments of one pod are no wish."""
+    cuts = []
+    for group in groups:
+        pods = min(group.segment or group.count, group.count)
+        cuts.append((pods, LEVELS.index(group.within)) if group.within and pods > 1 else (0, -1))
+    return tuple(cuts) if any(pods for pods, _ in cuts) else ()
 
 
 class Shapes:
@@ -86,7 +152,8 @@ class Shapes:
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
         level = _level(job) if job.within else -1
-        ask = Ask(job.groups, self._pools(job), level, level >= 0 and job.within_required)
+        company = _company(job) if job.affinity_group or job.apart or job.near else None
+        ask = Ask(job.groups, self._pools(job), level, level >= 0 and job.within_required, company)
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def pool_name(self, pool: int) -> str:
@@ -129,6 +196,10 @@ class Shapes:
     def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
             raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
+        for group in job.groups:
+            if group.within not in ("", *LEVELS) or (group.segment and not group.within):
+                expected = f"one of {', '.join(LEVELS)} for its segments"
+                raise Violation(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
         return self._intern(ask)
 
     def _intern(self, ask: Ask) -> Shape:
@@ -148,6 +219,8 @@ class Shapes:
             model=models.pop() if len(models) == 1 else None,
             level=ask.level,
             required=ask.required,
+            cuts=_cuts(groups),
+            company=ask.company,
         )
         self.shapes.append(shape)
         self._by_ask[ask] = shape

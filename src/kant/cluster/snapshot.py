@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.compiled import compiled
-from kant.model.placement import Allocation
+from kant.model.placement import NODE, Allocation
 
 
 @compiled
@@ -83,7 +84,8 @@ class Trial:
     def __init__(self, snapshot: Snapshot) -> None:
         self.table = snapshot.table
         self.log = snapshot.log
-        self._done: list[tuple[bool, Allocation]] = []
+        self.state = snapshot.state
+        self._done: list[tuple[bool, Allocation, str]] = []  # taken or given back; by whom of which affinity group
 
     def checkpoint(self) -> int:
         """A mark for `rollback`."""
@@ -92,7 +94,7 @@ class Trial:
     def rollback(self, mark: int) -> None:
         """Undo everything since `mark`."""
         while len(self._done) > mark:
-            taking, allocation = self._done.pop()
+            taking, allocation, _ = self._done.pop()
             move(self.table, self.log, allocation, not taking)
 
     def begin(self) -> None:
@@ -102,16 +104,47 @@ class Trial:
     def evict(self, allocation: Allocation) -> None:
         """Give back what a running job holds."""
         move(self.table, self.log, allocation, False)
-        self._done.append((False, allocation))
+        self._done.append((False, allocation, ""))
 
-    def restore(self, allocation: Allocation) -> None:
-        """Take exactly `allocation`, which the caller knows to be free."""
+    def restore(self, allocation: Allocation, group: str = "") -> None:
+        """Take exactly `allocation`, which the caller knows to be free, for one of this affinity group."""
         move(self.table, self.log, allocation, True)
-        self._done.append((True, allocation))
+        self._done.append((True, allocation, group))
 
-    def placed(self, allocation: Allocation) -> None:
+    def placed(self, allocation: Allocation, group: str = "") -> None:
         """Record a placement that the engine has already taken from the table."""
-        self._done.append((True, allocation))
+        self._done.append((True, allocation, group))
+
+    def held_by(self, group: str) -> list[Allocation]:
+        """What the jobs of an affinity group hold as the trial stands.
+
+        Who was evicted is known by his own allocation: one of several jobs together leaves them where they are.
+        """
+        running = self.state.running
+        known = {id(running[row]): running[row] for row in self.state.companions.get(group, ())}
+        there = dict.fromkeys(known)
+        for taking, allocation, whose in self._done:
+            if whose == group:
+                known[id(allocation)] = allocation
+            if id(allocation) in known:
+                if taking:
+                    there[id(allocation)] = None
+                else:
+                    there.pop(id(allocation), None)
+        return [known[key] for key in there]
+
+    def keeps_apart(self, shape: Shape, allocation: Allocation) -> bool:
+        """Whether `allocation` of a job of this shape is in no domain with its affinity group, if it requires that."""
+        company = shape.company
+        if company is None or not company.apart_required or not company.group:
+            return True
+        own = self._domains(company.apart, allocation)
+        others = (held for held in self.held_by(company.group) if held is not allocation)
+        return all(own.isdisjoint(self._domains(company.apart, held)) for held in others)
+
+    def _domains(self, level: int, allocation: Allocation) -> set[int]:
+        nodes = allocation[:, NODE]
+        return set((self.table[nodes, c.HBD + level - 1] if level else nodes).tolist())
 
     def is_free(self, allocation: Allocation) -> bool:
         """Whether `allocation` could be taken as it is."""

@@ -42,7 +42,7 @@ class ClusterState:
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `freed[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
     `reserved` has what waiting jobs are promised, `bursts` the live bursts of each live core. With `learn` it keeps
-    the run times of finished jobs in `history`.
+    the run times of finished jobs in `history`. `companions` has the running jobs of each affinity group.
     """
 
     def __init__(self, spec: ClusterSpec, learn: bool = False) -> None:
@@ -69,6 +69,7 @@ class ClusterState:
         self.running: dict[int, Allocation] = {}
         self.reserved: dict[int, Reservation] = {}
         self.bursts: dict[int, dict[int, None]] = {}
+        self.companions: dict[str, dict[int, None]] = {}
         self.moved = RowLog()
         self.queues: dict[str, int] = {}
         self.users: dict[str, int] = {}
@@ -178,6 +179,8 @@ class ClusterState:
         self.moved.add(row)
         rivals.stirred = event.time
         self.running[row] = event.allocation
+        if shape.company is not None and shape.company.group:
+            self.companions.setdefault(shape.company.group, {})[row] = None
         c.job_starts(self.jobs, row, event.time)
 
     def _finished(self, event: ev.JobFinished) -> None:
@@ -299,9 +302,15 @@ class ClusterState:
         allocation = self.running.pop(row, None)
         if allocation is None:
             raise Violation(f"job {job!r} does not run")
-        rivals = self.rivals[self.shape_of(row).pool_bits]
+        shape = self.shape_of(row)
+        rivals = self.rivals[shape.pool_bits]
         del rivals.running[row]
         rivals.stirred = now
+        if shape.company is not None and shape.company.group:
+            members = self.companions[shape.company.group]
+            del members[row]
+            if not members:
+                del self.companions[shape.company.group]
         self.holdings.stopped(row, now)
         self.moved.add(row)
         pools = int(c.give(self.table, self.log, self.pools, allocation))

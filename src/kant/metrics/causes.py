@@ -174,13 +174,13 @@ class Judge:
         A "no" holds until something comes free.
         """
         state, shape = self.state, waiter.shape
-        several = len(shape.parts) > 1
-        freed = int(state.log[0]) if several else sum(state.freed[pool] for pool in shape.pools)
+        freed = int(state.log[0]) if shape.fickle else sum(state.freed[pool] for pool in shape.pools)
         stamp, kept = waiter.tried
         if kept is None or stamp != freed:
             kept = None
             if not self._fits(shape, waiter.row):
-                far = shape.required and self._fits(replace(shape, level=-1, required=False), waiter.row)
+                anywhere = replace(shape, level=-1, required=False, cuts=(), company=None)
+                far = anywhere != shape and self._fits(anywhere, waiter.row)
                 kept = Cause.TOPOLOGY if far else Cause.FRAGMENTATION
             waiter.tried = (freed, kept)
         return kept

@@ -18,21 +18,29 @@ class NoFit(_Reason, frozen=True, tag="no-fit"):
     """`fits` of the `pods` that group `group` needs could be placed now.
 
     With a `level` the job requires one domain of that level of the fabric, and this is what the best of them takes.
+    With a `segment` the pods are counted in segments of so many, each in one domain of the level `each`. With `apart`
+    each pod needs a domain of that level for itself.
     """
 
     group: int
     pods: int
     fits: int
     level: str = ""
+    segment: int = 0
+    each: str = ""
+    apart: str = ""
 
 
 class NeverFits(_Reason, frozen=True, tag="never-fits"):
-    """Even the empty cluster takes only `fits` of the `pods` that group `group` needs. `level` as for `NoFit`."""
+    """Even the empty cluster takes only `fits` of the `pods` that group `group` needs. The rest as for `NoFit`."""
 
     group: int
     pods: int
     fits: int
     level: str = ""
+    segment: int = 0
+    each: str = ""
+    apart: str = ""
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
@@ -110,6 +118,12 @@ def _over_quota(reason: OverQuota) -> str:
     return f"{'beyond any' if reason.ever else 'over'} quota: it asks for {what}, and {left}{tail}"
 
 
+def _each_where(reason: NoFit | NeverFits) -> str:
+    if reason.apart:
+        return f", each in a {reason.apart} without others of its group"
+    return f", in segments of {reason.segment} that each lie in one {reason.each}" if reason.segment else ""
+
+
 def sentence(reason: Reason) -> str:
     """`reason` for people."""
     match reason:
@@ -128,13 +142,14 @@ def sentence(reason: Reason) -> str:
         case RetriesUsed(failures=failures):
             return f"it has failed {failures} times and may not be tried again"
         case NoFit(pods=pods, fits=fits, level=level) if level:
-            return f"fits in no {level}: the best takes {fits} of {pods} pods"
+            return f"fits in no {level}: the best takes {fits} of {pods} pods{_each_where(reason)}"
         case NoFit(pods=pods, fits=fits):
-            return f"not enough free capacity: {fits} of {pods} pods fit now"
+            return f"not enough free capacity: {fits} of {pods} pods fit now{_each_where(reason)}"
         case NeverFits(pods=pods, fits=fits, level=level) if level:
-            return f"it can never fit in one {level}: of the empty cluster the best takes {fits} of {pods} pods"
+            best = f"of the empty cluster the best takes {fits} of {pods} pods"
+            return f"it can never fit in one {level}: {best}{_each_where(reason)}"
         case NeverFits(pods=pods, fits=fits):
-            return f"it can never fit: the empty cluster takes {fits} of {pods} pods"
+            return f"it can never fit: the empty cluster takes {fits} of {pods} pods{_each_where(reason)}"
         case Behind(job=job):
             return f"job {job} is before it and its queue lets nobody pass"
 

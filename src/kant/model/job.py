@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from kant.model.units import GPU
 
-Level = Literal["", "node", "leaf", "spine", "superspine"]
+Level = Literal["", "node", "hbd", "leaf", "spine", "superspine"]
 """A level of the fabric; empty: none in particular."""
 
-LEVELS: tuple[Level, ...] = ("node", "leaf", "spine", "superspine")
-"""The levels from the narrowest to the widest."""
+LEVELS: tuple[Level, ...] = ("node", "hbd", "leaf", "spine", "superspine")
+"""The levels from the narrowest to the widest. An HBD is nodes whose GPUs reach each other as inside a node (NVL72)."""
 
 
 class Demand(Struct, frozen=True, array_like=True):
@@ -36,10 +36,16 @@ class Demand(Struct, frozen=True, array_like=True):
 
 
 class PodGroup(Struct, frozen=True, array_like=True):
-    """`count` identical pods of one gang."""
+    """`count` identical pods of one gang.
+
+    With `within` each `segment` pods in a row have to lie in one domain of that level of the fabric, the last ones also
+    where they are fewer; with `segment` 0 all of them: a child gang. So it is required; `Job.within` is that of all.
+    """
 
     count: int
     demand: Demand
+    within: Level = ""
+    segment: int = 0
 
 
 class Job(Struct, frozen=True, omit_defaults=True):
@@ -52,6 +58,9 @@ class Job(Struct, frozen=True, omit_defaults=True):
     back to its queue. Jobs of one owner and `name` are likely to run alike. A burst names the job that is its core:
     it runs only while its core does. `within` is the level of the fabric of which one domain should hold all its pods;
     with `within_required` the job waits until one does, else the pods then go to as few domains as can be.
+    `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
+    `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
+    its affinity group runs already. Jobs without a level only take part in the group.
     """
 
     id: str
@@ -71,6 +80,10 @@ class Job(Struct, frozen=True, omit_defaults=True):
     core: str = ""
     within: Level = ""
     within_required: bool = False
+    affinity_group: str = ""
+    apart: Level = ""
+    apart_required: bool = False
+    near: Level = ""
 
     @property
     def gpu_milli(self) -> int:

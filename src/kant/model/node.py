@@ -20,7 +20,8 @@ class Node(Struct, frozen=True, omit_defaults=True):
     """One machine. `cpu` (thousandths of a core) and `memory` (MiB) are FOREVER where they are not limited.
 
     `queues` names the queues that it is dedicated to (empty: every queue). `leaf`, `spine` and `superspine`
-    name the fabric domains above it (empty: one domain for all).
+    name the fabric domains above it (empty: one domain for all). `hbd` names its high-bandwidth domain, inside its
+    leaf: the nodes that NVLink or the like joins, such as a rack of GB200 NVL72 (empty: the node alone).
 
     `nvlink`, `numa` and `nic` say which of its GPUs are close: how many are joined by NVLink (an island), belong to one
     NUMA node, and share a PCIe switch with its NICs. Devices of neighbouring indices share a block, and each size
@@ -37,6 +38,7 @@ class Node(Struct, frozen=True, omit_defaults=True):
     leaf: str = ""
     spine: str = ""
     superspine: str = ""
+    hbd: str = ""
     nvlink: int = 0
     numa: int = 0
     nic: int = 0

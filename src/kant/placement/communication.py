@@ -24,23 +24,29 @@ FULL = 1000
 class Spans(NamedTuple):
     """A placement, reduced to what matters to a collective.
 
-    `gpus` counts the GPUs that work together and `nodes` the nodes that have some of them; `largest` is how many of
-    them lie in the node, leaf, spine and superspine that have most. A share of a GPU counts as one.
+    `gpus` counts the GPUs that work together, `nodes` the nodes and `hbds` the HBDs that have some of them; `largest`
+    is how many of them lie in the node, HBD, leaf, spine and superspine that have most. A share of a GPU counts as one.
     """
 
     gpus: int
     nodes: int
-    largest: tuple[int, int, int, int]
+    hbds: int
+    largest: tuple[int, int, int, int, int]
 
     @property
     def level(self) -> int:
-        """The lowest level that holds all: 0 node, 1 leaf, 2 spine, 3 superspine, 4 beyond."""
+        """The lowest level that holds all: 0 node, 1 HBD, 2 leaf, 3 spine, 4 superspine, 5 beyond."""
         return sum(most < self.gpus for most in self.largest)
 
     @property
     def per_node(self) -> float:
         """GPUs in a node on average."""
         return self.gpus / self.nodes
+
+    @property
+    def per_hbd(self) -> float:
+        """GPUs in an HBD on average."""
+        return self.gpus / self.hbds
 
 
 class Communication(Struct, frozen=True):
@@ -90,18 +96,24 @@ def paths(fabric: Fabric, spans: Spans) -> Paths:
     return Paths(tuple(byte), tuple(step))
 
 
-def all_reduce(ranks: int, size: float, rails: float, level: int, cost: Paths, calls: int = 1) -> float:
-    """Seconds for a ring over `ranks` GPUs, `rails` of them in each node, to sum `size` bytes in `calls` parts.
+def all_reduce(ranks: int, size: float, rails: tuple[float, float], level: int, cost: Paths, calls: int = 1) -> float:
+    """Seconds for a ring over `ranks` GPUs to sum `size` bytes in `calls` parts.
 
-    Rings through nodes use the ports of all their GPUs there at once.
+    `rails` is how many of them a node has, and how many an HBD. Rings through a node or an HBD use the ports of all
+    their GPUs there at once.
     """
     if ranks <= 1 or size == 0.0:
         return 0.0
-    rails = min(max(rails, 1.0), float(ranks))
-    hosts = ranks / rails if level > 0 else 1.0
-    byte = max(cost.byte[0], cost.byte[level] / rails) if hosts > 1.0 else cost.byte[0]
-    steps = 2.0 * ((ranks - hosts) * cost.step[0] + (hosts - 1.0) * cost.step[level])
-    return 2.0 * (ranks - 1) / ranks * size * byte + calls * steps
+    in_node, in_hbd = (min(max(part, 1.0), float(ranks)) for part in rails)
+    hosts = ranks / in_node if level > 0 else 1.0
+    islands = ranks / in_hbd if level > 1 else 1.0
+    byte = cost.byte[0]
+    if hosts > islands:
+        byte = max(byte, cost.byte[1] / in_node)
+    if islands > 1.0:
+        byte = max(byte, cost.byte[level] / in_hbd)
+    steps = (ranks - hosts) * cost.step[0] + (hosts - islands) * cost.step[1] + (islands - 1.0) * cost.step[level]
+    return 2.0 * (ranks - 1) / ranks * size * byte + calls * (2.0 * steps)
 
 
 def all_to_all(ranks: int, size: float, calls: int, spans: Spans, cost: Paths) -> float:
@@ -121,14 +133,15 @@ def step_seconds(model: Communication, fabric: Fabric, spans: Spans) -> float:
     """How long a step of the job takes under a placement."""
     if spans.gpus <= 1:
         return model.compute
-    cost, level, per_node = paths(fabric, spans), spans.level, spans.per_node
+    cost, level = paths(fabric, spans), spans.level
+    per_node, per_hbd = spans.per_node, spans.per_hbd
     tensor = min(model.tensor, spans.gpus)
     replica = tensor * model.pipeline
-    data = all_reduce(spans.gpus // replica, model.data_bytes, per_node / tensor, level, cost)
+    data = all_reduce(spans.gpus // replica, model.data_bytes, (per_node / tensor, per_hbd / tensor), level, cost)
     # Ranks are laid out so that the GPUs of a layer are neighbours: if they leave the node, they stay near.
-    near = min(level, 1) if per_node < tensor else 0
-    summed = all_reduce(tensor, model.tensor_bytes, per_node, near, cost, model.tensor_calls)
-    between = level if per_node < replica else 0
+    near = 0 if per_node >= tensor else min(level, 1 if per_hbd >= tensor else 2)
+    summed = all_reduce(tensor, model.tensor_bytes, (per_node, per_hbd), near, cost, model.tensor_calls)
+    between = 0 if per_node >= replica else min(level, 1) if per_hbd >= replica else level
     passed = model.pipeline_bytes * cost.byte[between] + model.pipeline_calls * cost.step[between]
     exchanged = all_to_all(min(model.expert, spans.gpus), model.expert_bytes, model.expert_calls, spans, cost)
     return model.compute + (1.0 - model.hidden) * data + summed + (passed if model.pipeline > 1 else 0.0) + exchanged

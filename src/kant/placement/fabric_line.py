@@ -1,7 +1,7 @@
 """The fabric as a line: the nodes in an order in which every domain of every level is one stretch.
 
-Domains are numbered through, level by level: the nodes themselves, leaves, spines, superspines, and last the whole
-cluster. Within a level they stand as on the line, so the domains inside a wider one are a range of numbers.
+Domains are numbered through, level by level: the nodes themselves, HBDs, leaves, spines, superspines, and last the
+whole cluster. Within a level they stand as on the line, so the domains inside a wider one are a range of numbers.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kant.cluster.columns import LEAF, SPINE, STATUS, SUPERSPINE, Table
+from kant.cluster.columns import HBD, LEAF, SPINE, STATUS, SUPERSPINE, Table
 from kant.model.job import LEVELS
 from kant.model.status import NodeStatus
 
+COLUMNS = (HBD, LEAF, SPINE, SUPERSPINE)
+"""The columns of the levels above the node."""
+HBD_LEVEL, LEAF_LEVEL = LEVELS.index("hbd"), LEVELS.index("leaf")
 CLUSTER = len(LEVELS)
 """The level of the one domain that holds all nodes."""
 
@@ -25,7 +28,7 @@ class Fabric:
         nodes = len(table)
         rank = np.argsort(order)
         firsts = []  # for each level above the node, the place in tie order of the first node of each node's domain
-        for column in (LEAF, SPINE, SUPERSPINE):
+        for column in COLUMNS:
             first = np.full(int(table[:, column].max(initial=-1)) + 1, nodes, dtype=np.int64)
             np.minimum.at(first, table[:, column], rank)
             firsts.append(first[table[:, column]])
@@ -43,6 +46,8 @@ class Fabric:
             self.offsets.append(self.offsets[level] + int(begins.sum()))
         self.home[:, CLUSTER] = self.offsets[CLUSTER]
         self.offsets.append(self.offsets[CLUSTER] + 1)
+        self.flat = self.offsets[HBD_LEVEL + 1] - self.offsets[HBD_LEVEL] == nodes
+        """Whether every HBD is one node."""
         self.spans: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
         """Where each domain begins and ends on the line."""
         self.spans[:nodes, 0], self.spans[:nodes, 1] = np.arange(nodes), np.arange(nodes) + 1
@@ -54,8 +59,16 @@ class Fabric:
         """The spine and the superspine around each domain; what has none around it has the cluster."""
         for level in range(CLUSTER + 1):
             ids = self.home[:, level]
-            for k, wider in enumerate((2, 3)):
+            for k, wider in enumerate((LEAF_LEVEL + 1, LEAF_LEVEL + 2)):
                 self.above[ids, k] = self.home[:, wider if wider > level else CLUSTER]
+
+    def splits(self, domain: int, level: int) -> bool:
+        """Whether a domain of `level` is made of parts worth choosing among: not nodes, nor HBDs of one node each."""
+        if level != LEAF_LEVEL or self.flat:
+            return level > LEAF_LEVEL
+        begin, end = self.spans[domain].tolist()
+        first, last = self.inside(domain, HBD_LEVEL)
+        return bool(last - first < end - begin)
 
     def level_of(self, domain: int) -> int:
         level = 0
@@ -71,7 +84,7 @@ class Fabric:
 
 def one_domain_each(table: Table, level: int) -> Iterator[Table]:
     """For each domain of a level a copy of the node table in which only its nodes are in service."""
-    domains = table[:, (LEAF, SPINE, SUPERSPINE)[level - 1]] if level else np.arange(len(table))
+    domains = table[:, COLUMNS[level - 1]] if level else np.arange(len(table))
     for domain in range(int(domains.max(initial=-1)) + 1):
         alone = table.copy()
         alone[domains != domain, STATUS] = NodeStatus.FAILED
@@ -79,6 +92,6 @@ def one_domain_each(table: Table, level: int) -> Iterator[Table]:
 
 
 def ranks_of(table: Table) -> Table:
-    """The rank of each node in the fabric: by superspine, spine, leaf and index. Pods of a gang are numbered so."""
-    places = np.lexsort((np.arange(len(table)), table[:, LEAF], table[:, SPINE], table[:, SUPERSPINE]))
+    """The rank of each node in the fabric: by superspine, spine, leaf, HBD and index. A gang's pods are numbered so."""
+    places = np.lexsort((np.arange(len(table)), *(table[:, column] for column in COLUMNS)))
     return np.argsort(places).astype(np.int64)

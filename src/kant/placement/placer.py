@@ -82,6 +82,7 @@ class Placer:
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._empty: Placer | None = None  # the same policy on the empty cluster
         self._never: dict[int, NeverFits | None] = {}
+        self._alone = False  # no affinity group runs anywhere
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -99,10 +100,12 @@ class Placer:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
         if shape.pods >= len(self._pieces):
             self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
-        if shape.level >= 0 or self.policy.wish:
-            found = self._domains.place(shape, salt, self._pieces)
+        group = shape.company.group if shape.company is not None else ""
+        if shape.level >= 0 or shape.cuts or shape.picky or self.policy.wish:
+            held = self.trial.held_by(group) if group and shape.picky and not self._alone else ()
+            found = self._domains.place(shape, salt, self._pieces, held)
             if not isinstance(found, NoFit):
-                self.trial.placed(found)
+                self.trial.placed(found, group)
             return found
         order = list(range(len(shape.parts)))
         result = self._place_in_order(shape, order, salt)
@@ -113,6 +116,8 @@ class Placer:
             order.remove(result.group)
             order.insert(0, result.group)
             result = self._place_in_order(shape, order, salt)
+        if not isinstance(result, NoFit):
+            self.trial.placed(result, group)
         return result
 
     def _place_in_order(self, shape: Shape, order: list[int], salt: int) -> Allocation | NoFit:
@@ -136,9 +141,7 @@ class Placer:
                     move(table, log, pieces[:used], False)
                 return NoFit(group, pods, -1 - result)
             used = result
-        allocation = pieces[:used].copy()
-        self.trial.placed(allocation)
-        return allocation
+        return pieces[:used].copy()
 
     def _choose(self, shape: Shape, group: int) -> tuple[Candidates, bool]:
         """Who places this group of a gang, and whether node by node; asked once for each shape."""
@@ -161,10 +164,11 @@ class Placer:
         if shape.index not in self._never:
             if self._empty is None:
                 self._empty = Placer(self.snapshot.of_empty_cluster(), self.policy, self.seed)
+                self._empty._alone = True
             verdict = self._empty.place(shape)
             self._empty.trial.rollback(0)
             self._never[shape.index] = (
-                NeverFits(verdict.group, verdict.pods, verdict.fits, verdict.level)
+                NeverFits(*(getattr(verdict, field) for field in verdict.__struct_fields__))
                 if isinstance(verdict, NoFit)
                 else None
             )

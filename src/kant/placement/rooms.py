@@ -9,7 +9,7 @@ import numpy as np
 
 from kant.cluster.columns import D_POOLS, FREE, GPUS, POOL, STATUS, Table
 from kant.compiled import compiled, inlined
-from kant.placement.fabric_line import Fabric
+from kant.placement.fabric_line import LEAF_LEVEL, Fabric
 from kant.placement.fits import capacity
 
 # --- columns, for each slot (a demand) and domain -----------------------------------------------------------------
@@ -18,7 +18,9 @@ R_BROKEN = 1  # those of them that fit on nodes of which a part is taken, or tha
 R_WHOLE = 2  # nodes with all GPUs free
 R_NODES = 3  # nodes with GPUs
 R_FREE = 4  # milli-GPUs free
-R_TIGHT = 5  # of a leaf: the milli-GPUs free on the fullest node on which a pod fits; NOWHERE where none does
+R_TIGHT = (
+    5  # of an HBD and a leaf: the milli-GPUs free on the fullest node on which a pod fits; NOWHERE where none does
+)
 ROOM_WIDTH = 6
 
 NOWHERE = 1 << 40
@@ -93,21 +95,22 @@ def follow(
             room[R_NODES] += nodes_more
             room[R_FREE] += free_more
         if not anew:
-            tighten(rooms, slot, home[place, 1], spans)
+            for level in range(1, LEAF_LEVEL + 1):
+                tighten(rooms, slot, home[place, level], spans)
     if anew:
-        for leaf in range(walk.shape[0], home[walk.shape[0] - 1, 1] + 1 if walk.shape[0] > 0 else 0):
-            tighten(rooms, slot, leaf, spans)
+        for domain in range(walk.shape[0], home[walk.shape[0] - 1, LEAF_LEVEL] + 1 if walk.shape[0] > 0 else 0):
+            tighten(rooms, slot, domain, spans)
     cursors[slot] = log[0]
 
 
 @inlined
-def tighten(rooms: Table, slot: int, leaf: int, spans: Table) -> None:
-    """Look anew for the fullest node of a leaf on which a pod fits."""
+def tighten(rooms: Table, slot: int, domain: int, spans: Table) -> None:
+    """Look anew for the fullest node of a domain on which a pod fits."""
     tight = NOWHERE
-    for place in range(spans[leaf, 0], spans[leaf, 1]):
+    for place in range(spans[domain, 0], spans[domain, 1]):
         if rooms[slot, place, R_TAKES] > 0:
             tight = min(tight, rooms[slot, place, R_FREE])
-    rooms[slot, leaf, R_TIGHT] = tight
+    rooms[slot, domain, R_TIGHT] = tight
 
 
 @inlined
@@ -134,7 +137,7 @@ def best_domain(
     """
     best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
     single = slots.shape[0] == 1 and counts[0] == 1
-    leaves_end = home[home.shape[0] - 1, 1] if home.shape[0] > 0 else 0
+    leaves_end = home[home.shape[0] - 1, LEAF_LEVEL] if home.shape[0] > 0 else 0
     for domain in range(first, last):
         if failed[domain] != 0 or not holds_all(rooms, slots, counts, milli, domain):
             continue
@@ -144,7 +147,7 @@ def best_domain(
         for group in range(slots.shape[0]):
             if rooms[slots[group], domain, R_BROKEN] < counts[group]:
                 breaks = 1
-        around = rooms[lead, home[domain, 1]] if domain < home.shape[0] else room
+        around = rooms[lead, home[domain, LEAF_LEVEL]] if domain < home.shape[0] else room
         unbroken = 1 if around[R_WHOLE] == around[R_NODES] else 0
         fullest, whole, least = 0, around[R_WHOLE], around[R_TAKES]
         if domain < home.shape[0]:

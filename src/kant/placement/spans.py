@@ -16,11 +16,13 @@ from kant.placement.communication import FULL, Spans, default_model, slowdown
 # Columns of a gang's spans. The first two count all its pods, the others only those that compute together: pods with
 # whole GPUs count by their GPUs, a pod with a share counts as one, and a pod without GPUs not at all.
 T_NODES, T_LEAVES = 0, 1
-T_GPUS, T_GPU_NODES = 2, 3
-T_LARGEST = 4  # most of them in one node, leaf, spine, superspine
-SPANS_WIDTH = 8
+T_GPUS, T_GPU_NODES, T_GPU_HBDS = 2, 3, 4
+T_LARGEST = 5  # most of them in one node, HBD, leaf, spine, superspine
+SPANS_WIDTH = 10
 
-COLUMNS = (c.LEAF, c.SPINE, c.SUPERSPINE)
+COLUMNS = (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
+DEPTH = 1 + len(COLUMNS)
+_LEAF = 2  # among these levels
 
 
 @compiled
@@ -34,15 +36,17 @@ def span_of(table: Table, pieces: Table, seen: Table, stamp: int) -> Table:
         node, tag = pieces[i, NODE], pieces[i, TAG]
         gpus = pieces[i, PODS] * max(tag, 1) if tag != -1 else 0
         spans[T_GPUS] += gpus
-        for level in range(4):
-            domain = node if level == 0 else table[node, c.LEAF + level - 1]
+        for level in range(DEPTH):
+            domain = node if level == 0 else table[node, c.HBD + level - 1]
             if seen[level, domain, 0] != stamp:
                 seen[level, domain, 0] = stamp
                 seen[level, domain, 1] = 0
-                if level < 2:
-                    spans[T_NODES + level] += 1
-            if level == 0 and gpus > 0 and seen[level, domain, 1] == 0:
-                spans[T_GPU_NODES] += 1
+                if level == 0:
+                    spans[T_NODES] += 1
+                elif level == _LEAF:
+                    spans[T_LEAVES] += 1
+            if level < 2 and gpus > 0 and seen[level, domain, 1] == 0:
+                spans[T_GPU_NODES + level] += 1
             seen[level, domain, 1] += gpus
             spans[T_LARGEST + level] = max(spans[T_LARGEST + level], seen[level, domain, 1])
     return spans
@@ -56,7 +60,7 @@ def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
     """
     best: Table = np.zeros(SPANS_WIDTH, dtype=np.int64)
     open_nodes = np.zeros(len(empty), dtype=np.bool_)
-    held = np.zeros((4, len(empty)), dtype=np.int64)
+    held = np.zeros((DEPTH, len(empty)), dtype=np.int64)
     for (count, d), group in zip(shape.parts, shape.groups, strict=True):
         fits = pods_per_node(empty, demands[d])
         open_nodes |= fits > 0
@@ -69,16 +73,19 @@ def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
         best[T_GPUS] += count * each
         if each:
             best[T_GPU_NODES] = max(best[T_GPU_NODES], fewest)
-        for level in range(4):
+        for level in range(DEPTH):
             there = fits if level == 0 else np.bincount(empty[:, COLUMNS[level - 1]], fits, len(empty)).astype(np.int64)
             held[level] += np.minimum(there, count) * each
     best[T_LEAVES] = _fewest(np.bincount(empty[open_nodes, c.LEAF]), int(best[T_NODES]))
     if all(group.demand.milli == GPU for group in shape.groups):
         gpus = np.where(open_nodes, empty[:, c.GPUS], 0)
         best[T_GPU_NODES] = max(best[T_GPU_NODES], _fewest(gpus, int(best[T_GPUS])))
-        for level in range(4):
+        for level in range(DEPTH):
             room = gpus if level == 0 else np.bincount(empty[:, COLUMNS[level - 1]], gpus, len(empty)).astype(np.int64)
             held[level] = np.minimum(held[level], room)
+        best[T_GPU_HBDS] = _fewest(np.bincount(empty[:, c.HBD], gpus).astype(np.int64), int(best[T_GPUS]))
+    by_nodes = _fewest(np.bincount(empty[open_nodes, c.HBD]), int(best[T_GPU_NODES]))
+    best[T_GPU_HBDS] = max(best[T_GPU_HBDS], by_nodes)
     best[T_LARGEST:] = held.max(axis=1)
     return best
 
@@ -117,7 +124,7 @@ class Slowdowns:
         self.state = state
         self._best: dict[int, Table] = {}
         self._known: dict[tuple[int, ...], int] = {}
-        self._seen: Table = np.full((4, len(state.table), 2), -1, dtype=np.int64)
+        self._seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
         self._stamp = 0
 
     def spans(self, allocation: Allocation) -> Table:
@@ -149,5 +156,5 @@ class Slowdowns:
 
 
 def _named(spans: Table) -> Spans:
-    node, leaf, spine, superspine = spans[T_LARGEST:].tolist()
-    return Spans(int(spans[T_GPUS]), int(spans[T_GPU_NODES]), (node, leaf, spine, superspine))
+    gpus, nodes, hbds, node, hbd, leaf, spine, superspine = spans[T_GPUS:].tolist()
+    return Spans(gpus, nodes, hbds, (node, hbd, leaf, spine, superspine))

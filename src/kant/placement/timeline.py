@@ -133,8 +133,10 @@ class Timeline:
 
         None where it never can be, such as behind commitments without an end. Calls whose `not_before` does not
         go back are quick; one that does looks at every node. A gang that requires a level of the fabric is looked for
-        in one domain after the other, which costs a search for each.
+        in one domain after the other, which costs a search for each. For one that is not `promisable` none is known.
         """
+        if not shape.promisable:
+            return None
         duration = min(max(duration, 1), FOREVER)
         if not shape.required:
             return self._earliest(shape, duration, not_before)

@@ -153,7 +153,7 @@ class Backfill:
             if short is not None:
                 reason = reason or short
                 continue
-            if self._promises() >= self.most:
+            if self._promises() >= self.most or not option.promisable:
                 allocation = self._now(row, option, duration, until)
                 found = None if allocation is None else (turn.now, allocation)
             else:
@@ -169,7 +169,8 @@ class Backfill:
                 if made is not None:
                     self._start(row, made)
                     return
-        if best is None and reason is None and not self.failed.get(shape.index):
+        unpromised = not shape.promisable or not self.failed.get(shape.index)
+        if best is None and reason is None and unpromised:
             made = self._insist(row, shape)
             if made is not None:
                 self._start(row, made)
@@ -236,7 +237,7 @@ class Backfill:
         """Where the profile's placement puts a gang for which there is a place now."""
         result = self.turn.place_beside(row, shape, until)
         if isinstance(result, NoFit):  # several groups: the two searches may differ, and this one is proven too
-            self.turn.placer.trial.restore(proven)
+            self.turn.placer.trial.restore(proven, shape.company.group if shape.company is not None else "")
             return proven
         return result
 

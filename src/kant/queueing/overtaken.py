@@ -65,7 +65,9 @@ def fits_without(standing: Standing, gone: Mask, row: int, shape: Shape) -> bool
     placer, running = standing.turn.placer, standing.state.running
     mark = placer.trial.checkpoint()
     if gone.any():
-        placer.trial.evict(np.concatenate([running[other] for other in standing.rows[gone].tolist()]))
+        leaving = [running[other] for other in standing.rows[gone].tolist()]
+        for allocation in leaving if shape.picky else [np.concatenate(leaving)]:
+            placer.trial.evict(allocation)
     result = placer.place(shape, row)
     placer.trial.rollback(mark)
     return not isinstance(result, NoFit)
@@ -89,7 +91,7 @@ def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
     if hopeless.holds(row):
         return None
     standing = turn.evictor.standing(turn) if turn.evictor is not None else Standing(turn, "off", 0)
-    by_one = len(shape.parts) == 1  # of a gang of several groups less room may fit more
+    by_one = not shape.fickle  # of a gang of several groups less room may fit more
     if by_one and is_hopeless(standing, row, shape):
         hopeless.add(row)
         return None

@@ -73,7 +73,7 @@ class Waiting:
         self._seen = -1
         self._mark = (-1, -1, -1, -1)  # openings, changes where they count, refunds, moves at the last full walk
         self._by_user = False  # lanes are of one user each
-        self._any_change_counts = False  # some blocked shape has several groups
+        self._any_change_counts = False  # some blocked shape is fickle
         self.retry_at = -1  # when a verdict ends by itself, of those there are
 
     # --- following the state ---------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Waiting:
         """This head cannot start, and will not before something opens (or before `until`)."""
         kind, whom = self._kind(key, self.lanes[key][0][2], shape.index)
         self._blocked[kind] = (self._stamp(shape), until, whom)
-        if len(shape.parts) > 1:
+        if shape.fickle:
             self._any_change_counts = True
         if until >= 0:
             self.retry_at = until if self.retry_at < 0 else min(self.retry_at, until)
@@ -315,12 +315,12 @@ class Waiting:
         """What must not change for a verdict on the shape to hold: capacity that came free in its pools.
 
         A gang of several groups may even come to fit when something is taken, because its groups are placed one
-        after the other; for such a shape the verdict holds until any node changes. What a quota kept back may come
-        with anything that is given back anywhere.
+        after the other; for such a fickle shape the verdict holds until any node changes. What a quota kept back may
+        come with anything that is given back anywhere.
         """
         state = self.state
         others = state.holdings.refunds + self._moves() if state.holdings.tree is not None else 0
-        if len(shape.parts) > 1:
+        if shape.fickle:
             return int(state.log[0]) + others
         if len(shape.pools) == 1:
             return state.freed[shape.pools[0]] + others

@@ -136,7 +136,7 @@ def _fewest(inquiry: Inquiry, row: int, shape: Shape, candidates: list[int]) -> 
 def _without_spared(inquiry: Inquiry, row: int, shape: Shape, gone: list[int]) -> list[int]:
     """Those of `gone` that have to go, the rest left out one by one as long as the gang is seated without it."""
     needed = list(gone)
-    if len(gone) <= MOST_ALONE:
+    if len(gone) <= MOST_ALONE or shape.picky:  # where others may stay is not only what is free
         for victim in reversed(gone[:-1]):
             fewer = [other for other in needed if other != victim]
             if _seats(inquiry, row, shape, fewer):

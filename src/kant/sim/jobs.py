@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
@@ -15,6 +16,9 @@ from kant.sim.options import SimOptions
 from kant.workload.workload import Workload
 
 CHUNK = 8192
+
+NAMES = ("", *LEVELS)
+"""The levels by the codes of a workload."""
 
 Groups = tuple[PodGroup, ...]
 
@@ -27,18 +31,19 @@ class Gangs:
         self.island_gpus = max((node.island for node in cluster.nodes), default=1) or 1
         self.by_gpu = by_gpu
         self._nodes = cluster.nodes
-        self._made: dict[tuple[int, int, int, int, int, int, str, tuple[str, ...]], Groups] = {}
+        self._made: dict[tuple[int, int, int, int, int, int, str, tuple[str, ...], int, int], Groups] = {}
 
     def of(
         self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
-        models: tuple[str, ...] = (),
+        models: tuple[str, ...] = (), segment: int = 0, level: int = 0,
     ) -> Groups:  # fmt: skip
         """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
 
         With `island` a pod must lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is
         one instance of that profile; how much of a GPU that is, is as on the first node of `models` that offers it.
+        `segment` pods in a row have to lie in one domain of a level (1 + its index in LEVELS); 0 and 0 for none.
         """
-        key = (pods, gpus, milli, cpu, memory, island, mig, models if mig else ())
+        key = (pods, gpus, milli, cpu, memory, island, mig, models if mig else (), segment, level)
         groups = self._made.get(key)
         if groups is None:
             if mig:
@@ -46,6 +51,11 @@ class Gangs:
                 groups = (PodGroup(max(pods, 1), demand),)
             else:
                 groups = self._make(pods, gpus, milli, cpu, memory, island)
+            if level:
+                cut = LEVELS[level - 1]
+                groups = tuple(
+                    replace(group, within=cut, segment=segment) if group.count > 1 else group for group in groups
+                )
             self._made[key] = groups
         return groups
 
@@ -101,7 +111,8 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
-        workload.within, workload.within_required, workload.island, workload.mig,
+        workload.within, workload.within_required, workload.island, workload.mig, workload.segment,
+        workload.segment_within, workload.affinity, workload.apart, workload.apart_required, workload.near,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     profiles = workload.profiles
@@ -112,13 +123,17 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, core, preemptible, level, required, island, mig,
+            limit, due, title, core, preemptible, level, required, island, mig, segment, segment_level,
+            affinity, apart, apart_required, near,
         ) in rows:  # fmt: skip
+            groups = gangs.of(
+                pods, gpus, milli, cpu, memory, island, profiles[mig], models[model], segment, segment_level
+            )
             job = Job(
-                name, submit, gangs.of(pods, gpus, milli, cpu, memory, island, profiles[mig], models[model]),
-                queues[queue], users[user], priority,
+                name, submit, groups, queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
-                workload.ids[core] if core >= 0 else "", LEVELS[level - 1] if level else "", bool(required),
+                workload.ids[core] if core >= 0 else "", NAMES[level], bool(required),
+                workload.affinities[affinity], NAMES[apart], bool(apart_required), NAMES[near],
             )  # fmt: skip
             yield JobSubmitted(submit, job, runtime, overhead)
 

@@ -68,7 +68,9 @@ def make_jobs(name: str = "test", **columns: Sequence[float] | np.ndarray) -> Wo
         for key in ("submit", "runtime", "limit", "overhead")
         if key in columns
     }
-    filled = seconds | {key: np.asarray(column, dtype=np.int64) for key, column in columns.items()}
+    names = {key: columns.pop(key) for key in ("affinities",) if key in columns}
+    filled: dict[str, Any] = seconds | {key: np.asarray(column, dtype=np.int64) for key, column in columns.items()}
+    filled |= names
     filled.setdefault("gpus", np.ones(len(filled["submit"]), dtype=np.int64))
     return make_workload(name, **filled)
 

@@ -17,7 +17,7 @@ from kant.placement.policy import NodePolicy
 from kant.testing.builders import submitted
 from kant.testing.conformance import say
 from kant.testing.drawn import Mould, draw_cluster, draw_job, generator
-from kant.testing.naive import pods_that_fit_anywhere, pods_that_fit_in_one, wrong_with
+from kant.testing.naive import pods_that_fit_anywhere, pods_that_fit_as_asked, too_close, wrong_with
 
 STEPS = 40
 """Jobs offered in one round."""
@@ -76,6 +76,7 @@ class PlacementRound:
             self._verdict_is_true(job, result)
             return
         wrong = wrong_with(self.spec, state.table, job, result)
+        wrong = wrong or too_close(self.spec, job, result, self._companions(job))
         say(not wrong, f"{where}: a gang gets exactly what it asks for, and only what is free: {wrong}")
         again = taken(state, result)
         say(bool(np.array_equal(again, snapshot.table)), f"{where}: what is placed is taken from the trial")
@@ -90,11 +91,13 @@ class PlacementRound:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
-            if verdict.level:
-                fits = pods_that_fit_in_one(self.spec, self.state.table, job, job.groups[0].demand, verdict.level)
-            else:
-                fits = pods_that_fit_anywhere(self.spec, self.state.table, job, job.groups[0].demand)
+            fits = pods_that_fit_as_asked(self.spec, self.state.table, job, self._companions(job))
             say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
+
+    def _companions(self, job: Job) -> list[Allocation]:
+        """What running jobs of its affinity group hold."""
+        state, group = self.state, job.affinity_group
+        return [held for row, held in state.running.items() if group and state.live[row].affinity_group == group]
 
     def _something_happens(self, now: int) -> None:
         state, draw = self.state, self.draw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,7 +21,8 @@ MIGS = ("a100-40gb", "h100-80gb", "a30-24gb")
 
 @dataclass(frozen=True, slots=True)
 class Mould:
-    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and levels.
+    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and
+    levels of the fabric: for the whole gang, for segments, and to keep apart or near.
 
     `islands`: pods whose GPUs must lie in one NVLink island. `slices`: jobs that ask for MIG instances.
     """
@@ -45,6 +47,7 @@ def draw_cluster(draw: np.random.Generator, largest: int = 10, blocks: bool = Fa
     """
     models = MODELS[: int(draw.integers(1, 4))]
     limited, dedicated = bool(draw.integers(2)), bool(draw.integers(2))
+    joined = 2 if dedicated else 0  # nodes of each leaf that are one HBD
     nodes = []
     for i in range(int(draw.integers(1, largest + 1))):
         gpus = int(draw.choice([0, 1, 2, 4, 8, 8, 8]))
@@ -59,6 +62,7 @@ def draw_cluster(draw: np.random.Generator, largest: int = 10, blocks: bool = Fa
                 queues=queues,
                 leaf=f"leaf{i // 3}",
                 spine=f"spine{i // 6}",
+                hbd="pair" if i % 3 < joined else "",
             )
         )
     return ClusterSpec("drawn", tuple(draw_blocks(draw, node) for node in nodes) if blocks else tuple(nodes))
@@ -103,6 +107,13 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         groups = tuple(PodGroup(group.count, draw_slices(draw, mig)) for group in groups)
     models = tuple(str(m) for m in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
     levelled = mould.levels and draw.integers(3) == 0
+    company: dict[str, Any] = {}
+    if mould.levels and draw.integers(4) == 0:
+        company = {"affinity_group": str(draw.choice(["", "a", "b"])), "apart_required": bool(draw.integers(2))}
+        company["apart"] = str(draw.choice(["", *LEVELS]))
+        company["near"] = str(draw.choice(["", *LEVELS])) if company["affinity_group"] else ""
+    elif mould.levels and draw.integers(3) == 0:
+        groups = tuple(_cut(draw, group) for group in groups)
     return Job(
         name,
         submit,
@@ -114,7 +125,14 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         preemptible=bool(draw.integers(5)),
         within=LEVELS[int(draw.integers(len(LEVELS)))] if levelled else "",
         within_required=bool(levelled and draw.integers(2)),
+        **company,
     )
+
+
+def _cut(draw: np.random.Generator, group: PodGroup) -> PodGroup:
+    """The group in segments, as a child gang, or as it was."""
+    level, segment = LEVELS[int(draw.integers(len(LEVELS)))], int(draw.integers(4))
+    return PodGroup(group.count, group.demand, level, segment) if draw.integers(3) else group
 
 
 def draw_arrivals(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
-from kant.model.job import Demand, Job
+from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.mig import GEOMETRIES, Profile
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
@@ -84,10 +84,11 @@ def pods_that_fit_anywhere(spec: ClusterSpec, table: Table, job: Job, demand: De
 
 def domains_of(spec: ClusterSpec, level: str) -> list[list[int]]:
     """The nodes of each domain of a level of the fabric, in order of their first nodes."""
-    depth = {"superspine": 1, "spine": 2, "leaf": 3, "node": 4}[level]
+    depth = {"superspine": 1, "spine": 2, "leaf": 3, "hbd": 4, "node": 5}[level]
     found: dict[tuple[str, ...], list[int]] = {}
     for index, node in enumerate(spec.nodes):
-        found.setdefault((node.superspine, node.spine, node.leaf, node.name)[:depth], []).append(index)
+        path = (node.superspine, node.spine, node.leaf, f"in {node.hbd}" if node.hbd else node.name, node.name)
+        found.setdefault(path[:depth], []).append(index)
     return list(found.values())
 
 
@@ -131,7 +132,9 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
     used = set(free)
     if job.within_required and job.within and not any(used <= set(d) for d in domains_of(spec, job.within)):
         return f"nodes {sorted(used)} are not in one {job.within}"
-    return _island_broken(spec, job, allocation) or _not_as_asked(job, allocation)
+    return (
+        _cut_wrongly(spec, job, allocation) or _island_broken(spec, job, allocation) or _not_as_asked(job, allocation)
+    )
 
 
 def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
@@ -149,6 +152,100 @@ def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
             if inside % owners[0].gpus:
                 return f"piece {piece} has {inside} devices of island {island} for pods of {owners[0].gpus}"
     return ""
+
+
+def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, companions: list[Allocation]) -> int:
+    """How many pods of a job of one group fit in the way that it requires, beside these of its affinity group."""
+    (group,) = job.groups
+    required = bool(job.within and job.within_required and job.pods > 1)
+    places: list[list[int] | None] = [*domains_of(spec, job.within)] if required else [None]
+    if job.apart and job.apart_required and (job.pods > 1 or job.affinity_group):
+        return max(pods_that_fit_apart(spec, table, job, companions, place) for place in places)
+    if group.within and min(group.segment or group.count, group.count) > 1:
+        return max(pods_that_fit_in_segments(spec, table, job, group, place) for place in places)
+    if required:
+        return pods_that_fit_in_one(spec, table, job, group.demand, job.within)
+    return pods_that_fit_anywhere(spec, table, job, group.demand)
+
+
+def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, companions: list[Allocation]) -> str:
+    """Where two pods lie in one domain that the job requires apart; empty where none do."""
+    if not job.apart_required or not job.apart:
+        return ""
+    pods = [piece[NODE] for held in (allocation, *companions) for piece in held.tolist() for _ in range(piece[PODS])]
+    own = set(allocation[:, NODE].tolist())
+    for domain in domains_of(spec, job.apart):
+        if own & set(domain) and sum(node in domain for node in pods) > 1:
+            return f"{sum(node in domain for node in pods)} pods are in the {job.apart} of nodes {domain}"
+    return ""
+
+
+def pods_that_fit_apart(
+    spec: ClusterSpec, table: Table, job: Job, companions: list[Allocation], inside: list[int] | None = None
+) -> int:
+    """How many pods of a job of one group fit, each in a domain of its own. With `inside` on these nodes only."""
+    taken = {int(node) for held in companions for node in held[:, NODE]}
+    fits = 0
+    for domain in domains_of(spec, job.apart):
+        able = [
+            i
+            for i in domain
+            if (inside is None or i in inside)
+            and admits(spec.nodes[i], job)
+            and pods_that_fit(spec.nodes[i], table[i], job.groups[0].demand)
+        ]
+        fits += bool(able) and not taken & set(domain)
+    return fits
+
+
+def fits_anywhere_of(spec: ClusterSpec, table: Table, job: Job, inside: set[int]) -> int:
+    """How many pods of a job of one group these nodes take."""
+    demand = job.groups[0].demand
+    return sum(pods_that_fit(spec.nodes[i], table[i], demand) for i in inside if admits(spec.nodes[i], job))
+
+
+def _cut_wrongly(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
+    """Which segment lies in more than one domain; empty where none does. Pods are counted from the first row on."""
+    nodes = [piece[NODE] for piece in allocation.tolist() for _ in range(piece[PODS])]
+    first = 0
+    for number, group in enumerate(job.groups):
+        length = group.segment or group.count
+        own, first = nodes[first : first + group.count], first + group.count
+        domains = [set(domain) for domain in domains_of(spec, group.within)] if group.within else []
+        for begin in range(0, group.count if group.within else 0, length):
+            if not any(set(own[begin : begin + length]) <= domain for domain in domains):
+                return (
+                    f"pods {begin} on of group {number} are on {own[begin : begin + length]}, not in one {group.within}"
+                )
+    return ""
+
+
+def pods_that_fit_in_segments(
+    spec: ClusterSpec, table: Table, job: Job, group: PodGroup, inside: list[int] | None = None
+) -> int:
+    """How many pods of a group that is cut fit in whole segments (and the last, shorter one), by trying all ways.
+
+    With `inside` on these nodes only. A job that requires a domain no wider than that of its segments is not cut.
+    """
+    cut = group.within
+    if job.within_required and job.within and LEVELS.index(job.within) <= LEVELS.index(cut):
+        return min(pods_that_fit_in_one(spec, table, job, group.demand, job.within), group.count)
+    rooms = []
+    for domain in domains_of(spec, cut):
+        nodes = [node for node in domain if inside is None or node in inside]
+        rooms.append(
+            sum(pods_that_fit(spec.nodes[i], table[i], group.demand) for i in nodes if admits(spec.nodes[i], job))
+        )
+    length = min(group.segment or group.count, group.count)
+    if length == group.count:
+        return min(max(rooms), group.count)
+    many, rest = divmod(group.count, length)
+    found = [min(sum(room // length for room in rooms), many) * length]
+    for at, room in enumerate(rooms):
+        if rest and room >= rest:  # the last segment here
+            others = [*rooms[:at], room - rest, *rooms[at + 1 :]]
+            found.append(min(sum(room // length for room in others), many) * length + rest)
+    return max(found)
 
 
 def _not_as_asked(job: Job, allocation: Allocation) -> str:

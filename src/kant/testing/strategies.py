@@ -35,6 +35,7 @@ def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
         memory=st.sampled_from((FOREVER, 8_192, 1_024)),
         queues=st.sampled_from(((), (), (), (QUEUES[0],), QUEUES[1:])),
         leaf=st.sampled_from(("", "leaf0", "leaf1")),
+        hbd=st.sampled_from(("", "", "hbd0")),
     )
     return st.builds(_in_blocks, plain, blocks, blocks, blocks, st.sampled_from(("", "", "", *MIGS)))
 
@@ -75,13 +76,36 @@ def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
     return st.one_of(*gangs).map(tuple)
 
 
+def gangs(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
+    """As `groups`, some of them cut."""
+    cut = st.lists(cut_groups(5), min_size=1, max_size=most).map(tuple)
+    return st.one_of(groups(most), groups(most), cut)
+
+
+def cut_groups(most: int = 12) -> st.SearchStrategy[PodGroup]:
+    """A group of up to `most` pods that is cut into segments of some level, or is a child gang."""
+    return st.builds(PodGroup, st.integers(1, most), demands(), st.sampled_from(LEVELS), st.integers(0, 4))
+
+
 def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:
-    """A job with any queue, priority, GPU models and estimate."""
+    """A job with any queue, priority, GPU models and estimate; some keep apart, or like to be near."""
+    return st.one_of(_jobs(name, submit, gangs(most_groups)), _companions(_jobs(name, submit, groups(most_groups))))
+
+
+@st.composite
+def _companions(draw: st.DrawFn, own: st.SearchStrategy[Job]) -> Job:
+    group = draw(st.sampled_from(("", "a", "b")))
+    apart, near = draw(st.sampled_from(("", *LEVELS))), draw(st.sampled_from(("", *LEVELS)))
+    required = draw(st.booleans())
+    return replace(draw(own), affinity_group=group, apart=apart, apart_required=required, near=near if group else "")
+
+
+def _jobs(name: str, submit: int, groups: st.SearchStrategy[tuple[PodGroup, ...]]) -> st.SearchStrategy[Job]:
     return st.builds(
         Job,
         id=st.just(name),
         submit=st.just(submit),
-        groups=groups(most_groups),
+        groups=groups,
         queue=st.sampled_from(QUEUES),
         priority=st.sampled_from((0, 0, 1, -1)),
         models=st.sampled_from(((), (), MODELS[:1], MODELS[1:])),

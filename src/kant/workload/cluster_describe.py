@@ -37,6 +37,7 @@ def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
         "gpus_by_mig": dict(sorted(gpus_by_mig.items())),
         "cpu_milli": _total([node.cpu for node in spec.nodes]),
         "memory_mib": _total([node.memory for node in spec.nodes]),
+        "hbds": _domains(node.hbd for node in spec.nodes),
         "leaves": _domains(node.leaf for node in spec.nodes),
         "spines": _domains(node.spine for node in spec.nodes),
         "superspines": _domains(node.superspine for node in spec.nodes),

@@ -21,6 +21,7 @@ class Wires(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole table."""
 
     node: Wire = Wire()
+    hbd: Wire = Wire()
     leaf: Wire = Wire()
     spine: Wire = Wire()
     superspine: Wire = Wire()
@@ -28,7 +29,7 @@ class Wires(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 EXPECTED = {
-    "fabric": "a table of node, leaf, spine, superspine and beyond",
+    "fabric": "a table of node, hbd, leaf, spine, superspine and beyond",
     **dict.fromkeys(Wires.__struct_fields__, "a table of bandwidth_gb_s, latency_us and contention"),
     "bandwidth_gb_s": "GB/s of one GPU, 0.001 to 10^6",
     "latency_us": "microseconds, 0 to 10^6",

@@ -38,6 +38,7 @@ Block = Annotated[int, Meta(ge=1, le=MAX_GPUS)]
 class Shape(Struct, frozen=True, forbid_unknown_fields=True):
     """A regular fabric: how much one domain of each level holds (None: level not described)."""
 
+    nodes_per_hbd: Count | None = None
     nodes_per_leaf: Count | None = None
     leaves_per_spine: Count | None = None
     spines_per_superspine: Count | None = None
@@ -75,7 +76,8 @@ _SOME_TEXT = "text of 1 to 253 printable characters"
 _EXPECTED = {
     "name": _SOME_TEXT,
     "nodes": "one or more [[nodes]] tables",
-    "topology": "a table of nodes_per_leaf, leaves_per_spine and spines_per_superspine",
+    "topology": "a table of nodes_per_hbd, nodes_per_leaf, leaves_per_spine and spines_per_superspine",
+    "nodes_per_hbd": _A_COUNT,
     "nodes_per_leaf": _A_COUNT,
     "leaves_per_spine": _A_COUNT,
     "spines_per_superspine": _A_COUNT,
@@ -159,12 +161,13 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
             raise InputError(f"{place}, mig", "a MIG geometry only where a node has GPUs", group.mig)
         pattern = _Pattern(f"{place}, name", group.name)
         for _ in range(group.count):
-            leaf, spine, superspine = fabric.seat()
+            hbd, leaf, spine, superspine = fabric.seat()
             name = pattern.name(numbered[group.name])
             numbered[group.name] += 1
             node = Node(
-                name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine, *blocks, group.mig or ""
-            )
+                name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine, hbd, *blocks,
+                group.mig or "",
+            )  # fmt: skip
             yield f"{place}, name", node
 
 
@@ -173,28 +176,33 @@ class _Fabric:
 
     def __init__(self, where: str, shape: Shape, issued: Counter[str]) -> None:
         sizes = (shape.nodes_per_leaf, shape.leaves_per_spine, shape.spines_per_superspine)
-        fields = shape.__struct_fields__
+        fields = shape.__struct_fields__[1:]
         span = 1
         self.levels: list[tuple[int, str, int]] = []  # index, word, nodes in one domain
-        for level, (word, size) in enumerate(zip(("leaf", "spine", "superspine"), sizes, strict=True)):
+        for level, (word, size) in enumerate(zip(("leaf", "spine", "superspine"), sizes, strict=True), start=1):
             if size is None:
                 continue
-            if len(self.levels) < level:
-                raise InputError(where, f"{fields[level - 1]} where {fields[level]} is given")
+            if len(self.levels) < level - 1:
+                raise InputError(where, f"{fields[level - 2]} where {fields[level - 1]} is given")
             span *= size
             self.levels.append((level, word, span))
+        if shape.nodes_per_hbd is not None:
+            if shape.nodes_per_leaf is not None and shape.nodes_per_leaf % shape.nodes_per_hbd:
+                expected = f"a multiple of nodes_per_hbd ({shape.nodes_per_hbd})"
+                raise InputError(f"{where}, nodes_per_leaf", expected, shape.nodes_per_leaf)
+            self.levels.insert(0, (0, "hbd", shape.nodes_per_hbd))
         self.issued = issued
         self.seated = 0
-        self.now = ["", "", ""]
+        self.now = ["", "", "", ""]
 
-    def seat(self) -> tuple[str, str, str]:
-        """Leaf, spine and superspine of the next node."""
+    def seat(self) -> tuple[str, str, str, str]:
+        """HBD, leaf, spine and superspine of the next node."""
         for level, word, span in self.levels:
             if self.seated % span == 0:
                 self.now[level] = f"{word}-{self.issued[word]}"
                 self.issued[word] += 1
         self.seated += 1
-        return self.now[0], self.now[1], self.now[2]
+        return self.now[0], self.now[1], self.now[2], self.now[3]
 
 
 class _Pattern:

@@ -42,6 +42,14 @@ FIELDS = (
     Field("within_required", "whole", "1: the job waits until one domain of that level holds it", high=1, default=0),
     Field("one_island", "whole", "1: the GPUs of each pod must lie in one NVLink island", high=1, default=0),
     Field("mig", "text", "MIG profile of which each pod wants one instance, such as 1g.10gb; empty: none", default=""),
+    Field("segment", "whole", "so many pods in a row lie in one domain of `segment_within`; 0: no segments",
+          high=MAX_GPUS, default=0),
+    Field("segment_within", "text", "level of the fabric of the segments; empty: none", default=""),
+    Field("affinity_group", "text", "jobs that `apart` and `near` are about; empty: none", default=""),
+    Field("apart", "text", "level of which no domain should hold two pods of the job, or of its affinity group; empty:"
+          " none", default=""),
+    Field("apart_required", "whole", "1: the job waits until its pods can be kept apart", high=1, default=0),
+    Field("near", "text", "level of which a domain is liked that hosts its affinity group; empty: none", default=""),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
@@ -51,7 +59,8 @@ _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
     "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
     "due_s": "due", "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
-    "within_required": "within_required", "one_island": "island",
+    "within_required": "within_required", "one_island": "island", "segment": "segment",
+    "apart_required": "apart_required",
 }  # fmt: skip
 
 
@@ -85,7 +94,24 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
         raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
     mig, profiles = _profiles(path, ids, table)
-    within = _levels(path, ids, table.texts.get("within"))
+    within = _levels(path, ids, "within", table.texts.get("within"))
+    segment_within = _levels(path, ids, "segment_within", table.texts.get("segment_within"))
+    apart = _levels(path, ids, "apart", table.texts.get("apart"))
+    near = _levels(path, ids, "near", table.texts.get("near"))
+    affinity, affinities = coded(table.texts.get("affinity_group", [""] * n))
+    named = (
+        np.array([bool(name) for name in affinities], dtype=np.bool_)[affinity] if n else np.zeros(0, dtype=np.bool_)
+    )
+    for wrong, fields, expected in (
+        ((near > 0) & ~named, "near and affinity_group", "the name of a group where near is given"),
+        ((apart > 0) & (segment_within > 0), "apart and segment", "one of them"),
+    ):
+        if wrong.any():
+            raise InputError(f"{path}, job {ids[int(np.argmax(wrong))]}, fields {fields}", expected)
+    halves = np.flatnonzero((numbers["segment"] > 0) != (segment_within > 0))
+    if len(halves):
+        where = f"{path}, job {ids[halves[0]]}, fields segment and segment_within"
+        raise InputError(where, "both or neither")
     core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
     user, users = coded(table.texts.get("user", [""] * n))
@@ -108,6 +134,11 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         within=within,
         mig=mig,
         profiles=profiles,
+        segment_within=segment_within,
+        affinity=affinity,
+        affinities=affinities,
+        apart=apart,
+        near=near,
         model_sets=tuple(model_set(text) for text in sets),
         origin=0,
         **{column: numbers[name] for name, column in _COLUMN.items()},
@@ -115,12 +146,12 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     return {"jobs": jobs, "slices": queue, "names": queues}
 
 
-def _levels(path: Path, ids: list[str], names: list[str] | None) -> Ints:
+def _levels(path: Path, ids: list[str], field: str, names: list[str] | None) -> Ints:
     """The code of each job's level: 0 for none, else 1 + its index in LEVELS."""
     codes = {"": 0} | {level: code for code, level in enumerate(LEVELS, start=1)}
     for row, name in enumerate(names or ()):
         if name not in codes:
-            raise InputError(f"{path}, job {ids[row]}, field within", f"{', '.join(LEVELS)}, or nothing", name)
+            raise InputError(f"{path}, job {ids[row]}, field {field}", f"{', '.join(LEVELS)}, or nothing", name)
     return np.array([codes[name] for name in names or [""] * len(ids)], dtype=np.int64)
 
 
@@ -165,12 +196,14 @@ def to_table(workload: Workload) -> Table:
     """
     texts: dict[str, list[str]] = {"id": workload.ids}
     texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.core.tolist()]
-    texts["within"] = [("", *LEVELS)[code] for code in workload.within.tolist()]
+    for name in ("within", "segment_within", "apart", "near"):
+        texts[name] = [("", *LEVELS)[code] for code in getattr(workload, name).tolist()]
     for name, codes, names in (
         ("queue", workload.queue, workload.queues),
         ("user", workload.user, workload.users),
         ("name", workload.title, workload.titles),
         ("mig", workload.mig, workload.profiles),
+        ("affinity_group", workload.affinity, workload.affinities),
         ("gpu_models", workload.models, tuple(_joined(names) for names in workload.model_sets)),
     ):
         texts[name] = [names[code] for code in codes.tolist()]

@@ -23,7 +23,10 @@ class Workload:
     scheduler may not stop the job. `within` is the level of the fabric of which one domain should hold the gang
     (1 + its index in LEVELS, 0: none), and `within_required` is 1 where it must. `island` is 1 where the GPUs of
     each pod must lie in one NVLink island. `mig` is a code into `profiles`: the MIG profile of which each pod asks for
-    one instance (empty: none; else `gpus` is 1 and `milli` 1000). `origin` is time zero on the
+    one instance (empty: none; else `gpus` is 1 and `milli` 1000). `segment` pods in a row have
+    to lie in one domain of the level `segment_within` (0 and 0: no such wish). `affinity` is the affinity group (a
+    code into `affinities`), and `apart`, `apart_required` and `near` are what it wishes of that, levels as in `within`.
+    `origin` is time zero on the
     trace's own clock: the first submission that the window keeps, before slicing.
     """
 
@@ -50,11 +53,18 @@ class Workload:
     within_required: Ints
     island: Ints
     mig: Ints
+    segment: Ints
+    segment_within: Ints
+    affinity: Ints
+    apart: Ints
+    apart_required: Ints
+    near: Ints
     queues: tuple[str, ...] = ("default",)
     users: tuple[str, ...] = ("",)
     titles: tuple[str, ...] = ("",)
     model_sets: tuple[tuple[str, ...], ...] = ((),)
     profiles: tuple[str, ...] = ("",)
+    affinities: tuple[str, ...] = ("",)
     origin: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -80,6 +90,7 @@ class Workload:
 COLUMNS = (
     "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "due", "priority", "overhead",
     "queue", "user", "title", "models", "core", "preemptible", "within", "within_required", "island", "mig",
+    "segment", "segment_within", "affinity", "apart", "apart_required", "near",
 )  # fmt: skip
 
 
@@ -89,7 +100,8 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
     defaults: dict[str, int] = {
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,
         "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "core": -1, "preemptible": 1,
-        "within": 0, "within_required": 0, "island": 0, "mig": 0,
+        "within": 0, "within_required": 0, "island": 0, "mig": 0, "segment": 0, "segment_within": 0,
+        "affinity": 0, "apart": 0, "apart_required": 0, "near": 0,
     }  # fmt: skip
     filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
     filled.update(columns)

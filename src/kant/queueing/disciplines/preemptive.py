@@ -108,8 +108,10 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
             for spared in reversed(tried):
                 if trial.is_free(held[spared]):
                     trial.restore(held[spared])
-                else:
-                    needed.append(spared)
+                    if trial.keeps_apart(shape, result):
+                        continue
+                    trial.evict(held[spared])
+                needed.append(spared)
             return needed, result
         trial.rollback(mark)
         return [], None

@@ -36,12 +36,11 @@ class Repack(Discipline, frozen=True, tag="repack"):
         starts: list[tuple[int, Allocation]] = []
         runs: set[int] = set()
         for row in ranked.tolist():
-            held = state.running.get(row)
-            if held is not None and self.keep and trial.is_free(held):
+            held, shape = state.running.get(row), state.shape_of(row)
+            if held is not None and self.keep and trial.is_free(held) and trial.keeps_apart(shape, held):
                 trial.restore(held)
                 runs.add(row)
                 continue
-            shape = state.shape_of(row)
             result = None if shape.index in failed else turn.place(row, shape)
             if result is None or isinstance(result, NoFit):
                 failed.add(shape.index)
