@@ -35,7 +35,7 @@ NO_BOUND = 1 << 200
 
 @dataclass(slots=True)
 class Room:
-    """What is free on a node: thousandths of each device, thousandths of a core, MiB.
+    """What is free on a node: thousandths of each device (-1: there is none), thousandths of a core, MiB.
 
     `island` is how many of its devices, one after the other, NVLink joins; `slices` the MIG slices in use, as bits.
     """
@@ -126,6 +126,7 @@ class Hosts:
     def __init__(self, table: Table, admitted: Table, allocations: Sequence[Allocation]) -> None:
         self._slices = c.slices_at(table)
         self._rows = {int(node): table[node].tolist() for node in admitted}
+        self._slots = c.devices_of(table)
         self._on: dict[int, dict[int, list[list[int]]]] = {node: {} for node in self._rows}
         self._nodes: list[list[int]] = []  # of each candidate
         for i, allocation in enumerate(allocations):
@@ -152,11 +153,11 @@ class Hosts:
         """A fresh copy of what is free on each node."""
         return {
             node: Room(
-                row[c.DEVICES : c.DEVICES + row[c.GPUS]],
+                row[c.DEVICES : c.DEVICES + self._slots],
                 row[c.CPU_FREE],
                 row[c.MEMORY_FREE],
                 row[c.ISLAND],
-                row[self._slices : self._slices + row[c.GPUS]],
+                row[self._slices : self._slices + self._slots],
             )
             for node, row in self._rows.items()
         }

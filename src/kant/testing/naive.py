@@ -39,8 +39,8 @@ def free_slices(node: Node, row: Table, demand: Demand) -> list[tuple[int, int]]
 
 
 def free_devices(node: Node, row: Table) -> list[int]:
-    """Free thousandths of each device of the node."""
-    return [int(free) for free in row[DEVICES : DEVICES + node.gpus]]
+    """Free thousandths of each device of the node; none of one that is lost."""
+    return [max(int(free), 0) for free in row[DEVICES : DEVICES + node.gpus]]
 
 
 def islands_of(node: Node) -> list[range]:
