@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.state import ClusterState
@@ -84,6 +86,7 @@ class Trial:
         self.table = snapshot.table
         self.log = snapshot.log
         self._done: list[tuple[bool, Allocation]] = []
+        self.cycles = 0  # how often it has begun anew
 
     def checkpoint(self) -> int:
         """A mark for `rollback`."""
@@ -95,9 +98,14 @@ class Trial:
             taking, allocation = self._done.pop()
             move(self.table, self.log, allocation, not taking)
 
+    def moves(self) -> Iterator[tuple[bool, Allocation]]:
+        """What was taken (True) and given back (False) so far, and is not undone."""
+        return iter(self._done)
+
     def begin(self) -> None:
         """Forget what earlier cycles tried; the snapshot has been refreshed."""
         self._done.clear()
+        self.cycles += 1
 
     def evict(self, allocation: Allocation) -> None:
         """Give back what a running job holds."""

@@ -18,6 +18,7 @@ from kant.cluster.shapes import Shape, Shapes
 from kant.model import event as ev
 from kant.model.errors import Violation
 from kant.model.job import Job
+from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
 from kant.model.placement import Allocation, Reservation
 from kant.model.status import JobStatus, NodeStatus
@@ -42,12 +43,12 @@ class ClusterState:
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `freed[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
     `reserved` has what waiting jobs are promised, `bursts` the live bursts of each live core. With `learn` it keeps
-    the run times of finished jobs in `history`.
+    the run times of finished jobs in `history`. `workloads` are those of the profile, whose jobs are told apart.
     """
 
-    def __init__(self, spec: ClusterSpec, learn: bool = False) -> None:
+    def __init__(self, spec: ClusterSpec, learn: bool = False, workloads: tuple[Match, ...] = ()) -> None:
         self.spec = spec
-        self.shapes = Shapes(spec.nodes)
+        self.shapes = Shapes(spec.nodes, workloads)
         if len(self.shapes.pool_keys) > MAX_POOLS:
             raise Violation(f"a cluster has at most {MAX_POOLS} pools, this one has {len(self.shapes.pool_keys)}")
         self.node_index = {node.name: index for index, node in enumerate(spec.nodes)}
