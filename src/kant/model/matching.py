@@ -9,12 +9,11 @@ from msgspec import Meta, Struct
 from kant.model.job import Job
 from kant.model.units import GPU
 
-
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Match(Struct, frozen=True, forbid_unknown_fields=True):
-    """Jobs of these `queues`, of these `users` and with these `names`, within these bounds; what is left out admits all.
+    """Jobs of these `queues` and `users`, with these `names` and within these bounds; what is left out admits all.
 
     An entry of a list that ends in `*` stands for all that begin so. GPUs and pods are those of the whole gang,
     shares of a GPU counted as what they are.

@@ -49,7 +49,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     wish: ClassVar[Level] = ""
     """The level of which one domain should hold a gang that asks for none; empty: the fabric plays no part."""
     spreads: ClassVar[bool] = False
-    """Whether the pods of one service keep apart (`spreading`). Its score then decides only for gangs that name a level."""
+    """Whether the pods of one service keep apart (`spreading`); gangs that name a level still go by the score."""
 
     @property
     def params(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Spreading: pods go where the fewest pods of their service are, over the whole cluster or inside the inference zone."""
+"""Spreading: pods go where the fewest pods of their service are, in the whole cluster or in the inference zone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ class Spreading:
     """Places jobs whose policy spreads. `order` is the order in which equals are taken."""
 
     def __init__(
-        self, snapshot: Snapshot, trial: Trial, order: Table, zone: ESpread | None, policy_of: Callable[[Shape], NodePolicy]
+        self,
+        snapshot: Snapshot,
+        trial: Trial,
+        order: Table,
+        zone: ESpread | None,
+        policy_of: Callable[[Shape], NodePolicy],
     ) -> None:
         self.snapshot = snapshot
         self.trial = trial
@@ -37,7 +42,7 @@ class Spreading:
         self.zone = Zone(snapshot, zone, self._leaf, order, policy_of) if zone is not None else None
 
     def place(self, shape: Shape, row: int, packed: bool, pieces: Table) -> Allocation | NoFit | None:
-        """The whole gang placed and taken, or the first group that does not fit; None where the zone is no place for it.
+        """The whole gang placed and taken, or the first group that does not fit; None where the zone cannot hold it.
 
         `packed`: in the inference zone, and on the fullest of equal nodes instead of the emptiest.
         """
@@ -75,9 +80,9 @@ def spread(
 ) -> int:  # fmt: skip
     """Place so many pods of demand `d` one by one: on the node, then in the leaf with the fewest pods of the service.
 
-    Of equal nodes the fullest if `packed`, else the emptiest; then the first of `nodes`. `counts` and `by_leaf` are kept
-    up. Appends to `pieces` from row `used` on, takes them from `table`, and returns the number of rows used, or -1 - f
-    where only f pods fit (then nothing is taken).
+    Of equal nodes the fullest if `packed`, else the emptiest; then the first of `nodes`. `counts` and `by_leaf` are
+    kept up. Appends to `pieces` from row `used` on, takes them from `table`, and returns the number of rows used, or
+    -1 - f where only f pods fit (then nothing is taken).
     """
     takes = np.zeros(nodes.shape[0], dtype=np.int64)
     total = 0

@@ -31,9 +31,8 @@ class Scheduler:
         self.waiting = Waiting(state, profile.order, profile.requeue, lane, profile.preemption is not None)
         self.limits = Limits(state)
         if state.shapes.workloads != profile.matches:
-            raise Violation("the state does not tell the profile's workloads apart: ClusterState(workloads=profile.matches)")
-        strategies = tuple(strategy.placement for strategy in profile.strategies)
-        self.placer = Placer(self.snapshot, profile.placement, seed, strategies)
+            raise Violation("the state was not made to tell the profile's workloads apart (`workloads`)")
+        self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.timeline, profile.estimates) if ahead else None
 

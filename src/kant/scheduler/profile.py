@@ -54,6 +54,11 @@ class Profile:
         """Which jobs each strategy is for."""
         return tuple(strategy.match for strategy in self.strategies)
 
+    @property
+    def placements(self) -> tuple[NodePolicy, ...]:
+        """Where the jobs of each strategy go."""
+        return tuple(strategy.placement for strategy in self.strategies)
+
 
 def parse_profile(text: str, where: str) -> Profile:
     """The profile in a TOML text. Raises InputError naming `where` and the field."""

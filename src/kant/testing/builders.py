@@ -100,7 +100,7 @@ def make_profile(
     workloads: Sequence[dict[str, Any]] = (),
     **simulation: Any,
 ) -> Profile:
-    """A profile of three policies, with or without preemption; `workloads` and `simulation` are the tables of that name."""
+    """A profile of three policies, with or without preemption; `workloads` and `simulation` are the tables so named."""
     where = make_named_policy("placement", placement)
     return Profile(
         name="test",
