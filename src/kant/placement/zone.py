@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster.columns import FREE, GPUS, POOL, STATUS, Table
 from kant.cluster.shapes import Shape
@@ -61,6 +62,7 @@ class Zone:
         self._moved = -1
         self._logged = -1
         self._ranked: dict[int, tuple[Table, int, int]] = {}
+        self._nodes: dict[tuple[int, ...], Table] = {}  # those of the zone in some pools
         self.closed: Table = np.zeros(len(pools), dtype=np.int64)
         """1 for the nodes of the zone."""
 
@@ -85,23 +87,33 @@ class Zone:
         In tie order. None where not even the largest zone that the policy allows would hold them.
         """
         self.refresh()
-        inside = np.zeros(len(self._cells), dtype=np.bool_)
-        beyond = []
-        for pool in shape.pools:
-            ranked, size, most = self._ranked[pool]
-            inside[ranked[:size]] = True
-            beyond.append(ranked[size:most])
-        nodes = self._order[inside[self.cell_of[self._order]]]
+        nodes = self._nodes.get(shape.pools)
+        if nodes is None:
+            nodes = self._nodes[shape.pools] = self._inside(self._zone_of(shape.pools))
         takes = int(takes_of(table, nodes, demands, demand, self.cell_of, len(self._cells)).sum())
         if takes >= pods:
             return nodes
+        inside = self._zone_of(shape.pools)
+        beyond = [ranked[size:most] for ranked, size, most in map(self._ranked.__getitem__, shape.pools)]
         by_cell = takes_of(table, self._order, demands, demand, self.cell_of, len(self._cells))
         for place in range(max(map(len, beyond), default=0)):
             for ranked in beyond:
                 if place < len(ranked) and takes < pods:
                     inside[ranked[place]] = True
                     takes += int(by_cell[ranked[place]])
-        return self._order[inside[self.cell_of[self._order]]] if takes >= pods else None
+        return self._inside(inside) if takes >= pods else None
+
+    def _zone_of(self, pools: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Which cells the zone has in these pools."""
+        inside = np.zeros(len(self._cells), dtype=np.bool_)
+        for ranked, size, _ in map(self._ranked.__getitem__, pools):
+            inside[ranked[:size]] = True
+        return inside
+
+    def _inside(self, cells: NDArray[np.bool_]) -> Table:
+        """The nodes of these cells, in tie order."""
+        nodes: Table = self._order[cells[self.cell_of[self._order]]]
+        return nodes
 
     # --- following the state ---------------------------------------------------------------------------------
 
@@ -121,6 +133,7 @@ class Zone:
             moved = [*state.pending, *state.running]
         for row in moved:
             self._count(row)
+        self._nodes.clear()
         closed = np.zeros(len(self._cells), dtype=np.int64)
         for pool in range(len(state.pools)):
             ranked, size, _ = self._ranked[pool] = self._rank(pool)
