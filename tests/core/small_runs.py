@@ -90,6 +90,19 @@ def small_pods_run(profile: Profile) -> RunResult:
     return simulate(pods(3), mixed(), profile, seed=7)
 
 
+def small_services_run(profile: Profile) -> RunResult:
+    """One run of this profile with gangs, and pods of five services beside them."""
+    training, serving = gangs(4), pods(5)
+    both = {
+        column: np.concatenate([getattr(training, column), getattr(serving, column)])
+        for column in ("submit", "runtime", "gpus", "pods", "milli")
+    }
+    title = np.concatenate([np.zeros(len(training), dtype=np.int64), 1 + np.arange(len(serving)) % 5])
+    titles = ("", *(f"service{i}" for i in range(5)))
+    jobs = make_workload("services4", **both, title=title, titles=titles)
+    return simulate(jobs.take(np.argsort(jobs.submit, kind="stable")), uniform(), profile, seed=5)
+
+
 def outcome(result: RunResult) -> dict[str, Any]:
     """What a run decided and summed up, without what is about the machine."""
     return {key: value for key, value in result.summary.items() if key not in MACHINE}
@@ -103,6 +116,8 @@ def all_outcomes() -> dict[str, Any]:
         found[name] = outcome(small_run(profile))
         if not profile.simulation:
             found[f"{name}, pods"] = outcome(small_pods_run(profile))
+        if profile.strategies:
+            found[f"{name}, services"] = outcome(small_services_run(profile))
     return found
 
 

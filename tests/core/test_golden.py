@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.core.small_runs import small_pods_run, small_run
+from tests.core.small_runs import small_pods_run, small_run, small_services_run
 
 from kant.scheduler.profile import builtin_profile, builtin_texts
 
@@ -26,6 +26,8 @@ def digests(name: str) -> dict[str, str]:
     runs = [small_run(profile)]
     if not profile.simulation:
         runs.append(small_pods_run(profile))
+    if profile.strategies:
+        runs.append(small_services_run(profile))
     return {run.workload: run.summary["digest"] for run in runs}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from kant.cluster.columns import DEMAND_WIDTH, Table
 from kant.model.errors import Violation
 from kant.model.job import LEVELS, Demand, Job, PodGroup
+from kant.model.matching import Match
 from kant.model.mig import PROFILES, profile_on
 from kant.model.node import Node
 from kant.model.units import GPU
@@ -27,13 +28,17 @@ class Company(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """All that tells shapes apart: `pools` as bits; `level`, `required` and `company` as the shape has them."""
+    """All that tells shapes apart: `pools` as bits; `level`, `required` and `company` as the shape has them.
+
+    `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none.
+    """
 
     groups: tuple[PodGroup, ...]
     pools: int
     level: int = -1
     required: bool = False
     company: Company | None = None
+    workload: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,8 @@ def _cuts(groups: tuple[PodGroup, ...]) -> tuple[tuple[int, int], ...]:
 class Shapes:
     """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*)."""
 
-    def __init__(self, nodes: tuple[Node, ...]) -> None:
+    def __init__(self, nodes: tuple[Node, ...], workloads: tuple[Match, ...] = ()) -> None:
+        self.workloads = workloads
         self.pool_keys: list[tuple[str, tuple[str, ...], str]] = sorted({node.pool for node in nodes})
         self.pool_of = {key: pool for pool, key in enumerate(self.pool_keys)}
         self.shapes: list[Shape] = []
@@ -153,8 +159,12 @@ class Shapes:
         """The shape of `job`."""
         level = _level(job) if job.within else -1
         company = _company(job) if job.affinity_group or job.apart or job.near else None
-        ask = Ask(job.groups, self._pools(job), level, level >= 0 and job.within_required, company)
+        workload = self._workload(job) if self.workloads else 0
+        ask = Ask(job.groups, self._pools(job), level, level >= 0 and job.within_required, company, workload)
         return self._by_ask.get(ask) or self._make(job, ask)
+
+    def _workload(self, job: Job) -> int:
+        return next((number for number, match in enumerate(self.workloads, 1) if match.admits(job)), 0)
 
     def pool_name(self, pool: int) -> str:
         """`model` of the pool, with its MIG geometry and the queues it is dedicated to."""

@@ -90,6 +90,7 @@ class Trial:
         self.log = snapshot.log
         self.state = snapshot.state
         self._done: list[tuple[bool, Allocation, str]] = []  # taken or given back; by whom of which affinity group
+        self.cycles = 0  # how often it has begun anew
 
     def checkpoint(self) -> int:
         """A mark for `rollback`."""
@@ -101,9 +102,14 @@ class Trial:
             taking, allocation, _ = self._done.pop()
             move(self.table, self.log, allocation, not taking)
 
+    def moves(self) -> Iterator[tuple[bool, Allocation]]:
+        """What was taken (True) and given back (False) so far, and is not undone."""
+        return ((taking, allocation) for taking, allocation, _ in self._done)
+
     def begin(self) -> None:
         """Forget what earlier cycles tried; the snapshot has been refreshed."""
         self._done.clear()
+        self.cycles += 1
 
     def evict(self, allocation: Allocation) -> None:
         """Give back what a running job holds."""

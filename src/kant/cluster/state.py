@@ -19,6 +19,7 @@ from kant.cluster.shapes import Shape, Shapes
 from kant.model import event as ev
 from kant.model.errors import Violation
 from kant.model.job import Job
+from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
 from kant.model.placement import MASK, NODE, Allocation, Reservation
 from kant.model.status import JobStatus, NodeStatus
@@ -44,12 +45,12 @@ class ClusterState:
     `freed[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
     `reserved` has what waiting jobs are promised, `bursts` the live bursts of each live core, `health` what is wrong
     with nodes and who suffered from it. With `learn` it keeps the run times of finished jobs in `history`. `companions`
-    has the running jobs of each affinity group.
+    has the running jobs of each affinity group. `workloads` are those of the profile, whose jobs are told apart.
     """
 
-    def __init__(self, spec: ClusterSpec, learn: bool = False) -> None:
+    def __init__(self, spec: ClusterSpec, learn: bool = False, workloads: tuple[Match, ...] = ()) -> None:
         self.spec = spec
-        self.shapes = Shapes(spec.nodes)
+        self.shapes = Shapes(spec.nodes, workloads)
         if len(self.shapes.pool_keys) > MAX_POOLS:
             raise Violation(f"a cluster has at most {MAX_POOLS} pools, this one has {len(self.shapes.pool_keys)}")
         self.node_index = {node.name: index for index, node in enumerate(spec.nodes)}

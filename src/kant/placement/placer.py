@@ -15,7 +15,9 @@ from kant.placement.domains import Domains
 from kant.placement.engine import SLOT_WIDTH, kernel_of
 from kant.placement.fits import mixed
 from kant.placement.mending import Mended, mend
+from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
+from kant.placement.spreading import Spreading
 from kant.placement.timeline import Timeline
 
 SLOT_CELLS = 1 << 22
@@ -68,12 +70,24 @@ def tie_order(policy: NodePolicy, nodes: int, seed: int) -> Table:
     return np.argsort(np.array(drawn, dtype=np.int64), kind="stable").astype(np.int64)
 
 
-class Placer:
-    """Places gangs on a snapshot under one policy. What it places stays taken until the trial is rolled back."""
+def _group_of(shape: Shape) -> str:
+    """The affinity group of a shape; empty for none."""
+    return shape.company.group if shape.company is not None else ""
 
-    def __init__(self, snapshot: Snapshot, policy: NodePolicy, seed: int) -> None:
+
+class Placer:
+    """Places gangs on a snapshot. What it places stays taken until the trial is rolled back.
+
+    `policy` places whatever no workload of the profile matches, `strategies` the jobs of each workload.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, policy: NodePolicy, seed: int, strategies: tuple[NodePolicy, ...] = ()
+    ) -> None:
         self.snapshot = snapshot
         self.policy = policy
+        self.policies = (policy, *strategies)
+        self._zone = next((policy for policy in self.policies if isinstance(policy, ESpread)), None)
         self.seed = seed
         self.trial = Trial(snapshot)
         self._gpus = snapshot.state.spec.gpus
@@ -81,7 +95,9 @@ class Placer:
         self._choices: dict[tuple[int, int], tuple[Candidates, bool]] = {}
         self._mix = snapshot.state.mix
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
-        self._empty: Placer | None = None  # the same policy on the empty cluster
+        self._domains: dict[tuple[NodePolicy, bool], Domains] = {}
+        self._spreadings: dict[str, Spreading] = {}
+        self._empty: Placer | None = None  # the same policies on the empty cluster
         self._never: dict[int, NeverFits | None] = {}
         self._alone = False  # no affinity group runs anywhere
 
@@ -91,23 +107,77 @@ class Placer:
         state = self.snapshot.state
         return Timeline(state.empty, self.snapshot.table, state.shapes)
 
-    @cached_property
-    def _domains(self) -> Domains:
-        """The domains of the fabric; made when the first gang asks for them."""
-        order = tie_order(self.policy, len(self.snapshot.table), self.seed)
-        return Domains(self.snapshot, self.policy, order, self.seed)
+    def policy_of(self, shape: Shape) -> NodePolicy:
+        """Who places jobs of this shape."""
+        return self.policies[shape.ask.workload]
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
-        """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
+        """The whole gang placed and taken, or the first group that does not fit and how much of it would.
+
+        `salt` is the row of the job.
+        """
         if shape.pods >= len(self._pieces):
             self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
-        group = shape.company.group if shape.company is not None else ""
-        if shape.level >= 0 or shape.cuts or shape.picky or self.policy.wish:
-            held = self.trial.held_by(group) if group and shape.picky and not self._alone else ()
-            found = self._domains.place(shape, salt, self._pieces, held)
+        if shape.level < 0 and not shape.cuts and not shape.picky and self.policy_of(shape).spreads:
+            found = self._spread(shape, salt)
+            if found is not None:
+                return found
+        return self._place_together(shape, salt)
+
+    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
+        """What is left of `held` and near it what is missing, taken on the trial (placement/mending.py)."""
+        return mend(self._domains_of(self.policy_of(shape), False), shape, held, bad, salt, self.trial)
+
+    def _spread(self, shape: Shape, row: int) -> Allocation | NoFit | None:
+        """A gang whose policy spreads, in the inference zone or everywhere; None where others have to place it."""
+        policy = self.policy_of(shape)
+        spreading = self._spreading(policy)
+        packed = isinstance(policy, ESpread)
+        if packed and (spreading.zone is None or not spreading.zone.admits(shape)):
+            return None
+        found = spreading.place(shape, row, packed, self._pieces)
+        if isinstance(found, NoFit):  # several groups may fit in another order
+            return found if len(shape.parts) == 1 else None
+        if found is not None:
+            self.trial.placed(found, _group_of(shape))
+        return found
+
+    def _spreading(self, policy: NodePolicy) -> Spreading:
+        if policy.ties not in self._spreadings:
+            order = tie_order(policy, len(self.snapshot.table), self.seed)
+            self._spreadings[policy.ties] = Spreading(self.snapshot, self.trial, order, self._zone, self.policy_of)
+        return self._spreadings[policy.ties]
+
+    def _domains_of(self, policy: NodePolicy, outside: bool) -> Domains:
+        """The domains of the fabric for a policy, those of the nodes outside the inference zone apart."""
+        if (policy, outside) not in self._domains:
+            order = tie_order(policy, len(self.snapshot.table), self.seed)
+            self._domains[policy, outside] = Domains(self.snapshot, policy, order, self.seed)
+        return self._domains[policy, outside]
+
+    def _place_by_domains(self, shape: Shape, salt: int) -> Allocation | NoFit:
+        """A gang in the best of the domains; outside the inference zone, if it fits there."""
+        policy, group = self.policy_of(shape), _group_of(shape)
+        held = self.trial.held_by(group) if group and shape.picky and not self._alone else ()
+        found: Allocation | NoFit | None = None
+        for outside in (True, False) if self._zone is not None else (False,):
+            domains = self._domains_of(policy, outside)
+            if outside and self._zone is not None:
+                zone = self._spreading(self._zone).zone
+                assert zone is not None
+                zone.refresh()
+                domains.rooms.close(zone.closed)
+            found = domains.place(shape, salt, self._pieces, held)
             if not isinstance(found, NoFit):
                 self.trial.placed(found, group)
-            return found
+                break
+        assert found is not None
+        return found
+
+    def _place_together(self, shape: Shape, salt: int) -> Allocation | NoFit:
+        """A gang by the scores of its policy: in the best of the domains, or on the best nodes of all."""
+        if shape.level >= 0 or shape.cuts or shape.picky or self.policy_of(shape).wish:
+            return self._place_by_domains(shape, salt)
         order = list(range(len(shape.parts)))
         result = self._place_in_order(shape, order, salt)
         for _ in range(len(order) - 1):
@@ -118,12 +188,8 @@ class Placer:
             order.insert(0, result.group)
             result = self._place_in_order(shape, order, salt)
         if not isinstance(result, NoFit):
-            self.trial.placed(result, group)
+            self.trial.placed(result, _group_of(shape))
         return result
-
-    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
-        """What is left of `held` and near it what is missing, taken on the trial (placement/mending.py)."""
-        return mend(self._domains, shape, held, bad, salt, self.trial)
 
     def _place_in_order(self, shape: Shape, order: list[int], salt: int) -> Allocation | NoFit:
         """Place the groups of a gang in the order given, or nothing."""
@@ -150,7 +216,7 @@ class Placer:
 
     def _choose(self, shape: Shape, group: int) -> tuple[Candidates, bool]:
         """Who places this group of a gang, and whether node by node; asked once for each shape."""
-        policy, by_node = self.policy.chooser(group, len(shape.parts), shape.parts[group][0])
+        policy, by_node = self.policy_of(shape).chooser(group, len(shape.parts), shape.parts[group][0])
         if policy not in self._candidates:
             self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed)
         choice = self._choices[shape.index, group] = (self._candidates[policy], by_node)
@@ -168,9 +234,10 @@ class Placer:
         """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""
         if shape.index not in self._never:
             if self._empty is None:
-                self._empty = Placer(self.snapshot.of_empty_cluster(), self.policy, self.seed)
+                self._empty = Placer(self.snapshot.of_empty_cluster(), self.policy, self.seed, self.policies[1:])
                 self._empty._alone = True
-            verdict = self._empty.place(shape)
+                self._empty._zone = None  # nobody runs there
+            verdict = self._empty._place_together(shape, 0)
             self._empty.trial.rollback(0)
             self._never[shape.index] = (
                 NeverFits(*(getattr(verdict, field) for field in verdict.__struct_fields__))

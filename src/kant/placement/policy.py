@@ -48,6 +48,8 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     fresh: ClassVar[bool] = False
     wish: ClassVar[Level] = ""
     """The level of which one domain should hold a gang that asks for none; empty: the fabric plays no part."""
+    spreads: ClassVar[bool] = False
+    """Whether the pods of one service keep apart (`spreading`); gangs that name a level still go by the score."""
 
     @property
     def params(self) -> tuple[int, ...]:

@@ -34,6 +34,7 @@ class Rooms:
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
+        self.closed: Table = np.zeros(len(fabric.walk), dtype=np.int64)  # 1 for nodes that count for nothing
         self.domains = fabric.offsets[-1]
         self.slot_of: dict[int, int] = {}
         self._allot(4)
@@ -56,19 +57,25 @@ class Rooms:
                 self.rooms[: len(rooms)], self.cursors[: len(cursors)] = rooms, cursors
         return np.array([self.slot_of.setdefault(demand, len(self.slot_of)) for demand in demands], dtype=np.int64)
 
+    def close(self, nodes: Table) -> None:
+        """From now on exactly the nodes with a 1 in `nodes` count for nothing."""
+        if not np.array_equal(nodes, self.closed):
+            self.closed[:] = nodes
+            self.cursors[:] = -1
+
     def follow(self, slot: int, table: Table, log: Table, demands: Table, demand: int) -> None:
         """Bring a slot up to date: the cost is that of the nodes that changed."""
         fabric = self.fabric
         follow(
             table, log, demands, demand, fabric.walk, fabric.place_of, fabric.home, fabric.spans, self.rooms,
-            self.cursors, slot,
+            self.cursors, slot, self.closed,
         )  # fmt: skip
 
 
 @compiled
 def follow(
     table: Table, log: Table, demands: Table, d: int, walk: Table, place_of: Table, home: Table, spans: Table,
-    rooms: Table, cursors: Table, slot: int,
+    rooms: Table, cursors: Table, slot: int, closed: Table,
 ) -> None:  # fmt: skip
     """Add to every domain above a changed node what has changed."""
     ring = log.shape[0] - 1
@@ -77,8 +84,8 @@ def follow(
     for k in range(walk.shape[0] if anew else log[0] - cursor):
         place = k if anew else place_of[log[1 + (cursor + k) % ring]]
         node = walk[place]
-        takes = capacity(table, node, demands, d)
-        serves = table[node, STATUS] == 0 and (demands[d, D_POOLS] >> table[node, POOL]) & 1 == 1
+        takes = 0 if closed[node] == 1 else capacity(table, node, demands, d)
+        serves = closed[node] == 0 and table[node, STATUS] == 0 and (demands[d, D_POOLS] >> table[node, POOL]) & 1 == 1
         nodes = 1 if serves and table[node, GPUS] > 0 else 0
         whole = 1 if nodes == 1 and table[node, FREE] == table[node, GPUS] * 1000 else 0
         before = rooms[slot, place]

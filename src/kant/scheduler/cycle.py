@@ -6,6 +6,7 @@ from kant.cluster.columns import J_FAILURES
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import Plan, Reason
+from kant.model.errors import Violation
 from kant.placement.placer import Placer
 from kant.queueing.forecast import Forecast
 from kant.queueing.limits import Limits
@@ -30,7 +31,9 @@ class Scheduler:
         lane = profile.discipline.lane if profile.discipline.lanes else None
         self.waiting = Waiting(state, profile.order, profile.requeue, lane, profile.preemption is not None)
         self.limits = Limits(state)
-        self.placer = Placer(self.snapshot, profile.placement, seed)
+        if state.shapes.workloads != profile.matches:
+            raise Violation("the state was not made to tell the profile's workloads apart (`workloads`)")
+        self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.timeline, profile.estimates) if ahead else None
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kant.model.errors import InputError
+from kant.model.matching import Match
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.estimates import Estimates
@@ -17,17 +18,19 @@ from kant.queueing.order import Order
 from kant.queueing.preemption import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
+from kant.scheduler.strategies import Strategy, parse_strategies
 
 SETTINGS: dict[str, type] = {"preemption": Preemption, "requeue": Requeue, "estimates": Estimates}
 """Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
 
-PARTS = ("name", "about", *KINDS, *SETTINGS, "simulation")
+PARTS = ("name", "about", *KINDS, "workloads", *SETTINGS, "simulation")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Who goes first (`order`), what a blocked job means (`discipline`), and where jobs go (`placement`).
 
+    The first of `strategies` that matches a job places it instead of `placement`.
     Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that came back is tried,
     `estimates` what disciplines that plan ahead take for its run time.
     `simulation` is for the simulator alone: how jobs run, and what an experiment does that a cluster does not.
@@ -39,11 +42,22 @@ class Profile:
     order: Order
     discipline: Discipline
     placement: NodePolicy
+    strategies: tuple[Strategy, ...] = ()
     preemption: Preemption | None = None
     requeue: Requeue = field(default_factory=Requeue)
     estimates: Estimates = field(default_factory=Estimates)
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
+
+    @property
+    def matches(self) -> tuple[Match, ...]:
+        """Which jobs each strategy is for."""
+        return tuple(strategy.match for strategy in self.strategies)
+
+    @property
+    def placements(self) -> tuple[NodePolicy, ...]:
+        """Where the jobs of each strategy go."""
+        return tuple(strategy.placement for strategy in self.strategies)
 
 
 def parse_profile(text: str, where: str) -> Profile:
@@ -70,6 +84,7 @@ def parse_profile(text: str, where: str) -> Profile:
             f"{where}: discipline", f"one of {heeding} with an order of queues", data["discipline"]["policy"]
         )
     made |= {part: make_settings(SETTINGS[part], data[part], f"{where}: {part}") for part in SETTINGS if part in data}
+    made["strategies"] = parse_strategies(data.get("workloads", []), made["placement"], where)
     return Profile(
         name=data.get("name", where),
         about=data.get("about", ""),

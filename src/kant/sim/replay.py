@@ -89,7 +89,7 @@ def scheduler_of(header: Header, path: Path) -> Scheduler:
         else parse_profile(header.profile, f"{path}:1: profile")
     )
     try:
-        state = ClusterState(header.cluster, learn=profile.estimates.learns)
+        state = ClusterState(header.cluster, learn=profile.estimates.learns, workloads=profile.matches)
     except Violation as violation:
         raise InputError(f"{path}:1: cluster", f"a cluster that can be counted: {violation}") from None
     return Scheduler(state, profile, header.seed)

@@ -112,7 +112,7 @@ class Run:
         self.seed = seed
         self.until = until
         self.hooks = hooks
-        self.state = ClusterState(cluster, learn=profile.estimates.learns)
+        self.state = ClusterState(cluster, learn=profile.estimates.learns, workloads=profile.matches)
         self.scheduler = Scheduler(self.state, profile, seed)
         self.journal = Journal(hooks.journal)
         self.recorder = Recorder(self.state, hooks.keep_intervals)

@@ -19,6 +19,7 @@ from kant.queueing.preemption import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import Profile
 from kant.scheduler.registry import make_policy
+from kant.scheduler.strategies import parse_strategies
 from kant.workload.workload import Workload, make_workload
 
 Choice = str | dict[str, Any] | Order | Discipline | NodePolicy
@@ -101,15 +102,18 @@ def make_profile(
     placement: Choice = "best-fit",
     preemption: Preemption | None = None,
     requeue: Requeue | None = None,
+    workloads: Sequence[dict[str, Any]] = (),
     **simulation: Any,
 ) -> Profile:
-    """A profile of three policies, with or without preemption; `simulation` is the table of that name."""
+    """A profile of three policies, with or without preemption; `workloads` and `simulation` are the tables so named."""
+    where = make_named_policy("placement", placement)
     return Profile(
         name="test",
         about="",
         order=make_named_policy("order", order),
         discipline=make_named_policy("discipline", discipline),
-        placement=make_named_policy("placement", placement),
+        placement=where,
+        strategies=parse_strategies(list(workloads), where, "test"),
         preemption=preemption,
         requeue=requeue or Requeue(),
         simulation=simulation,

@@ -79,7 +79,7 @@ class Harness:
         check: bool = True,
     ) -> None:
         self.profile = profile or make_profile()
-        self.state = ClusterState(cluster, learn=self.profile.estimates.learns)
+        self.state = ClusterState(cluster, learn=self.profile.estimates.learns, workloads=self.profile.matches)
         self.scheduler = Scheduler(self.state, self.profile, seed)
         self.journal = Journal()
         self.seed = seed

@@ -27,7 +27,7 @@ def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
     """Services that hold `gpus` GPUs on average over `days` days, with the tenants of `row`.
 
     Cores come within the first twentieth of the span and end with it. They may not be preempted and have priority
-    100. Bursts have the size and the queue of their core, priority 50, and may be preempted.
+    100. Bursts have the size, the queue and the name of their core, priority 50, and may be preempted.
     """
     draw = Generator(PCG64(SeedSequence([seed, 0x5E])))
     span = days * 24.0
@@ -70,6 +70,8 @@ def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
         core=np.where(is_core, -1, whose),
         priority=np.where(is_core, CORE_PRIORITY, BURST_PRIORITY),
         preemptible=np.where(is_core, 0, 1),
+        title=whose,
+        titles=tuple(f"service{i}" for i in range(len(cores))) or ("",),
         ids=[f"service{i}" for i in range(len(cores))] + [f"service{c}-burst{i}" for i, c in enumerate(owners)],
         origin=0,
     )
@@ -97,6 +99,8 @@ def mixed(training: Workload, serving: Workload) -> Workload:
         columns.pop("gpus"),
         **columns,
         core=np.concatenate([training.core, shifted]),
+        title=np.concatenate([training.title, serving.title + len(training.titles)]),
+        titles=(*training.titles, *serving.titles),
         ids=[*training.ids, *serving.ids],
         queues=training.queues,
         users=training.users,

@@ -1,0 +1,19 @@
+"""Spread: the pods of a service far from each other."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kant.placement.policies.worst_fit import WorstFit
+from kant.placement.policy import NodePolicy
+
+
+class Spread(NodePolicy, frozen=True, tag="spread"):
+    """The node, then the leaf with the fewest pods of the same service, then the emptiest node: few die together.
+
+    A service is a core with its bursts, else the jobs of one queue, user and name, else one job.
+    """
+
+    source: ClassVar[str] = "Spread of Kant, arXiv 2510.01256; PodTopologySpread of kube-scheduler (ScheduleAnyway)"
+    score = staticmethod(WorstFit.score)
+    spreads: ClassVar[bool] = True
