@@ -14,6 +14,8 @@ fitting domains, after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from kant.cluster.columns import Table
@@ -48,16 +50,16 @@ class Domains:
         `pieces` is where to build it, large enough for the gang.
         """
         gang = Gang(self, shape, salt, pieces)
-        if shape.required:
-            result = gang.in_one_of(shape.level)
-        else:
-            # One pod is on one node wherever it is: its leaf is chosen first.
-            narrowest = (1 if shape.pods == 1 else self._wish) if shape.level < 0 else shape.level
-            result = gang.anywhere(narrowest)
+        result = gang.in_one_of(shape.level) if shape.required else gang.anywhere(self.narrowest(shape))
         if isinstance(result, NoFit):
             return result
         allocation = pieces[:result]
         return allocation[np.argsort(self._ranks[allocation[:, NODE]], kind="stable")]
+
+    def narrowest(self, shape: Shape) -> int:
+        """The level of which a domain is looked for first."""
+        # One pod is on one node wherever it is: its leaf is chosen first.
+        return (1 if shape.pods == 1 else self._wish) if shape.level < 0 else shape.level
 
     def kernel(self, shape: Shape, group: int) -> tuple[Kernel, Table, bool]:
         """Who places a group inside a domain, with its numbers, and whether node by node."""
@@ -143,6 +145,20 @@ class Gang:
             if len(failures) == 1:
                 failed = failed.copy()
             failed[domain] = 1
+
+    def ranked(self, level: int) -> Iterator[int]:
+        """The domains of `level` that hold the gang, the best first. Nothing is placed."""
+        first, last = self.fabric.offsets[level : level + 2]
+        passed = self.domains._nowhere.copy()
+        while True:
+            domain = best_domain(
+                self.rooms.rooms, self.slots, self.counts, self.shape.gpu_milli, first, last, self.fabric.home,
+                self.touched, passed,
+            )  # fmt: skip
+            if domain < 0:
+                return
+            yield int(domain)
+            passed[domain] = 1
 
     def _in(self, domain: int) -> int | NoFit:
         """All groups in one domain, or none of them. A group that fails chooses first in another attempt."""
