@@ -35,7 +35,7 @@ def explain(
     json: Json = False,
 ) -> int:
     """Say why a job got its place: the nodes, domains and scores to choose from, and what the place means."""
-    from kant.model.errors import InputError
+    from kant.model.errors import InputError, Violation
     from kant.scheduler.why_there import why_there
     from kant.sim.retrace import find_start, stand_before
 
@@ -44,7 +44,10 @@ def explain(
     decided = find_start(journal, job, start, parse_at(at))
     for cycles in (False, True):
         scheduler = stand_before(journal, decided, cycles=cycles)
-        found = why_there(scheduler, job, decided.time, decided.place)
+        try:
+            found = why_there(scheduler, job, decided.time, decided.place)
+        except (Violation, OverflowError) as violation:
+            raise InputError(f"{journal}:{decided.line}", f"a plan that fits the state: {violation}") from None
         if found.agrees:
             break
     place = pieces(found, scheduler.state.spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kant.cluster.columns import can_take
 from kant.cluster.journal import Footer, Header
 from kant.cluster.state import ClusterState
 from kant.metrics.ledger import Ledger
@@ -92,6 +93,8 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
     submitted, last = -1, 0
     _, lines = read_journal(path)
     for at, line in enumerate(lines, start=2):
+        if line.time < last:
+            raise InputError(f"{path}:{at}", f"a time that is not before {last}", line.time)
         last = line.time
         if isinstance(line, JobSubmitted) and line.job.id == job:
             submitted = line.time
@@ -130,4 +133,9 @@ def stand_before(path: Path, decided: Decided, *, cycles: bool = False) -> Sched
             scheduler.state.apply(line)
         except (Violation, OverflowError) as violation:
             raise InputError(f"{path}:{number}", f"an event that fits the state: {violation}") from None
+    state, where = scheduler.state, f"{path}:{decided.line}"
+    if decided.job not in state.rows:
+        raise InputError(where, f"a plan for jobs that have come, and {decided.job} has not")
+    if len(decided.place) == 0 or not all(can_take(state.empty, piece) for piece in decided.place):
+        raise InputError(where, f"a place for job {decided.job} that the nodes of the cluster have")
     return scheduler
