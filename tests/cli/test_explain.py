@@ -137,6 +137,15 @@ def test_who_had_to_make_room_is_named(tmp_path: Path) -> None:
     assert "H100: 6 nodes, 5 too full: 1 takes a pod" in found  # as things stood once room was made
 
 
+def test_a_level_that_the_job_asks_for_is_said(tmp_path: Path) -> None:
+    rows = "id,submit_s,runtime_s,gpus,pods,within,within_required must,0,600,8,2,leaf,1 may,0,600,8,3,leaf,0"
+    journal = run(tmp_path, rows, "fifo")
+    assert "2 pods on 16 GPUs, required in one leaf" in lines("must", journal)
+    found = lines("may", journal)
+    assert "3 pods on 24 GPUs, preferred in one leaf" in found
+    assert "0 of 3 leaves hold the gang: the best takes 2 of 3 pods" in found
+
+
 def test_another_start_and_another_time_can_be_asked_for(journal: Path) -> None:
     starts = Counter(job for _, job, _ in decided(journal))
     (job, count), *_ = starts.most_common()

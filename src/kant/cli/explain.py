@@ -78,6 +78,8 @@ def as_json(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> d
         "agrees": found.agrees,
         "how": found.how,
         "stopped": found.stopped,
+        "within": found.within,
+        "required": found.required,
         "place": place,
         "account": found.account,
         "effect": found.effect,
@@ -94,7 +96,8 @@ def show(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> None
     console.print(f"{found.job}: started at {clock(found.now)} {where}", style="bold", soft_wrap=True)
     nth = f", start {decided.number} of {decided.of}" if decided.of > 1 else ""
     pods = sum(each["pods"] for each in place)
-    console.print(f"{_count(pods, 'pod')} on {_count(devices, 'GPU')}{nth}", style="dim")
+    asks = f", {'required' if found.required else 'preferred'} in one {found.within}" if found.within else ""
+    console.print(f"{_count(pods, 'pod')} on {_count(devices, 'GPU')}{asks}{nth}", style="dim")
     if not found.agrees:
         console.print(
             "this Kant decides otherwise: it would not have started the job there, so it cannot tell why. Another "

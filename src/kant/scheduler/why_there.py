@@ -55,7 +55,8 @@ class WhyThere:
 
     With `agrees` the cycle decided the same when it was run again. `how` says who chose: `policy`, of which there is an
     `account`, or `plan` (the search for a start in time proved the place, and the policy found none). `stopped` had to
-    make room. `choice` is what a gang could have had by waiting.
+    make room. `choice` is what a gang could have had by waiting. `within` is the level of the fabric that the job asks
+    for (empty: none), and `required` whether it insists.
     """
 
     job: str
@@ -67,6 +68,8 @@ class WhyThere:
     effect: Effect
     choice: Choice | None
     stopped: tuple[str, ...]
+    within: str
+    required: bool
 
 
 class Witness:
@@ -100,6 +103,7 @@ def why_there(scheduler: Scheduler, job: str, now: int, place: Allocation) -> Wh
     """
     state, profile = scheduler.state, scheduler.profile
     row = state.row_of(job)
+    shape = state.shape_of(row)
     slowdowns = Slowdowns(state)
     waits = row in state.pending
     either = choice(StartPlan(Inquiry(scheduler, now), profile.estimates), slowdowns, row) if waits else None
@@ -116,7 +120,8 @@ def why_there(scheduler: Scheduler, job: str, now: int, place: Allocation) -> Wh
     return WhyThere(
         job=job, now=now, place=place, agrees=agrees, how="policy" if chosen is not None else "plan",
         account=account(state, before, policy, seed, chosen[1], row, place) if chosen is not None and agrees else None,
-        effect=effect(slowdowns, before, state.shape_of(row), place), choice=either,
+        effect=effect(slowdowns, before, shape, place), choice=either,
+        within=LEVELS[shape.level] if shape.level >= 0 else "", required=shape.required,
         stopped=tuple(d.job for d in turn.plan.decisions if isinstance(d, Preempt) and d.by == job) if agrees else (),
     )  # fmt: skip
 
