@@ -112,8 +112,9 @@ def order_of(domain: RankedDomain, level: str, pods: int) -> tuple[bool | int, .
     """The order of docs/policies.md."""
     last = (domain.free,) if level == "node" else (domain.whole, domain.takes)
     if level == "leaf" and pods == 1:
-        last = (domain.fullest,)
-    return (not domain.exact, domain.breaks, not domain.broken, *last)
+        last = ()
+    fullest = domain.fullest if level == "leaf" and pods == 1 else 0
+    return (not domain.exact, domain.breaks, not domain.broken, fullest, *domain.around, *last)
 
 
 @given(filled(), one_group(), st.sampled_from(("", *LEVELS)), st.sampled_from((*POLICIES, "fgd")), st.integers(0, 9))
@@ -144,7 +145,7 @@ def test_the_place_is_the_first_of_those_that_are_told(
     ranked = found.nodes.ranked
     assert [node.score for node in ranked] == sorted((node.score for node in ranked), reverse=True)
     first = next(node for node in ranked if node.pods)
-    assert first.rank == 1 or (found.nodes.by_node and ranked[0].takes > first.takes)
+    assert first.rank == 1 or (found.nodes.by_node and ranked[0].score > first.score)
     assert first.pods == int(result[result[:, NODE] == state.node_index[first.name], PODS].sum())
 
 

@@ -51,7 +51,8 @@ class RankedDomain:
     """A domain that holds the gang, `rank` from 1, with what the order among such domains looks at (docs/policies.md).
 
     Of a node, `broken` says whether its leaf is. `free` and `fullest` are milli-GPUs; `fullest` is what is free on the
-    fullest node of a leaf that takes a pod. `pods` of the gang lie there.
+    fullest node of a leaf that takes a pod. `around` has the whole nodes left in its superspine and in its spine.
+    `pods` of the gang lie there.
     """
 
     name: str
@@ -63,6 +64,7 @@ class RankedDomain:
     whole: int
     free: int
     fullest: int
+    around: tuple[int, int]
     pods: int
 
 
@@ -211,6 +213,7 @@ class DomainSearch:
         gang, lead = self.gang, self.gang.slots[0]
         room, rooms = self.rooms[lead, domain], self.rooms
         around = rooms[lead, self.fabric.home[domain, 1]] if level == 0 else room
+        above = self.fabric.above[domain]
         single = len(gang.slots) == 1 and gang.counts[0] == 1
         exact = room[R_TAKES] == gang.counts[0] if len(gang.slots) == 1 else room[R_FREE] == self.shape.gpu_milli
         return RankedDomain(
@@ -219,6 +222,7 @@ class DomainSearch:
             breaks=bool((rooms[gang.slots, domain, R_BROKEN] < gang.counts).any()),
             broken=bool(around[R_WHOLE] < around[R_NODES]), whole=int(around[R_WHOLE]), free=int(room[R_FREE]),
             fullest=int(room[R_TIGHT]) if level == 1 else int(room[R_FREE]),
+            around=(int(rooms[lead, above[1], R_WHOLE]), int(rooms[lead, above[0], R_WHOLE])),
             pods=int(self.place[self.homes[:, level] == domain, PODS].sum()),
         )  # fmt: skip
 
@@ -250,16 +254,19 @@ def _first_difference(own: RankedDomain, other: RankedDomain, level: str, pods: 
         return f"{gang} breaks no whole node there"
     if own.broken != other.broken:
         return "its leaf is broken already" if level == "node" else "it is broken already"
-    if level == "node":
-        same, words = own.free == other.free, f"it is the fullest: {_gpus(own.free)} free against {_gpus(other.free)}"
-    elif level == "leaf" and pods == 1:
-        same = own.fullest == other.fullest
-        words = f"it has the fullest node that fits: {_gpus(own.fullest)} free against {_gpus(other.fullest)}"
-    elif own.whole != other.whole:
+    single = level == "leaf" and pods == 1
+    if single and own.fullest != other.fullest:
+        return f"it has the fullest node that fits: {_gpus(own.fullest)} free against {_gpus(other.fullest)}"
+    for wider, mine, theirs in zip(("superspine", "spine"), own.around, other.around, strict=True):
+        if mine != theirs:
+            return f"fewer whole nodes are left in its {wider}: {mine} against {theirs}"
+    if level == "node" and own.free != other.free:
+        return f"it is the fullest: {_gpus(own.free)} free against {_gpus(other.free)}"
+    if level != "node" and not single and own.whole != other.whole:
         return f"fewer whole nodes are left in it: {own.whole} against {other.whole}"
-    else:
-        same, words = own.takes == other.takes, f"it has less room: for {own.takes} pods against {other.takes}"
-    return words if not same else "they are alike, and it is the first in order"
+    if level != "node" and not single and own.takes != other.takes:
+        return f"it has less room: for {own.takes} pods against {other.takes}"
+    return "they are alike, and it is the first in order"
 
 
 def _gpus(milli: int) -> str:

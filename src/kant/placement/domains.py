@@ -153,7 +153,7 @@ class Gang:
         while True:
             domain = best_domain(
                 self.rooms.rooms, self.slots, self.counts, self.shape.gpu_milli, first, last, self.fabric.home,
-                self.touched, passed,
+                self.fabric.above, self.touched, passed,
             )  # fmt: skip
             if domain < 0:
                 return
