@@ -95,12 +95,12 @@ def test_it_shows_what_there_was_to_choose_from_and_why_one_won(tmp_path: Path) 
         "H100: 6 nodes, 2 too full: 4 take a pod",
         "0 of 6 nodes hold the gang: the best takes 1 of 2 pods",
         "2 of 3 leaves hold the gang",
-        "> 1 leaf-1 2 yes yes no 2 16",
-        "2 leaf-2 2 yes yes no 2 16",
-        "leaf-1 comes before leaf-2: they are alike, and it is the first in order",
-        "2 nodes to choose from in leaf-1; most-pods, node by node",
-        "> 1 n2 1 1 1",
-        "n2: 1 pod on GPUs 0-7",
+        "> 1 leaf-0 2 yes yes no 2 16",
+        "2 leaf-1 2 yes yes no 2 16",
+        "leaf-0 comes before leaf-1: they are alike, and it is the first in order",
+        "2 nodes to choose from in leaf-0; most-pods, node by node",
+        "> 1 n0 1 1 1",
+        "n0: 1 pod on GPUs 0-7",
         "in one leaf: 2 nodes, the fewest possible, 1 leaf, the fewest possible",
         "it runs as fast as at the best place there could be",
         "it fills 2 nodes; partly used nodes: 1 before, 1 after",
@@ -161,7 +161,7 @@ def test_another_start_and_another_time_can_be_asked_for(journal: Path) -> None:
 
 def test_a_decision_that_this_kant_would_not_make_is_said_to_be_one(tmp_path: Path) -> None:
     journal = run(tmp_path, "id,submit_s,runtime_s,gpus,pods job,0,600,8,1")
-    (tmp_path / "other.jsonl").write_text(journal.read_text().replace('"allocation":[[0,', '"allocation":[[3,'))
+    (tmp_path / "other.jsonl").write_text(journal.read_text().replace('"allocation":[[4,', '"allocation":[[3,'))
     found = kant("explain", "job", tmp_path / "other.jsonl")
     assert found.code == 1 and "this Kant decides otherwise" in found.out and "n3: 1 pod" in found.out
     told = kant("explain", "job", tmp_path / "other.jsonl", "--json").json()
