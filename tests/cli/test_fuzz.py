@@ -278,3 +278,9 @@ def test_journals_that_were_changed(journal: Path, place: Path, data: st.DataObj
     other = data.draw(st.sampled_from([[], ["--profile", "fifo"], ["--profile", "srtf", "--json"]]))
     civil("check", path, "--kind", "journal")
     civil("replay", path, *other)
+    civil(
+        "explain",
+        data.draw(st.sampled_from(["j0", "j1", "j7", "j30"])),
+        path,
+        *data.draw(st.sampled_from([[], ["--json"]])),
+    )

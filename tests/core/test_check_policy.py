@@ -82,6 +82,14 @@ class LooksAround(NodePolicy, frozen=True, tag="looks-around"):
     score = staticmethod(salted)
 
 
+class Mumbles(BestFit, frozen=True, tag="mumbles"):
+    """Terms that leave out what the score depends on."""
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> dict[str, float]:
+        return {"pool": int(table[node, POOL])}
+
+
 class Forgets(Discipline, frozen=True, tag="forgets"):
     """Takes jobs from the queue without starting them."""
 
@@ -127,6 +135,7 @@ class Alternates(Strict, frozen=True, tag="alternates"):
         (Undefined(), "can be compared"),
         (Grabs(), "only what is free"),
         (LooksAround(), "decides as a fresh one"),
+        (Mumbles(), "have one score"),
         (Forgets(), "a run ends when every job has left"),
         (Twice(), "started once"),
         (Alternates(), "in its queue"),

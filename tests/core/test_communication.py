@@ -25,7 +25,7 @@ from kant.placement.communication import (
 )
 from kant.placement.spans import SPANS_WIDTH, Slowdowns
 from kant.sim.run import RunHooks, simulate
-from kant.testing import make_group, make_job, make_profile
+from kant.testing import make_group, make_job, make_jobs, make_profile
 from kant.testing.drawn import generator
 from kant.testing.strategies import workloads
 from kant.workload.workload import Workload
@@ -262,3 +262,10 @@ def test_no_placement_is_better_than_the_best(workload: Workload, placement: str
         job = make_job("j", groups=[make_group(1, gpus)] if by_gpu else groups)
         best = Slowdowns(state).best(state.shapes.of(job).index)
         assert own[2] == best[2] and (own[[0, 1, 3, 4]] >= best[[0, 1, 3, 4]]).all() and (own[5:] <= best[5:]).all()
+
+
+def test_a_run_says_of_each_job_the_fewest_nodes_and_leaves_that_it_could_have() -> None:
+    cluster = ClusterSpec("three", tuple(Node(f"n{i}", 8, leaf=f"leaf{i // 2}") for i in range(6)))
+    jobs = make_jobs(submit=[0, 0, 1, 2], runtime=[9, 9, 9, 9], gpus=[4, 8, 8, 8], pods=[1, 2, 1, 3])
+    fewest = simulate(jobs, cluster, make_profile(placement="worst-fit")).jobs.fewest
+    assert fewest is not None and fewest.tolist() == [[1, 1], [2, 1], [1, 1], [3, 2]]

@@ -123,6 +123,23 @@ def test_the_cluster_comes_back_and_nodes_without_a_leaf_are_grouped() -> None:
     )
 
 
+def test_leaves_come_back_with_their_spines_and_jobs_with_the_fewest_nodes_and_leaves(pair: list[RunResult]) -> None:
+    paths = [("a", "x", "l"), ("a", "x", "l"), ("a", "y", "l"), ("", "y", "l"), ("", "", "m")]
+    nodes = tuple(Node(f"n{i}", 8, superspine=top, spine=mid, leaf=leaf) for i, (top, mid, leaf) in enumerate(paths))
+    packed = data_of(render([empty_run(cluster=ClusterSpec("c", nodes))], "t"))["clusters"][0]
+    names, spines, spine = unpack_names(packed["groups"]), unpack_names(packed["spines"]), unpack(packed["spine"])
+    assert [(spines[spine[i]], names[i]) for i in unpack(packed["group"])] == [
+        ("a / x", "l"), ("a / x", "l"), ("a / y", "l"), ("y", "l"), ("", "m"),
+    ]  # fmt: skip
+    run = pair[0]
+    fewest = np.arange(2 * len(run.jobs.id)).reshape(-1, 2)
+    known = dataclasses.replace(run, jobs=dataclasses.replace(run.jobs, fewest=fewest))
+    fleet = data_of(render([known, run], "t"))["fleet"]["runs"]
+    rows = [run.jobs.id.index(name) for name in unpack_names(fleet[0]["ids"])]
+    assert [unpack(column).tolist() for column in fleet[0]["fewest"]] == fewest[rows].T.tolist()
+    assert fleet[1]["fewest"] is None
+
+
 def test_buckets_are_means_weighted_by_time() -> None:
     column = np.array
     series = Series(

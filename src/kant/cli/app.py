@@ -15,6 +15,7 @@ from kant.cli.cluster import cluster_app
 from kant.cli.compare import compare
 from kant.cli.demo import demo
 from kant.cli.eta import eta
+from kant.cli.explain import explain
 from kant.cli.policies import policies
 from kant.cli.profiles import profiles_app
 from kant.cli.replay import replay
@@ -33,7 +34,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # ours to report
 )
-for verb in (simulate, compare, replay, why, eta, check, policies, demo):
+for verb in (simulate, compare, replay, why, eta, explain, check, policies, demo):
     app.command(verb)
 for group in (trace_app, cluster_app, profiles_app):
     app.command(group)

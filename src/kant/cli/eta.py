@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.simulate import print_json
-from kant.cli.why import At, JournalFile, check_job, parse_at
+from kant.cli.why import At, JournalFile, check_job, either, parse_at, section
 from kant.model.units import clock, show_duration
 
 
@@ -24,6 +24,7 @@ def eta(
     from kant.cluster.columns import J_MILLI, J_SINCE
     from kant.model.errors import InputError
     from kant.model.units import GPU
+    from kant.scheduler.choice import choices
     from kant.scheduler.eta import expected_starts
     from kant.scheduler.explain import is_final
     from kant.scheduler.inquiry import Inquiry
@@ -36,6 +37,7 @@ def eta(
         if state.rows[job] not in state.pending:
             raise InputError("JOB", f"a job that waits at {clock(standing.now)} (see `kant why`)", job)
     starts = expected_starts(standing.scheduler, standing.now, only=job or "")
+    waits = choices(standing.scheduler, standing.now, only=job or "")
     inquiry = Inquiry(standing.scheduler, standing.now)
     rows: list[dict[str, Any]] = []
     for name, (early, late) in starts.items():
@@ -51,6 +53,7 @@ def eta(
                 "since_us": int(state.jobs[row, J_SINCE]),
                 "why": "ready" if reason is None else reason.__struct_config__.tag,
                 "expected_us": {"p50": early, "p90": late, "never": is_final(reason)},
+                "wait_or_place": either(waits.get(name)),
             }
         )
     if json:
@@ -78,6 +81,9 @@ def _show(rows: list[dict[str, Any]], now: int) -> None:
         waits = show_duration(now - row["since_us"])
         table.add_row(row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times)
     console.print(table)
+    section(
+        "wait or place", [f"{row['job']}: {row['wait_or_place']['sentence']}" for row in rows if row["wait_or_place"]]
+    )
 
 
 def _when(expected: dict[str, Any], name: str, now: int) -> str:

@@ -13,6 +13,7 @@ from kant.model.units import clock, parse_duration, show_duration
 
 if TYPE_CHECKING:
     from kant.model.decision import Reason
+    from kant.placement.wait_or_place import Choice
     from kant.scheduler.explain import Explanation
     from kant.sim.retrace import Standing
 
@@ -104,8 +105,14 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "remedies": [{"remedy": each, "sentence": remedy(each)} for each in found.remedies],
         "among_rivals": {"rank": found.among_rivals.rank, "of": found.among_rivals.of},
         "in_queue": {"rank": found.in_queue.rank, "of": found.in_queue.of},
+        "wait_or_place": either(found.choice),
         "expected_us": {"p50": early, "p90": late, "never": is_final(found.reason)},
     }
+
+
+def either(choice: Choice | None) -> dict[str, Any] | None:
+    """What a gang has to choose between, for `--json`."""
+    return None if choice is None else {"wait": choice.wait, "sentence": str(choice)}
 
 
 def show(found: Explanation, answer: dict[str, Any]) -> None:
@@ -122,11 +129,11 @@ def show(found: Explanation, answer: dict[str, Any]) -> None:
         style="dim",
         soft_wrap=True,
     )
-    _section("evidence", [fact(each) for each in found.facts])
-    _section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
-    _section("what would free it", [remedy(each) for each in found.remedies])
+    section("evidence", [fact(each) for each in found.facts])
+    section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
+    section("what would free it", [remedy(each) for each in found.remedies])
     rivals, own = found.among_rivals, found.in_queue
-    _section(
+    section(
         "position",
         [
             f"{rivals.rank:,} of {rivals.of:,} among the waiting jobs that compete for its GPUs, "
@@ -134,8 +141,9 @@ def show(found: Explanation, answer: dict[str, Any]) -> None:
         ],
     )
     early, late = (expected(start, now, found.reason) for start in found.expected)
-    _section("expected start", [f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"])
-    _section("waited so far", waits(answer["waited_us"]))
+    section("expected start", [f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"])
+    section("wait or place", [str(found.choice)] if found.choice is not None else [])
+    section("waited so far", waits(answer["waited_us"]))
 
 
 def show_history(answer: dict[str, Any]) -> None:
@@ -155,8 +163,8 @@ def show_history(answer: dict[str, Any]) -> None:
         style="dim",
         soft_wrap=True,
     )
-    _section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
-    _section("waited", waits(answer["waited_us"]))
+    section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
+    section("waited", waits(answer["waited_us"]))
 
 
 def _asks(answer: dict[str, Any]) -> str:
@@ -182,7 +190,8 @@ def expected(start: int | None, now: int, reason: Reason | None) -> str:
     return "never" if is_final(reason) else "unknown: no end is in sight"
 
 
-def _section(title: str, lines: list[str]) -> None:
+def section(title: str, lines: list[str]) -> None:
+    """A title and its lines, indented; nothing where there are none."""
     from kant.cli.show import console
 
     if lines:

@@ -39,6 +39,9 @@ class JobTable:
     wait: Ints  # all time spent waiting, also after preemption, up to the end of the run
     preemptions: Ints
     status: Ints  # kant.model.status
+    fewest: Ints | None = (
+        None  # shape (jobs, 2): the fewest nodes and leaves on which it could lie; 0 where it never fits
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

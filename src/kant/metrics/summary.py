@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.columns import Table
 from kant.cluster.state import ClusterState
 from kant.metrics import recorder as rec
 from kant.metrics.fairness import nominal_gpus, over_queues, rho
@@ -16,11 +17,11 @@ from kant.metrics.result import JobTable
 from kant.metrics.statistics import over_time, spread
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
-from kant.placement.spans import SPANS_WIDTH
+from kant.placement.spans import SPANS_WIDTH, T_LEAVES, T_NODES, Slowdowns
 
 
-def job_table(state: ClusterState, end: int) -> JobTable:
-    """The jobs that arrived, as they stand at `end`."""
+def job_table(state: ClusterState, end: int, model: Slowdowns | None = None) -> JobTable:
+    """The jobs that arrived, as they stand at `end`; with `model` also the fewest nodes and leaves of each."""
     jobs = state.jobs[: len(state.ids)]
     waits = jobs[:, c.J_WAITED] + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
     return JobTable(
@@ -33,7 +34,15 @@ def job_table(state: ClusterState, end: int) -> JobTable:
         wait=waits,
         preemptions=jobs[:, c.J_PREEMPTIONS].copy(),
         status=jobs[:, c.J_STATUS].copy(),
+        fewest=_fewest(jobs, model) if model is not None else None,
     )
+
+
+def _fewest(jobs: Table, model: Slowdowns) -> Table:
+    shapes, which = np.unique(jobs[:, c.J_SHAPE], return_inverse=True)
+    best = np.array([model.best(shape) for shape in shapes.tolist()], dtype=np.int64).reshape(-1, SPANS_WIDTH)
+    fewest: Table = best[:, [T_NODES, T_LEAVES]][which]
+    return fewest
 
 
 def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int, quantile: str) -> dict[str, Any]:

@@ -39,8 +39,10 @@ class Apart(Gang):
         self._crowd = self._before.copy()  # pods of the group in each domain of the level
 
     @property
-    def wish(self) -> int:
-        return super().wish if self.shape.pods == 1 and self.strict else CLUSTER
+    def narrowest(self) -> int:
+        if self.shape.level >= 0 or (self.shape.pods == 1 and self.strict):
+            return super().narrowest
+        return CLUSTER
 
     def _in_order(self, order: list[int], domain: int) -> int | NoFit:
         self._crowd = self._before.copy()

@@ -18,7 +18,7 @@ from kant.model.decision import NoFit
 from kant.model.job import LEVELS
 from kant.model.placement import NODE, Allocation
 from kant.placement.apart import Apart
-from kant.placement.fabric_line import CLUSTER, Fabric, ranks_of
+from kant.placement.fabric_line import CLUSTER, LEAF_LEVEL, Fabric, ranks_of
 from kant.placement.gang import Gang
 from kant.placement.policy import NodePolicy
 from kant.placement.rooms import Rooms
@@ -80,6 +80,11 @@ class Domains:
             if not isinstance(result, NoFit):
                 return pieces[:result].copy()
         return None
+
+    def narrowest(self, shape: Shape) -> int:
+        """The level of which a domain is looked for first."""
+        # One pod is on one node wherever it is: its leaf is chosen first.
+        return shape.level if shape.level >= 0 else LEAF_LEVEL if shape.pods == 1 and self.wish < CLUSTER else self.wish
 
     def kernel(self, shape: Shape, group: int) -> tuple[Kernel, Table, bool]:
         """Who places a group inside a domain, with its numbers, and whether node by node."""

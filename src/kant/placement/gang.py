@@ -13,7 +13,7 @@ fitting domains, after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ from kant.cluster.snapshot import Snapshot, move
 from kant.model.decision import NoFit
 from kant.model.job import LEVELS
 from kant.model.placement import NODE, PODS, Allocation
-from kant.placement.fabric_line import CLUSTER, HBD_LEVEL, LEAF_LEVEL, Fabric
+from kant.placement.fabric_line import CLUSTER, HBD_LEVEL, Fabric
 from kant.placement.rooms import R_FREE, R_TAKES, Rooms, best_domain, largest_domain
 from kant.placement.segments import UNCUT, fitting, in_segments, roomiest
 from kant.placement.stretch import Kernel
@@ -39,6 +39,8 @@ class Ground(Protocol):
     rooms: Rooms
     wish: int
     nowhere: Table
+
+    def narrowest(self, shape: Shape) -> int: ...
 
     def kernel(self, shape: Shape, group: int) -> tuple[Kernel, Table, bool]: ...
 
@@ -76,13 +78,12 @@ class Gang:
                 return found
         if shape.required:
             return self.in_one_of(shape.level)
-        return self.anywhere(shape.level if shape.level >= 0 else self.wish)
+        return self.anywhere(self.narrowest)
 
     @property
-    def wish(self) -> int:
-        """The narrowest level that is looked at for a job that names none."""
-        # One pod is on one node wherever it is: its leaf is chosen first.
-        return LEAF_LEVEL if self.shape.pods == 1 and self.domains.wish < CLUSTER else self.domains.wish
+    def narrowest(self) -> int:
+        """The level of which a domain is looked for first."""
+        return self.domains.narrowest(self.shape)
 
     def _hosting(self, companions: Sequence[Allocation], level: int) -> list[int]:
         """The domains of a level with pods of companions, the most first."""
@@ -193,6 +194,20 @@ class Gang:
             if failed is self.domains.nowhere:
                 failed = failed.copy()
             failed[domain] = 1
+
+    def ranked(self, level: int) -> Iterator[int]:
+        """The domains of `level` that hold the gang, the best first. Nothing is placed."""
+        first, last = self.fabric.offsets[level : level + 2]
+        passed = self._closed(level, range(len(self.counts)), self.counts.tolist()).copy()
+        while True:
+            domain = best_domain(
+                self.rooms.rooms, self.slots, self.counts, self.shape.gpu_milli, first, last, self.fabric.home,
+                self.fabric.above, self.touched, passed,
+            )  # fmt: skip
+            if domain < 0:
+                return
+            yield int(domain)
+            passed[domain] = 1
 
     def _in(self, domain: int) -> int | NoFit:
         """All groups in one domain, or none of them. A group that fails chooses first in another attempt."""

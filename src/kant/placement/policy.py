@@ -28,6 +28,10 @@ Pick = Callable[[Table, int, Table, int, Table, Any, int], int]
 """pick(table, node, demands, d, mix, params, salt): the devices that the pod gets, as bits."""
 
 
+Terms = dict[str, float]
+"""What a score is made of, for people: a name and a number each, in GPUs, cores or counts."""
+
+
 @inlined
 def pick_tightest(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
     return tightest(table, node, demands, d)
@@ -50,6 +54,15 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     """The level of which one domain should hold a gang that asks for none; empty: the fabric plays no part."""
     spreads: ClassVar[bool] = False
     """Whether the pods of one service keep apart (`spreading`); gangs that name a level still go by the score."""
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        """What `score` makes of this node for a pod of demand d, for `kant explain`; empty: the number says it all.
+
+        The score must follow from the terms: nodes with equal terms have equal scores. Asked as `score` is, but
+        in plain Python, never compiled.
+        """
+        return {}
 
     @property
     def params(self) -> tuple[int, ...]:

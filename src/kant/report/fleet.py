@@ -35,21 +35,25 @@ Ints = NDArray[np.int64]
 
 
 def pack_cluster(cluster: ClusterSpec) -> dict[str, Any]:
-    """The nodes by index, with the group (leaf) in which each is drawn."""
-    groups: dict[str, int] = {}
+    """The nodes by index, with the group (leaf) in which each is drawn, and the spine of each group."""
+    spines: dict[tuple[str, str], int] = {}
+    groups: dict[tuple[int, str], int] = {}
     group, unnamed = [], 0
     for node in cluster.nodes:
         label = node.leaf
         if not label:
             label = f"nodes {unnamed // GROUP * GROUP} to {unnamed // GROUP * GROUP + GROUP - 1}"
             unnamed += 1
-        group.append(groups.setdefault(label, len(groups)))
+        spine = spines.setdefault((node.superspine, node.spine), len(spines))
+        group.append(groups.setdefault((spine, label), len(groups)))
     models = sorted({node.model for node in cluster.nodes})
     return {
         "names": pack_names([node.name for node in cluster.nodes]),
         "gpus": pack([node.gpus for node in cluster.nodes]),
         "group": pack(group, delta=True),
-        "groups": pack_names(list(groups)),
+        "groups": pack_names([label for _, label in groups]),
+        "spine": pack([spine for spine, _ in groups], delta=True),
+        "spines": pack_names([" / ".join(filter(None, path)) for path in spines]),
         "model": pack([models.index(node.model) for node in cluster.nodes]),
         "models": models,
     }
@@ -138,7 +142,9 @@ def _pack_runs(runs: Sequence[RunResult], rows: Sequence[Ints], queues: Sequence
 def _pack_run(run: RunResult, rows: Ints, queues: Sequence[str]) -> dict[str, Any]:
     used, job = np.unique(rows[:, 0], return_inverse=True)
     code = np.array([queues.index(name) for name in run.queues], dtype=np.int64)
+    fewest = run.jobs.fewest
     return {
+        "fewest": None if fewest is None else [pack(column) for column in fewest[used].T],
         "job": pack(job, delta=True),
         "node": pack(rows[:, 1], delta=True),
         "mask_low": pack(rows[:, 2] & LOW),

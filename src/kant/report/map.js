@@ -12,6 +12,7 @@ async function readFleet(packed, unit) {
     fleet[name] = await unpackInt(packed[name]);
   }
   fleet.gpus = await unpack(packed.gpus);
+  fleet.fewest = packed.fewest && (await Promise.all(packed.fewest.map(unpackInt)));
   fleet.end = fleet.start.map((start, i) => start + fleet.length[i]);
   return fleet;
 }
@@ -90,6 +91,7 @@ class FleetMap {
     this.canvas = canvas;
     this.caption = caption;
     this.cursor = null;
+    this.pick = -1;
     this.time = 0;
   }
 
@@ -104,7 +106,7 @@ class FleetMap {
   /** Chooses the size of the cells for the place there is, in pixels of the screen. */
   resize(width, height) {
     this.ratio = window.devicePixelRatio || 1;
-    this.layout = fit(this.cluster, Math.floor(width * this.ratio), Math.floor(height * this.ratio));
+    this.layout = fit(this.cluster, Math.floor(width * this.ratio), Math.floor(height * this.ratio), this.ratio);
     const { canvas, layout } = this;
     canvas.width = Math.max(1, layout.width);
     canvas.height = Math.max(1, layout.height);
@@ -130,6 +132,8 @@ class FleetMap {
     const colours = fleet.ids.map((_, job) => colour(job));
     this.solid = Uint32Array.from(colours, (one) => pixel(one));
     this.light = Uint32Array.from(colours, (one) => pixel(one, idle, 0.55));
+    this.faint = Uint32Array.from(colours, (one) => pixel(one, idle, 0.82));
+    this.words = { soft: cssVar("--soft"), line: cssVar("--line"), ink: cssVar("--ink"), accent: cssVar("--accent") };
   }
 
   /** Paints the moment `time`. */
@@ -145,16 +149,58 @@ class FleetMap {
         let colour = this.idle;
         if (row >= 0) {
           const job = fleet.job[row];
-          colour = byNode ? this.states[now.state[node]] : now.used[gpu] < 1000 ? this.light[job] : this.solid[job];
+          if (this.pick >= 0 && job !== this.pick) colour = this.faint[job];
+          else colour = byNode && this.pick < 0 ? this.states[now.state[node]] : now.used[gpu] < 1000 ? this.light[job] : this.solid[job];
         }
         let at = top[gpu] * stride + left[gpu];
         for (let y = 0; y < side; y++, at += stride) pixels.fill(colour, at, at + side);
       }
     }
     this.context.putImageData(this.image, 0, 0);
+    this.drawFabric();
     if (this.cursor) this.outline();
     this.caption.textContent =
       `${showCount(now.total / 1000)} of ${cluster.total.toLocaleString("en")} GPUs in use · ${now.broken.toLocaleString("en")} nodes partly allocated`;
+  }
+
+  /** Frames and names of the spines, names of the leaves; with a job picked, what it lies in. */
+  drawFabric() {
+    const { context, cluster, layout, ratio, words } = this;
+    const span = this.pick >= 0 ? spanOf(this.fleet, cluster, this.pick, this.time) : null;
+    const box = ({ x, y, wide, high }, grow = 0) =>
+      context.strokeRect(x + 0.5 - grow, y + 0.5 - grow, wide - 1 + 2 * grow, high - 1 + 2 * grow);
+    context.textBaseline = "top";
+    for (const frame of layout.frames) {
+      const own = span?.spines.has(cluster.groups[frame.groups[0]].spine);
+      context.lineWidth = own ? 2 * ratio : 1;
+      context.strokeStyle = own ? words.accent : words.line;
+      box(frame);
+      context.fillStyle = own ? words.accent : words.soft;
+      context.font = `${own ? 700 : 500} ${11 * ratio}px system-ui, sans-serif`;
+      const room = (frame.side || frame.wide) - 2 * Math.max(frame.pad, 3 * ratio);
+      const down = frame.side ? (frame.high - 10 * ratio) / 2 : 5 * ratio;
+      if (room > 20 * ratio) context.fillText(frame.name, frame.x + Math.max(frame.pad, 3 * ratio), frame.y + down, room);
+    }
+    cluster.groups.forEach((group, g) => {
+      const place = layout.places[g], own = span?.leaves.has(cluster.group[group.nodes[0]]);
+      if (layout.small && place.wide > 24 * ratio) {
+        context.fillStyle = own ? words.accent : words.soft;
+        context.font = `${own ? 700 : 400} ${10 * ratio}px system-ui, sans-serif`;
+        context.fillText(group.name, place.x, place.y - 12 * ratio, place.wide);
+      }
+      if (own && layout.cell <= 3) {
+        context.lineWidth = ratio;
+        context.strokeStyle = words.accent;
+        box(place, 1);
+      }
+    });
+    if (!span || layout.cell <= 3) return;
+    context.lineWidth = Math.max(2, ratio);
+    context.strokeStyle = words.ink;
+    for (const node of span.nodes.keys()) {
+      const gpu = cluster.first[node], side = layout.cell;
+      context.strokeRect(layout.left[gpu] - 1.5, layout.top[gpu] - 1.5, side + 1, side * cluster.gpus[node] + 1);
+    }
   }
 
   /** A frame around the cell of the cursor. */

@@ -26,13 +26,23 @@ async function drawFleet(data) {
     panel.map.show(fleets[run], clusters[data.runs[run].cluster]);
     panel.head.className = `run r${run % 6}`;
   };
+  let exact = null; // a moment between two positions of the slider, at which a picked job starts
+  const now = () => exact ?? times[+slider.value];
   const paint = () => {
-    const time = times[+slider.value];
+    const time = now();
     const words = showClock(data.begin + time * unit);
     byId("clock").textContent = words;
     slider.setAttribute("aria-valuetext", words);
     for (const { map } of panels) map.paint(time);
+    picker.tell();
   };
+  const move = (time) => {
+    const next = times.findIndex((each) => each >= time);
+    slider.value = next < 0 ? times.length - 1 : next;
+    exact = fleet.frames ? null : time;
+    paint();
+  };
+  const picker = addPicker(panels, data, { now, show: move, paint });
   const place = (panel) => panel.map.resize(panel.place.clientWidth, 640);
   const dress = () => {
     for (const { map } of panels) map.dress(colour.value);
@@ -50,14 +60,15 @@ async function drawFleet(data) {
       show(panel, +panel.select.value);
       place(panel);
       dress();
-      paint();
+      picker.pick(byId("job").value.trim());
     });
     onWidth(panel.place, () => { place(panel); paint(); });
-    point(panel, data, paint);
+    point(panel, data, paint, picker.pick);
   });
   colour.addEventListener("change", () => { dress(); paint(); });
-  slider.addEventListener("input", paint);
-  addPlayer(slider, paint);
+  const slide = () => { exact = null; paint(); };
+  slider.addEventListener("input", slide);
+  addPlayer(slider, slide);
   onTheme.push(() => { dress(); paint(); });
   dress();
   paint();
@@ -69,7 +80,7 @@ function sayHowComplete({ frames, kept, total }) {
   byId("map-hint").textContent = (frames
     ? `Sampled to keep this file small: ${count(frames)} moments equally far apart, with the ${count(kept)} of ${count(total)} intervals in force at one of them. The charts and the numbers above are complete.`
     : `All ${count(total)} intervals are shown.`)
-    + " A column is a node, a cell one of its GPUs, a block a leaf group. Nodes out of service show as idle. Arrow keys move the slider, or the cursor when a map has the focus; space plays.";
+    + " A column is a node, a cell one of its GPUs, a block a leaf group. Nodes out of service show as idle. Frames are spines. Click a GPU, or give an id, to pick out its job. Arrow keys move the slider, or the cursor when a map has the focus, where Enter picks; space plays.";
 }
 
 /** A heading and a canvas; with more than two runs, a choice of which to show. */
@@ -82,14 +93,20 @@ function addPanel(side, data) {
     select.value = side;
     head.append(select);
   } else head.append(data.runs[side].label);
-  const place = el("div", {}, canvas);
-  byId("panels").append(el("div", { class: "panel" }, el("h3", {}, head, caption), place));
-  return { map: new FleetMap(canvas, caption), place, select, head };
+  const place = el("div", {}, canvas), span = el("p", { class: "span", "aria-live": "polite" });
+  byId("panels").append(el("div", { class: "panel" }, el("h3", {}, head, caption), place, span));
+  return { map: new FleetMap(canvas, caption), place, select, head, span };
 }
 
-/** Lets the pointer or the arrow keys choose a GPU, and tells about it. */
-function point({ map }, data, paint) {
+/** Lets the pointer or the arrow keys choose a GPU, tells about it, and picks its job on a click or Enter. */
+function point({ map }, data, paint, pick) {
   const { canvas } = map;
+  const holder = () => {
+    const row = map.cursor ? map.now.owner[map.cluster.first[map.cursor[0]] + map.cursor[1]] : -1;
+    const id = row >= 0 ? map.fleet.ids[map.fleet.job[row]] : "";
+    pick(id === byId("job").value ? "" : id);
+  };
+  canvas.addEventListener("click", holder);
   const choose = (found) => {
     map.cursor = found;
     paint();
@@ -106,7 +123,11 @@ function point({ map }, data, paint) {
   canvas.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     const order = map.cluster.groups.flatMap((group) => group.nodes);
-    if (event.key === "Escape") return choose(null);
+    if (event.key === "Escape") {
+      choose(null);
+      return pick("");
+    }
+    if (event.key === "Enter") return holder();
     if (!move || !order.length) return;
     event.preventDefault();
     const [node, gpu] = map.cursor ?? [order[0], 0];
@@ -153,7 +174,7 @@ function addPlayer(slider, paint) {
   button.addEventListener("click", toggle);
   slider.addEventListener("input", () => { at = +slider.value; });
   byId("fleet").addEventListener("keydown", (event) => {
-    if (event.key !== " " || ["BUTTON", "SELECT"].includes(event.target.tagName)) return;
+    if (event.key !== " " || ["BUTTON", "SELECT"].includes(event.target.tagName) || event.target.type === "search") return;
     event.preventDefault();
     toggle();
   });

@@ -22,6 +22,7 @@ SCRIPTS = (
     "charts.js",
     "layout.js",
     "map.js",
+    "pick.js",
     "player.js",
     "report.js",
 )

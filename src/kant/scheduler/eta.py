@@ -199,13 +199,14 @@ def expected_starts(scheduler: Scheduler, now: int | None = None, only: str = ""
     rows = inquiry.turn.pending()
     ranked = rows[inquiry.turn.ranking(rows)].tolist()
     last = state.rows[only] if only else -1
-    likely = early = StartPlan(inquiry, _kept_with(scheduler.profile.estimates, 90)).lay_out(ranked, last)
+    likely = early = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 90)).lay_out(ranked, last)
     if scheduler.profile.estimates.learns:
-        early = StartPlan(inquiry, _kept_with(scheduler.profile.estimates, 50), promises=False).lay_out(ranked, last)
+        early = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 50), promises=False).lay_out(ranked, last)
     return {state.ids[row]: _ordered(early[row], likely[row]) for row in ranked if row in likely and row in early}
 
 
-def _kept_with(estimates: Estimates, probability: Literal[50, 90]) -> Estimates:
+def kept_with(estimates: Estimates, probability: Literal[50, 90]) -> Estimates:
+    """Estimates that jobs keep to with another probability, where they are learned."""
     return msgspec.structs.replace(estimates, probability=probability)
 
 

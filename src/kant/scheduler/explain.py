@@ -8,6 +8,8 @@ import numpy as np
 
 from kant.cluster.columns import J_MILLI, J_PODS, J_PRIORITY, J_QUEUE, J_SINCE
 from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
+from kant.placement.wait_or_place import Choice
+from kant.scheduler.choice import choices
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.eta import Expected, expected_starts
 from kant.scheduler.evidence import Fact, Remedy
@@ -30,7 +32,8 @@ class Explanation:
 
     `reason` is None where nothing keeps the next cycle from starting it. Ranks follow the profile's order:
     `among_rivals` counts the waiting jobs that compete for some of the same pools, `in_queue` those of its own queue.
-    `expected` has its expected start (scheduler/eta.py).
+    `expected` has its expected start (scheduler/eta.py). `choice` is whether a gang does better to wait for one domain
+    of the fabric (scheduler/choice.py); None where it has no choice.
     """
 
     job: str
@@ -46,6 +49,7 @@ class Explanation:
     among_rivals: Place
     in_queue: Place
     expected: Expected
+    choice: Choice | None
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
@@ -87,6 +91,7 @@ def explanation(scheduler: Scheduler, job: str, now: int | None = None) -> Expla
         among_rivals=rivals,
         in_queue=own,
         expected=expected[job],
+        choice=choices(scheduler, now, only=job).get(job),
     )
 
 

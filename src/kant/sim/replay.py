@@ -147,7 +147,7 @@ def replay(path: Path) -> Replay:
     recorder.observe(end)
     for row, allocation in state.running.items():
         recorder.ended(row, allocation, int(state.jobs[row, c.J_STARTED]), end)
-    table = job_table(state, end)
+    table = job_table(state, end, recorder.model)
     summary = summarise(state, recorder, table, end, options.quantile)
     summary |= {
         "profile": profile.name, "workload": header.workload, "cluster": header.cluster.name, "seed": header.seed,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kant.cluster.columns import can_take
 from kant.cluster.journal import Footer, Header
 from kant.cluster.state import ClusterState
 from kant.metrics.ledger import Ledger
-from kant.model.decision import Plan
+from kant.model.decision import Plan, Start
 from kant.model.errors import InputError, Violation
 from kant.model.event import JobRejected, JobSubmitted
+from kant.model.placement import Allocation
 from kant.model.units import clock
 from kant.scheduler.cycle import Scheduler
 from kant.sim.replay import read_journal, scheduler_of
@@ -68,3 +70,72 @@ def stand_at(path: Path, time: int | None = None, *, keep_ledger: bool = False) 
     if standing.ledger is not None:
         standing.ledger.observe(standing.now)
     return standing
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision, on line `line` of a journal, to start `job` on `place`: number `number` of its `of` starts."""
+
+    job: str
+    line: int
+    time: int
+    place: Allocation
+    number: int
+    of: int
+
+
+def find_start(path: Path, job: str, number: int | None = None, time: int | None = None) -> Decided:
+    """The decision to start a job: number `number` from 1 on, or the last one up to `time` (None: of all).
+
+    Raises InputError for a broken journal, a job that it does not know, and one that did not start.
+    """
+    found: list[tuple[int, int, Allocation]] = []
+    submitted, last = -1, 0
+    _, lines = read_journal(path)
+    for at, line in enumerate(lines, start=2):
+        if line.time < last:
+            raise InputError(f"{path}:{at}", f"a time that is not before {last}", line.time)
+        last = line.time
+        if isinstance(line, JobSubmitted) and line.job.id == job:
+            submitted = line.time
+        elif isinstance(line, Plan):
+            found += [(at, last, d.allocation) for d in line.decisions if isinstance(d, Start) and d.job == job]
+    if submitted < 0:
+        raise InputError("JOB", f"a job of {path}", job)
+    if time is not None and time > last:
+        raise InputError("--at", f"a time in the journal, which ends at {clock(last)}", clock(time))
+    by_then = [start for start in found if time is None or start[1] <= time]
+    if not by_then:
+        by = f" by {clock(time)}" if time is not None else ""
+        raise InputError("JOB", f"a job that has started{by} (why it waits: `kant why`)", job)
+    if number is not None and not 1 <= number <= len(found):
+        raise InputError("--start", f"a number from 1 to {len(found)}: so often did job {job} start", number)
+    number = len(by_then) if number is None else number
+    return Decided(job, *found[number - 1], number, len(found))
+
+
+def stand_before(path: Path, decided: Decided, *, cycles: bool = False) -> Scheduler:
+    """A scheduler before the cycle that decided this, as things stood then.
+
+    A scheduler that has lived through no cycle decides like one that has; but with `[preemption]`, and with promises
+    among tenants, it may be a cycle behind. With `cycles` every cycle before is run.
+    """
+    header, lines = read_journal(path)
+    scheduler = scheduler_of(header, path)
+    for number, line in enumerate(lines, start=2):
+        if number == decided.line:
+            break
+        if isinstance(line, Plan | Footer):
+            if cycles and isinstance(line, Plan):
+                scheduler.cycle(line.time)
+            continue
+        try:
+            scheduler.state.apply(line)
+        except (Violation, OverflowError) as violation:
+            raise InputError(f"{path}:{number}", f"an event that fits the state: {violation}") from None
+    state, where = scheduler.state, f"{path}:{decided.line}"
+    if decided.job not in state.rows:
+        raise InputError(where, f"a plan for jobs that have come, and {decided.job} has not")
+    if len(decided.place) == 0 or not all(can_take(state.empty, piece) for piece in decided.place):
+        raise InputError(where, f"a place for job {decided.job} that the nodes of the cluster have")
+    return scheduler

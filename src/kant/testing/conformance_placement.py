@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
@@ -12,6 +13,7 @@ from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
+from kant.placement.fits import capacity
 from kant.placement.placer import Placer
 from kant.placement.policy import NodePolicy
 from kant.testing.builders import submitted
@@ -70,6 +72,7 @@ class PlacementRound:
         shape = state.shape_of(row)
         result = self.placer.place(shape, row)
         fresh = Placer(Snapshot(state), self.policy, self.seed).place(shape, row)
+        self._terms_tell(shape)
         say(same(result, fresh), f"{where}: a placer that lived long decides as a fresh one: {result} and {fresh}")
         if isinstance(result, NoFit):
             say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a gang that does not fit takes nothing")
@@ -86,6 +89,21 @@ class PlacementRound:
             say(fits >= group.count, f"{where}: placed although only {fits} pods fit")
         if self.draw.integers(4):
             state.apply(JobStarted(now, job.id, result))
+
+    def _terms_tell(self, shape: Shape) -> None:
+        """The score of a node follows from its terms (for `kant explain`)."""
+        table, demands, mix = self.state.table, self.state.shapes.demands, self.state.mix
+        for group, (pods, d) in enumerate(shape.parts):
+            policy, _ = self.policy.chooser(group, len(shape.parts), pods)
+            params = np.array(policy.params or (0,), dtype=np.int64)
+            scores: dict[tuple[tuple[str, float], ...], int] = {}
+            for node in range(len(table) if not policy.fresh else 0):
+                fits = capacity(table, node, demands, d) > 0
+                terms = tuple(policy.terms(table, node, demands, d, mix, params).items()) if fits else ()
+                if terms:
+                    score = policy.score(table, node, demands, d, mix, params, 0)
+                    told = f"{self.where}: nodes with the terms {terms} have one score"
+                    say(scores.setdefault(terms, score) == score, told)
 
     def _verdict_is_true(self, job: Job, verdict: NoFit) -> None:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")

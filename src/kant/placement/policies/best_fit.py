@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import FREE, Table
 from kant.compiled import inlined
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Terms
 
 ROOM = 1 << 20
 
@@ -23,3 +23,7 @@ class BestFit(NodePolicy, frozen=True, tag="best-fit"):
         "D. S. Johnson, Near-optimal bin packing algorithms, MIT 1973; Binpack of Kant, arXiv 2510.01256"
     )
     score = staticmethod(score)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        return {"free GPUs": table[node, FREE] / 1000}

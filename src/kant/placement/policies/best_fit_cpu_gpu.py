@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, FREE, Table
 from kant.compiled import inlined
-from kant.placement.policy import NodePolicy, Unit
+from kant.placement.policy import NodePolicy, Terms, Unit
 
 
 @inlined
@@ -24,6 +24,12 @@ class BestFitCpuGpu(NodePolicy, frozen=True, tag="best-fit-cpu-gpu"):
 
     source: ClassVar[str] = "BestFit of FGD, Weng et al., USENIX ATC 2023, section 6"
     score = staticmethod(score)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        gpus = table[node, FREE] - demands[d, D_GPUS] * demands[d, D_MILLI]
+        cores = min(table[node, CPU_FREE] - demands[d, D_CPU], params[0])
+        return {"GPUs left": gpus / 1000, "cores left, capped": cores / 1000}
 
     @property
     def params(self) -> tuple[int, ...]:

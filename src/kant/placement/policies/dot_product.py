@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, FREE, Table
 from kant.compiled import inlined
-from kant.placement.policy import NodePolicy, Unit
+from kant.placement.policy import NodePolicy, Terms, Unit
 
 
 @inlined
@@ -24,6 +24,12 @@ class DotProd(NodePolicy, frozen=True, tag="dotprod"):
 
     source: ClassVar[str] = "Tetris, Grandl et al., SIGCOMM 2014, as DotProd in FGD, USENIX ATC 2023, section 6"
     score = staticmethod(score)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        cpu = min(table[node, CPU_FREE], params[0]) / params[0] * (demands[d, D_CPU] / params[0])
+        gpu = table[node, FREE] / params[1] * (demands[d, D_GPUS] * demands[d, D_MILLI] / params[1])
+        return {"product in CPU": float(cpu), "product in GPUs": float(gpu)}
 
     @property
     def params(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, DEVICES, FREE
 from kant.compiled import inlined
 from kant.placement.fits import tightest
 from kant.placement.fragmentation import M_WEIGHT, fragments
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Terms
 
 # trunc(100 sigmoid(x)) is at least k from x = ln(k / (100 - k)) on: steps instead of a libm whose last bit differs
 # between machines. Beyond the ends: 0 and 99 (100 is never reached below x = 37, where floats round up to 1).
@@ -44,12 +44,18 @@ def after(table: Table, node: int, demands: Table, d: int, mix: Table, chosen: i
 
 
 @inlined
-def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table) -> tuple[int, int]:
-    """(score, devices): for a share the first device with the best score, else the lowest idle devices."""
+def unit_of(mix: Table) -> float:
+    """Fragments that are one GPU which the typical pods cannot use, in expectation."""
     weight = 0
     for m in range(mix.shape[0]):
         weight += mix[m, M_WEIGHT]
-    unit = 1000.0 * max(weight, 1)
+    return 1000.0 * max(weight, 1)
+
+
+@inlined
+def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table) -> tuple[int, int]:
+    """(score, devices): for a share the first device with the best score, else the lowest idle devices."""
+    unit = unit_of(mix)
     before = fragments(table, node, mix)
     milli = demands[d, D_MILLI]
     if demands[d, D_GPUS] != 1 or milli == 1000:
@@ -86,3 +92,9 @@ class Fgd(NodePolicy, frozen=True, tag="fgd"):
     source: ClassVar[str] = "FGD, Weng et al., USENIX ATC 2023, section 4"
     score = staticmethod(score)
     pick = staticmethod(pick)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        chosen, unit = best_choice(table, node, demands, d, mix)[1], unit_of(mix)
+        before, later = fragments(table, node, mix), after(table, node, demands, d, mix, chosen)
+        return {"fragments before, GPUs": before / unit, "fragments after, GPUs": later / unit}

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import D_GPUS, D_TAG, DEVICES, FREE, Table, devices_of
 from kant.compiled import inlined
-from kant.placement.policy import NodePolicy, Unit
+from kant.placement.policy import NodePolicy, Terms, Unit
 
 
 @inlined
@@ -35,6 +35,12 @@ class GpuClustering(NodePolicy, frozen=True, tag="gpu-clustering"):
 
     source: ClassVar[str] = "Gandiva, Xiao et al., OSDI 2018, as GpuClustering in FGD, USENIX ATC 2023, section 6"
     score = staticmethod(score)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        hosts = DEVICES + devices_of(table)
+        same, every = int(table[node, hosts + max(demands[d, D_TAG], 0)]), int(table[node, hosts:].sum())
+        return {"pods of its size": same, "other pods": every - same, "free GPUs": table[node, FREE] / 1000}
 
     @property
     def params(self) -> tuple[int, ...]:

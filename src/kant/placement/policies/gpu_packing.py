@@ -7,7 +7,7 @@ from typing import ClassVar
 from kant.cluster.columns import D_GPUS, DEVICES, GPUS, IDLE, Table, devices_of
 from kant.compiled import inlined
 from kant.placement.fits import tightest
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Terms
 
 
 @inlined
@@ -31,3 +31,13 @@ class GpuPacking(NodePolicy, frozen=True, tag="gpu-packing"):
 
     source: ClassVar[str] = "Gandiva, Xiao et al., OSDI 2018, as GpuPacking in FGD, USENIX ATC 2023, section 6"
     score = staticmethod(score)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        chosen = tightest(table, node, demands, d)
+        free = [int(table[node, DEVICES + i]) for i in range(table[node, GPUS]) if (chosen >> i) & 1]
+        return {
+            "GPUs of an idle node": int(table[node, GPUS]) if table[node, IDLE] == table[node, GPUS] else 0,
+            "idle devices taken": free.count(1000),
+            "free on its devices": sum(milli // 10 for milli in free) / 100,
+        }

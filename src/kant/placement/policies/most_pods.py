@@ -7,7 +7,7 @@ from typing import ClassVar
 from kant.cluster.columns import Table
 from kant.compiled import inlined
 from kant.placement.fits import capacity
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Terms
 
 
 @inlined
@@ -20,3 +20,7 @@ class MostPods(NodePolicy, frozen=True, tag="most-pods"):
 
     source: ClassVar[str] = "ours"
     score = staticmethod(score)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        return {"pods that fit": capacity(table, node, demands, d)}

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import FREE, Table
 from kant.compiled import inlined
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Terms
 
 
 @inlined
@@ -19,3 +19,7 @@ class WorstFit(NodePolicy, frozen=True, tag="worst-fit"):
 
     source: ClassVar[str] = "LeastAllocated of kube-scheduler (NodeResourcesFit)"
     score = staticmethod(score)
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        return {"free GPUs": table[node, FREE] / 1000}

@@ -1,0 +1,258 @@
+"""`kant explain`: why a job of a journal is where it is: what it could choose from, why so, and what that means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json, whole
+from kant.cli.simulate import print_json
+from kant.cli.why import JournalFile, either, parse_at, section
+from kant.model.units import clock
+
+if TYPE_CHECKING:
+    from kant.model.node import ClusterSpec
+    from kant.placement.account import LevelSearch, NodeSearch, PoolFilter
+    from kant.scheduler.why_there import Effect, WhyThere
+    from kant.sim.retrace import Decided
+
+DISAGREES = 1
+
+SHOWN = 8
+"""Nodes, and leaves, of a place that the terminal lists; `--json` has all."""
+
+
+def explain(
+    job: Annotated[str, Parameter(help="The id of a job.")],
+    journal: JournalFile,
+    /,
+    *,
+    start: Annotated[
+        int | None, Parameter(help="Which of its starts, from 1 on. Default: the last.", converter=whole)
+    ] = None,
+    at: Annotated[str | None, Parameter(help="Its last start up to this time of the run, such as 2h.")] = None,
+    json: Json = False,
+) -> int:
+    """Say why a job got its place: the nodes, domains and scores to choose from, and what the place means."""
+    from kant.model.errors import InputError, Violation
+    from kant.scheduler.why_there import why_there
+    from kant.sim.retrace import find_start, stand_before
+
+    if start is not None and at is not None:
+        raise InputError("--start", "either --start or --at")
+    decided = find_start(journal, job, start, parse_at(at))
+    for cycles in (False, True):
+        scheduler = stand_before(journal, decided, cycles=cycles)
+        try:
+            found = why_there(scheduler, job, decided.time, decided.place)
+        except (Violation, OverflowError) as violation:
+            raise InputError(f"{journal}:{decided.line}", f"a plan that fits the state: {violation}") from None
+        if found.agrees:
+            break
+    place = pieces(found, scheduler.state.spec)
+    print_json(as_json(found, decided, place)) if json else show(found, decided, place)
+    return 0 if found.agrees else DISAGREES
+
+
+def pieces(found: WhyThere, cluster: ClusterSpec) -> list[dict[str, Any]]:
+    """The place, node by node: how many pods, and which devices, with the thousandths of each that they take."""
+    held: dict[int, dict[str, Any]] = {}
+    for node, pods, mask, milli, *_ in found.place.tolist():
+        names = {"node": cluster.nodes[node].name, "leaf": cluster.nodes[node].leaf}
+        own = held.setdefault(node, names | {"pods": 0, "devices": {}})
+        own["pods"] += pods
+        for device in range(mask.bit_length()):
+            if (mask >> device) & 1:
+                own["devices"][device] = own["devices"].get(device, 0) + milli
+    return [own | {"devices": [[d, m] for d, m in sorted(own["devices"].items())]} for own in held.values()]
+
+
+def as_json(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> dict[str, Any]:
+    """The whole answer as one object."""
+    return {
+        "job": found.job,
+        "time_us": found.now,
+        "start": decided.number,
+        "starts": decided.of,
+        "agrees": found.agrees,
+        "how": found.how,
+        "stopped": found.stopped,
+        "within": found.within,
+        "required": found.required,
+        "place": place,
+        "account": found.account,
+        "effect": found.effect,
+        "wait_or_place": either(found.choice),
+    }
+
+
+def show(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> None:
+    """The answer for the terminal: the place, how it came about, what it means."""
+    from kant.cli.show import console
+
+    devices = sum(len(each["devices"]) for each in place)
+    where = f"on node {place[0]['node']}" if len(place) == 1 else f"on {len(place):,} nodes"
+    console.print(f"{found.job}: started at {clock(found.now)} {where}", style="bold", soft_wrap=True)
+    nth = f", start {decided.number} of {decided.of}" if decided.of > 1 else ""
+    pods = sum(each["pods"] for each in place)
+    asks = f", {'required' if found.required else 'preferred'} in one {found.within}" if found.within else ""
+    console.print(f"{_count(pods, 'pod')} on {_count(devices, 'GPU')}{asks}{nth}", style="dim")
+    if not found.agrees:
+        console.print(
+            "this Kant decides otherwise: it would not have started the job there, so it cannot tell why. Another "
+            "version of Kant wrote the journal, or its driver left decisions out",
+            style="yellow", soft_wrap=True,
+        )  # fmt: skip
+    elif found.how == "wish":
+        section("how", ["pod by pod, by what the job or its workload wishes beside a level of the fabric"])
+    elif found.how == "plan":
+        section("how", ["the search for a start in time proved this place; the placement itself found none"])
+    if found.stopped:
+        section("room was made", [f"job {job} was stopped for it" for job in found.stopped])
+    if found.account is not None:
+        section("pools", [_pool(each) for each in found.account.pools])
+        for level in found.account.levels:
+            _show_level(level)
+        if found.account.nodes is not None:
+            _show_nodes(found.account.nodes)
+    section("place", _place(place))
+    section("what it means", _meaning(found.effect))
+    if found.choice is not None:
+        section("wait or place", [str(found.choice)])
+
+
+def _count(number: int, noun: str) -> str:
+    many = f"{noun[:-1]}ves" if noun.endswith("leaf") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def _pool(found: PoolFilter) -> str:
+    if not found.admits:
+        return f"{found.pool}: {_count(found.nodes, 'node')}, not for this job"
+    parts = [
+        f"{number:,} {word}"
+        for number, word in ((found.cordoned, "cordoned"), (found.failed, "failed"), (found.full, "too full"))
+        if number
+    ]
+    without = f", {', '.join(parts)}" if parts else ""
+    return f"{found.pool}: {_count(found.nodes, 'node')}{without}: {_take(found.left)} a pod"
+
+
+def _take(number: int) -> str:
+    return f"{number:,} takes" if number == 1 else f"{number:,} take"
+
+
+def _show_level(found: LevelSearch) -> None:
+    gang = "the pod" if found.pods == 1 else "the gang"
+    text = f"{found.holding:,} of {_count(found.domains, found.level)} hold{'s' * (found.holding == 1)} {gang}"
+    if found.takes == found.pods and not found.ranked:
+        text += ", but no one holds all its groups together"
+    elif not found.holding:
+        text += f": the best takes {found.takes:,} of {_count(found.pods, 'pod')}"
+    section(f"level {found.level}", [text])
+    if not found.ranked:
+        return
+    node, tight = found.level == "node", found.level == "leaf" and found.pods == 1
+    heads = ["takes", "exactly", "breaks a node", "leaf broken" if node else "broken", "whole nodes"]
+    rows = []
+    for each in found.ranked:
+        marks = ["yes" if mark else "no" for mark in (each.exact, each.breaks, each.broken)]
+        free = f"{(each.fullest if tight else each.free) / 1000:g}"
+        numbers = [f"{each.takes:,}", *marks, f"{each.whole:,}", free]
+        rows.append(([_mark(each.pods), str(each.rank), each.name], numbers))
+    _table(["", "", found.level], [*heads, "free on its fullest" if tight else "free GPUs"], rows, found.because)
+
+
+def _show_nodes(found: NodeSearch) -> None:
+    how = "node by node" if found.by_node else "pod by pod"
+    where = f" in {found.leaf}" if found.leaf else ""
+    if found.among == 1:
+        section("nodes", [f"{found.ranked[0].name} is the only node{where} that takes a pod"])
+        return
+    section("nodes", [f"{_count(found.among, 'node')} to choose from{where}; {found.policy}, {how}"])
+    names = list(found.ranked[0].terms) if found.ranked else []
+    rows = []
+    for each in found.ranked:
+        terms = [f"{each.terms.get(name, 0):.4g}" for name in names]
+        numbers = [*terms, f"{each.score:,}", f"{each.pods:,}"]
+        leaf = [] if found.leaf else [each.leaf]
+        rows.append(([_mark(each.pods), str(each.rank), each.name, *leaf], numbers))
+    _table(["", "", "node", *([] if found.leaf else ["leaf"])], [*names, "score", "pods"], rows, found.because)
+
+
+def _table(left: list[str], right: list[str], rows: list[tuple[list[str], list[str]]], because: str) -> None:
+    """Candidates, the best first, those that were taken marked; and why they were."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    from kant.cli.show import console
+
+    table = Table(*left, box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in right:
+        table.add_column(name, justify="right")
+    for names, numbers in rows:
+        table.add_row(*names, *numbers, style="bold" if names[0] else "")
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    if because:
+        console.print(f"  {because}", soft_wrap=True)
+
+
+def _mark(pods: int) -> str:
+    return ">" if pods else ""
+
+
+def _place(place: list[dict[str, Any]]) -> list[str]:
+    """The first nodes of a place with their devices."""
+    leaves: dict[str, list[int]] = {}
+    for each in place:
+        leaves.setdefault(each["leaf"], []).append(each["pods"])
+    lines = []
+    if len(leaves) > 1:
+        parts = [f"{sum(pods):,} in {leaf}" for leaf, pods in list(leaves.items())[:SHOWN]]
+        more = f" and {_count(len(leaves) - SHOWN, 'leaf')} more" if len(leaves) > SHOWN else ""
+        lines.append(f"pods: {', '.join(parts)}{more}")
+    for each in place[:SHOWN]:
+        whole = [device for device, milli in each["devices"] if milli == 1000]
+        parts = [f"GPU{'s' * (len(whole) > 1)} {_ranges(whole)}"] if whole else []
+        parts += [f"{milli / 1000:g} of GPU {device}" for device, milli in each["devices"] if milli != 1000]
+        lines.append(f"{each['node']}: {_count(each['pods'], 'pod')}{' on ' if parts else ''}{', '.join(parts)}")
+    return lines + ([f"and {_count(len(place) - SHOWN, 'node')} more"] if len(place) > SHOWN else [])
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`0-3, 6` for 0, 1, 2, 3, 6."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][-1] == number - 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ", ".join("-".join(map(str, span)) for span in found)
+
+
+def _meaning(effect: Effect) -> list[str]:
+    """What a place means for its job, and for those to come."""
+    where = "over the whole cluster" if effect.level == "cluster" else f"in one {effect.level}"
+    lines = [
+        f"{where}: {_of_fewest(effect.nodes, effect.fewest_nodes, 'node')}, "
+        f"{_of_fewest(effect.leaves, effect.fewest_leaves, 'leaf')}",
+        f"it runs {(effect.slowdown - 1000) / 10:.1f} % slower than at the best place there could be"
+        if effect.slowdown > 1000
+        else "it runs as fast as at the best place there could be",
+    ]
+    left = [
+        f"{verb} {_count(number, noun)}"
+        for number, verb, noun in (
+            (effect.filled_nodes, "fills", "node"),
+            (effect.broken_nodes, "breaks", "whole node"),
+            (effect.broken_leaves, "breaks", "whole leaf"),
+        )
+        if number
+    ]
+    moved = f"partly used nodes: {effect.partly_before:,} before, {effect.partly_after:,} after"
+    return [*lines, f"it {' and '.join(left)}; {moved}" if left else moved]
+
+
+def _of_fewest(number: int, fewest: int, noun: str) -> str:
+    return f"{_count(number, noun)}{', the fewest possible' if number <= fewest else f' where {fewest:,} would do'}"
