@@ -20,6 +20,7 @@ from kant.model.placement import MASK, Allocation
 from kant.placement.devices import closest, idle_devices, left_around, lowest
 from kant.placement.fits import capacity, tightest
 from kant.placement.placer import Placer
+from kant.queueing.victims_by_node import Room
 from kant.testing import make_job, make_named_policy, submitted
 from kant.testing.drawn import MODELS, Mould, draw_blocks, draw_demand, generator
 from kant.testing.naive import pods_that_fit, wrong_with
@@ -244,3 +245,9 @@ def splits(close: bool, seed: int) -> int:
 def test_a_mix_of_small_pods_is_split_over_islands_far_less_often() -> None:
     for seed in range(3):
         assert splits(close=True, seed=seed) * 3 < splits(close=False, seed=seed), seed
+
+
+def test_whoever_looks_for_victims_passes_over_nodes_without_gpus() -> None:
+    room = Room([], 1000, 1000, 0, [])
+    assert room.pods(Demand(2, island=True)) == 0
+    assert Room([1000, 1000, 500, 1000], 1000, 1000, 2, [0] * 4).pods(Demand(2, island=True)) == 1
