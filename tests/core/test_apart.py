@@ -118,7 +118,7 @@ def test_replicas_survive_a_leaf() -> None:
     full = place(state, make_job("w4", 4, **wish))
     assert full == NoFit(0, 1, 0, apart="leaf")
     assert sentence(full) == (
-        "not enough free capacity: 0 of 1 pods fit now, each in a leaf without others of its group"
+        "not enough free capacity: 0 of 1 pods fit now, each in one leaf without others of its group"
     )
     assert start(state, make_job("other", 4, affinity_group="db", apart="leaf", apart_required=True))[0, NODE] == 0
     state.apply(JobFinished(0, "w2"))

@@ -120,7 +120,7 @@ def _over_quota(reason: OverQuota) -> str:
 
 def _each_where(reason: NoFit | NeverFits) -> str:
     if reason.apart:
-        return f", each in a {reason.apart} without others of its group"
+        return f", each in one {reason.apart} without others of its group"
     return f", in segments of {reason.segment} that each lie in one {reason.each}" if reason.segment else ""
 
 
