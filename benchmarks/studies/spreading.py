@@ -251,13 +251,14 @@ def page(setting: Setting, results: Results) -> Iterator[str]:
 
 WHY = """\
 Spread over the whole cluster, a service of n replicas loses one of them with any node or leaf, which is the least
-there is. A replica on every node breaks the cluster, though: a third to a half of all nodes are fragmented, jobs of
-whole nodes wait about twice as long or longer, and the cluster does a sixth to a fifth less work. Packing training
-better around the spread replicas (`e-binpack + spread`) hardly helps.
+there is. Replicas everywhere break the cluster, though: more than a third of all nodes are fragmented, jobs of 64 GPUs
+and more wait about twice as long, and the cluster does a sixth to a fifth less work. Packing training better around
+the spread replicas (`e-binpack + spread`) hardly helps.
 
 Inside a zone they lose no more with a node, to a few tenths of a point. With a leaf they lose what the zone's few
-leaves allow: more than spread, less than packed, and nearly never all. GFR stays a few points above that of
-`e-binpack`, and the work done and the waits of large gangs are within a point, or within the intervals, of it.
+leaves allow: more than spread, less than packed, and never all. GFR stays two to four points above that of
+`e-binpack`; the work done and the waits of large gangs differ from it by less than the intervals. There are fewer hours
+with a wholly free leaf than under `e-binpack` in the mean, though not beyond chance.
 A zone of at least four leaves instead of two loses less with a leaf at about the same cost. A service of n replicas
 needs n nodes, so with services as small as these no zone brings GFR below 1 %.
 
