@@ -43,7 +43,8 @@ def everything(state: ClusterState) -> dict[str, Any]:
         "running": {row: held.tolist() for row, held in state.running.items()},
         "order": (list(state.pending), list(state.running), list(state.live)),
         "known": (list(state.ids), dict(state.rows), state.moved.end, dict(state.queues)),
-        "rest": (state.now, state.freed[:], state.waiting_milli, state.arrivals),
+        "health": (state.health.lost, state.health.drains, state.health.bad, dict(state.health.broken)),
+        "rest": (state.now, state.services, state.freed[:], state.waiting_milli, state.arrivals),
     }
 
 
@@ -78,6 +79,12 @@ CONTRADICTIONS: dict[str, Callable[[], Any]] = {
     "an unknown job is put in order after a known one": lambda: ev.QueueOrdered(12, ("w", "x")),
     "an unknown node changes": lambda: ev.NodeChanged(12, "x", 1),
     "a node takes a status that there is not": lambda: ev.NodeChanged(12, "n0", 7),
+    "a node that stays is to be empty by a time": lambda: ev.NodeChanged(12, "n0", 1, 20),
+    "a node loses a GPU that it never had": lambda: ev.DevicesChanged(12, "n0", 4),
+    "a node loses a GPU that a job holds": lambda: ev.DevicesChanged(12, "n0", 3),
+    "an unknown node loses GPUs": lambda: ev.DevicesChanged(12, "x", 1),
+    "a job is evicted for a node on which it does not run": lambda: ev.JobEvicted(12, "r", "test", node="n1"),
+    "a job fails on an unknown node": lambda: ev.JobFailed(12, "r", "test", node="x"),
     "time goes backwards": lambda: submitted(make_job("new"), at=11),
 }
 

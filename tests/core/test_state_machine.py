@@ -127,10 +127,30 @@ class Cluster(RuleBasedStateMachine):
         self.harness.cancel(self.chosen(self.harness.state.live, pick))
         self.perhaps_cycle(then_cycle)
 
-    @rule(pick=PICK, what=st.sampled_from(("fail", "cordon", "bring_back")), then_cycle=st.booleans())
+    @rule(pick=PICK, what=st.sampled_from(("fail", "cordon", "drain", "bring_back")), then_cycle=st.booleans())
     def node_changes(self, pick: int, what: str, then_cycle: bool) -> None:
         nodes = self.harness.state.spec.nodes
         getattr(self.harness, what)(nodes[pick % len(nodes)].name)
+        self.perhaps_cycle(then_cycle)
+
+    @rule(pick=PICK, seconds=st.sampled_from((0, 59)), then_cycle=st.booleans())
+    def drain_by(self, pick: int, seconds: int, then_cycle: bool) -> None:
+        nodes = self.harness.state.spec.nodes
+        self.harness.drain(nodes[pick % len(nodes)].name, self.harness.now + seconds * SECOND)
+        self.perhaps_cycle(then_cycle)
+
+    @rule(pick=PICK, lost=st.integers(0, 255), then_cycle=st.booleans())
+    def devices_change(self, pick: int, lost: int, then_cycle: bool) -> None:
+        nodes = self.harness.state.spec.nodes
+        node = nodes[pick % len(nodes)]
+        self.harness.lose(node.name, *(device for device in range(node.gpus) if (lost >> device) & 1))
+        self.perhaps_cycle(then_cycle)
+
+    @precondition(runs)
+    @rule(pick=PICK, then_cycle=st.booleans())
+    def job_fails_on_a_node(self, pick: int, then_cycle: bool) -> None:
+        job = self.chosen(self.harness.state.running, pick)
+        self.harness.fail_job(job, node=self.harness.nodes_of(job)[0])
         self.perhaps_cycle(then_cycle)
 
     @invariant()

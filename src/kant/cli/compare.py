@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import (
     ClusterOption,
+    FaultsFile,
     Format,
     Json,
     LedgerFlag,
@@ -20,6 +21,7 @@ from kant.cli.inputs import (
     WorkloadFile,
     check_out,
     load_cluster,
+    load_faults,
     load_profile,
     load_queues,
     load_workload,
@@ -40,6 +42,7 @@ def compare(
     slice: Slice = None,
     cluster: ClusterOption = None,
     queues: Queues = None,
+    faults: FaultsFile = None,
     window: Window = None,
     seed: Seed = 0,
     until: Until = None,
@@ -60,7 +63,8 @@ def compare(
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
     tenancy = load_queues(queues, jobs, chosen)
-    results = run_all(jobs, machines, chosen, seed, end, out, tenancy=tenancy, ledger=ledger)
+    ills = load_faults(faults, machines, chosen)
+    results = run_all(jobs, machines, chosen, seed, end, out, tenancy=tenancy, ledger=ledger, faults=ills)
     report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
     interrupted = cut_short(results, len(chosen))
     if json:

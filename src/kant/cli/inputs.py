@@ -17,6 +17,7 @@ from kant.model.units import FOREVER, parse_duration, parse_window
 if TYPE_CHECKING:
     from kant.model.tenant import Tenancy
     from kant.scheduler.profile import Profile
+    from kant.workload.faults_file import NodeHealth
     from kant.workload.workload import Workload
 
 WorkloadFile = Annotated[Path, Parameter(help="A trace: plain or gzip.")]
@@ -30,6 +31,11 @@ ClusterOption = Annotated[
 Queues = Annotated[
     Path | None,
     Parameter(help="A TOML file of queues and their quotas (see `kant trace tenants`). Default: no quotas."),
+]
+
+FaultsFile = Annotated[
+    Path | None,
+    Parameter(help="A CSV file of nodes that fail, are drained, lose GPUs and come back (docs/faults.md)."),
 ]
 
 LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
@@ -90,6 +96,17 @@ def load_queues(path: Path | None, workload: Workload, profiles: Sequence[Profil
     for profile in profiles:
         check_profile(profile, tenancy, bursts=bool((workload.core >= 0).any()))
     return tenancy
+
+
+def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Profile]) -> tuple[NodeHealth, ...]:
+    """What happens to the nodes of the cluster, once it is sure that the profiles go with it."""
+    from kant.sim.options import read_options
+    from kant.sim.tenants import check_faults
+    from kant.workload.faults_file import read_faults
+
+    for profile in profiles:
+        check_faults(profile, read_options(profile.simulation, f"profile {profile.name}"), path is not None)
+    return read_faults(path, cluster) if path is not None else ()
 
 
 def load_profile(name: str) -> Profile:

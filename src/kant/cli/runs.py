@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kant.metrics.result import RunResult
     from kant.model.tenant import Tenancy
     from kant.scheduler.profile import Profile
+    from kant.workload.faults_file import NodeHealth
     from kant.workload.workload import Workload
 
 errors = Console(stderr=True)
@@ -55,6 +56,7 @@ def run_all(
     keep: bool = False,
     tenancy: Tenancy | None = None,
     ledger: bool = False,
+    faults: Sequence[NodeHealth] = (),
 ) -> list[RunResult]:
     """Simulate under each profile in turn; with `out`, write each journal as it happens.
 
@@ -86,7 +88,9 @@ def run_all(
                     folder.mkdir(parents=True, exist_ok=True)
                     hooks.journal = files.enter_context((folder / "journal.jsonl").open("wb", buffering=1 << 20)).write
                 results.append(
-                    simulate(workload, cluster, profile, seed=seed, until=until, hooks=hooks, tenancy=tenancy)
+                    simulate(
+                        workload, cluster, profile, seed=seed, until=until, hooks=hooks, tenancy=tenancy, faults=faults
+                    )
                 )
             if asked:
                 break

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import (
     ClusterOption,
+    FaultsFile,
     Format,
     Json,
     LedgerFlag,
@@ -20,6 +21,7 @@ from kant.cli.inputs import (
     WorkloadFile,
     check_out,
     load_cluster,
+    load_faults,
     load_profile,
     load_queues,
     load_workload,
@@ -35,6 +37,7 @@ def simulate(
     slice: Slice = None,
     cluster: ClusterOption = None,
     queues: Queues = None,
+    faults: FaultsFile = None,
     profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
     window: Window = None,
     seed: Seed = 0,
@@ -54,7 +57,8 @@ def simulate(
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
     tenancy = load_queues(queues, jobs, [chosen])
-    results = run_all(jobs, machines, [chosen], seed, end, out, tenancy=tenancy, ledger=ledger)
+    ills = load_faults(faults, machines, [chosen])
+    results = run_all(jobs, machines, [chosen], seed, end, out, tenancy=tenancy, ledger=ledger, faults=ills)
     report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
     if json:
         print_json(results[0].summary)

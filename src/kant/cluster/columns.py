@@ -38,7 +38,7 @@ D_TAG = 5  # model.placement.TAG
 DEMAND_WIDTH = 6
 
 # --- pools -----------------------------------------------------------------------------------------------------
-P_NODES = 0  # nodes in service that have GPUs
+P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining ones until their GPUs are free
 P_CAPACITY = 1  # milli-GPUs in service
 P_ALLOCATED = 2  # milli-GPUs allocated on nodes in service
 P_FRAGMENTED = 3  # nodes in service with some but not all of their GPUs allocated
@@ -156,6 +156,19 @@ def can_take(table: Table, piece: Table) -> bool:
     return bool(table[node, CPU_FREE] >= piece[4] and table[node, MEMORY_FREE] >= piece[5])
 
 
+@inlined
+def count_node(table: Table, pools: Table, node: int, sign: int) -> None:
+    """Add the node to the totals of its pool, or with `sign` -1 take it out: unless it has failed, or is drained."""
+    capacity, free = table[node, GPUS] * 1000, table[node, FREE]
+    if capacity == 0 or table[node, STATUS] == 2 or (table[node, STATUS] == 3 and free == capacity):
+        return
+    pool = table[node, POOL]
+    pools[pool, P_NODES] += sign
+    pools[pool, P_CAPACITY] += sign * capacity
+    pools[pool, P_ALLOCATED] += sign * (capacity - free)
+    pools[pool, P_FRAGMENTED] += sign * fragmented(table, node)
+
+
 @compiled
 def take(table: Table, log: Table, pools: Table, pieces: Table) -> int:
     """Take a whole allocation, or nothing: -1, or the index of the first piece that is not there."""
@@ -181,33 +194,37 @@ def give(table: Table, log: Table, pools: Table, pieces: Table) -> int:
 @inlined
 def _move(table: Table, log: Table, pools: Table, piece: Table, taking: bool) -> None:
     node = piece[0]
-    counted = table[node, STATUS] != 2
-    pool = table[node, POOL]
-    if counted:
-        pools[pool, P_FRAGMENTED] -= fragmented(table, node)
-        pools[pool, P_ALLOCATED] += table[node, FREE]
+    count_node(table, pools, node, -1)
     if taking:
         take_piece(table, piece)
     else:
         give_piece(table, piece)
-    if counted:
-        pools[pool, P_FRAGMENTED] += fragmented(table, node)
-        pools[pool, P_ALLOCATED] -= table[node, FREE]
+    count_node(table, pools, node, 1)
     note_change(log, node)
 
 
 @compiled
 def set_status(table: Table, log: Table, pools: Table, node: int, status: int) -> None:
     """Move a node in or out of service, and its GPUs in or out of the pool's totals."""
-    for sign in (-1, 1):
-        if sign == 1:
-            table[node, STATUS] = status
-        if table[node, STATUS] != 2 and table[node, GPUS] > 0:
-            pool = table[node, POOL]
-            pools[pool, P_NODES] += sign
-            pools[pool, P_CAPACITY] += sign * table[node, GPUS] * 1000
-            pools[pool, P_ALLOCATED] += sign * (table[node, GPUS] * 1000 - table[node, FREE])
-            pools[pool, P_FRAGMENTED] += sign * fragmented(table, node)
+    count_node(table, pools, node, -1)
+    table[node, STATUS] = status
+    count_node(table, pools, node, 1)
+    note_change(log, node)
+
+
+@compiled
+def set_lost(table: Table, log: Table, pools: Table, node: int, devices: int, lost: int) -> None:
+    """Make `lost` the devices that the node lacks of those it should have. What is taken away is wholly free."""
+    count_node(table, pools, node, -1)
+    for device in range(DEVICES, DEVICES + devices):
+        away = (lost >> (device - DEVICES)) & 1
+        if away == (0 if table[node, device] < 0 else 1):
+            sign = 1 - 2 * away
+            table[node, device] = -1 if away == 1 else 1000
+            table[node, GPUS] += sign
+            table[node, IDLE] += sign
+            table[node, FREE] += sign * 1000
+    count_node(table, pools, node, 1)
     note_change(log, node)
 
 

@@ -21,6 +21,8 @@ def check(state: ClusterState) -> None:
     fresh = state.empty.copy()
     fresh[:, c.STATUS] = state.table[:, c.STATUS]
     scratch, ignored = c.make_log(len(state.spec.nodes)), np.zeros_like(state.pools)
+    for node, lost in state.health.lost.items():
+        c.set_lost(fresh, scratch, ignored, node, state.spec.nodes[node].gpus, lost)
     for row, allocation in state.running.items():
         _say(c.take(fresh, scratch, ignored, allocation) < 0,
              f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
@@ -49,6 +51,7 @@ def check(state: ClusterState) -> None:
          "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
     _say(len(state.rows) == len(state.ids), "a job has one row")
     _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
+    state.health.check(state.table, state.live.keys(), state.pending.keys())
     queues = state.jobs[:, c.J_QUEUE].tolist()
     held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
     state.holdings.check(held)

@@ -40,7 +40,8 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
 def pool_totals(table: Table, pools: int) -> Table:
     """The pool table that belongs to a node table, added up from scratch."""
     totals = np.zeros((pools, c.POOL_WIDTH), dtype=np.int64)
-    rows = table[(table[:, c.STATUS] != NodeStatus.FAILED) & (table[:, c.GPUS] > 0)]
+    drained = (table[:, c.STATUS] == NodeStatus.DRAINING) & (table[:, c.FREE] == table[:, c.GPUS] * 1000)
+    rows = table[(table[:, c.STATUS] != NodeStatus.FAILED) & ~drained & (table[:, c.GPUS] > 0)]
     capacity, free = rows[:, c.GPUS] * 1000, rows[:, c.FREE]
     np.add.at(totals[:, c.P_NODES], rows[:, c.POOL], 1)
     np.add.at(totals[:, c.P_CAPACITY], rows[:, c.POOL], capacity)

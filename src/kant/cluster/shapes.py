@@ -138,6 +138,11 @@ class Shapes:
         ask = shape.ask._replace(pools=shape.pool_bits & self.pools_admitting((model,)))
         return self._by_ask.get(ask) or self._intern(ask)
 
+    def part(self, shape: Shape, groups: tuple[PodGroup, ...]) -> Shape:
+        """Some pods of `shape`, which may lie anywhere."""
+        ask = Ask(groups, shape.pool_bits)
+        return self._by_ask.get(ask) or self._intern(ask)
+
     def _demand(self, demand: Demand, pools: int) -> int:
         row = self._demand_rows.get((demand, pools))
         if row is None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.model.placement import Allocation
+from kant.model.status import NodeStatus
 
 
 @compiled
@@ -108,6 +112,17 @@ class Trial:
         """Take exactly `allocation`, which the caller knows to be free."""
         move(self.table, self.log, allocation, True)
         self._done.append((True, allocation))
+
+    @contextmanager
+    def without(self, nodes: tuple[int, ...]) -> Iterator[None]:
+        """Nothing new goes to these nodes as long as this lasts."""
+        closed = [node for node in nodes if self.table[node, c.STATUS] == NodeStatus.IN_SERVICE]
+        for status in (NodeStatus.CORDONED, NodeStatus.IN_SERVICE):
+            for node in closed:
+                self.table[node, c.STATUS] = status.value
+                c.note_change(self.log, node)
+            if status == NodeStatus.CORDONED:
+                yield
 
     def placed(self, allocation: Allocation) -> None:
         """Record a placement that the engine has already taken from the table."""

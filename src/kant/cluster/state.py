@@ -9,6 +9,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.health import Health
 from kant.cluster.history import RunTimes
 from kant.cluster.holdings import Holdings
 from kant.cluster.invariants import check
@@ -19,9 +20,9 @@ from kant.model import event as ev
 from kant.model.errors import Violation
 from kant.model.job import Job
 from kant.model.node import MAX_POOLS, ClusterSpec
-from kant.model.placement import Allocation, Reservation
+from kant.model.placement import MASK, NODE, Allocation, Reservation
 from kant.model.status import JobStatus, NodeStatus
-from kant.model.units import FOREVER
+from kant.model.units import FOREVER, GPU
 
 
 class Rivals:
@@ -41,8 +42,8 @@ class ClusterState:
 
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `freed[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
-    `reserved` has what waiting jobs are promised, `bursts` the live bursts of each live core. With `learn` it keeps
-    the run times of finished jobs in `history`.
+    `reserved` has what waiting jobs are promised, `bursts` the live bursts of each live core, `health` what is wrong
+    with nodes and who suffered from it. With `learn` it keeps the run times of finished jobs in `history`.
     """
 
     def __init__(self, spec: ClusterSpec, learn: bool = False) -> None:
@@ -74,9 +75,12 @@ class ClusterState:
         self.users: dict[str, int] = {}
         self.history = RunTimes() if learn else None
         self.holdings = Holdings(self.shapes, self.table[:, c.POOL].tolist())
+        self.health = Health(spec)
         self.mix: Table = np.zeros((0, 5), dtype=np.int64)
         self.openings = 0  # counts what may let a waiting job start: capacity that came free, a waiting job that left
-        self.services = 0  # counts what may end a promise, or open another one: nodes that changed their status
+        self.services = (
+            0  # counts what may end a promise, or open another one: nodes that changed their status or devices
+        )
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.arrivals = 0  # the rank that the next job to arrive gets
         self._appliers: dict[type, Callable[[Any], None]] = {
@@ -96,6 +100,7 @@ class ClusterState:
             ev.QueueOrdered: self._ordered,
             ev.QueuesChanged: self._queues_changed,
             ev.NodeChanged: self._node_changed,
+            ev.DevicesChanged: self._devices_changed,
             ev.MixObserved: self._mix_observed,
         }
 
@@ -115,6 +120,15 @@ class ClusterState:
         if row is None:
             raise Violation(f"there is no job {job!r}")
         return row
+
+    def jobs_on(self, node: int, devices: int = -1) -> list[int]:
+        """Rows of the running jobs that lie on a node; with `devices` (bits) only those that hold one of them."""
+        found = []
+        for row, held in self.running.items():
+            masks = held[held[:, NODE] == node, MASK].tolist()
+            if masks and (devices < 0 or any(mask & devices for mask in masks)):
+                found.append(row)
+        return found
 
     # --- one method an event -------------------------------------------------------------------------------
 
@@ -168,6 +182,7 @@ class ClusterState:
             raise Violation(f"job {event.job!r} was given what is not free: piece {event.allocation[missing].tolist()}")
         del self.pending[row]
         self.reserved.pop(row, None)
+        self.health.broken.pop(row, None)
         shape = self.shape_of(row)
         self.waiting_milli -= shape.gpu_milli
         rivals = self.rivals[shape.pool_bits]
@@ -195,13 +210,20 @@ class ClusterState:
         self._wait(row, event.time)
 
     def _evicted(self, event: ev.JobEvicted) -> None:
+        blamed = self._blamed(event.job, event.node)
         row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
+        if blamed is not None:
+            self.health.blame(row, blamed[0])
+            self.health.broken[row] = blamed[1]
         self.jobs[row, c.J_EVICTIONS] += 1
         self.jobs[row, c.J_RETURNS] += 1
         self._wait(row, event.time)
 
     def _failed(self, event: ev.JobFailed) -> None:
+        blamed = self._blamed(event.job, event.node)
         row = self._leave_devices(event.job, event.time, JobStatus.PENDING, event.cost)
+        if blamed is not None:
+            self.health.blame(row, blamed[0])
         self.jobs[row, c.J_FAILURES] += 1
         self.jobs[row, c.J_RETURNS] += 1
         self._wait(row, event.time)
@@ -259,19 +281,52 @@ class ClusterState:
         self.openings += 1
 
     def _node_changed(self, event: ev.NodeChanged) -> None:
-        node = self.node_index.get(event.node)
-        if node is None:
-            raise Violation(f"there is no node {event.node!r}")
+        node = self._node_of(event.node)
         if event.status not in list(NodeStatus):
             raise Violation(f"{event.status} is no status of a node")
+        if event.until >= 0 and event.status != NodeStatus.DRAINING:
+            raise Violation(f"node {event.node!r} has a time by which it is drained, and is not draining")
+        self.health.status_changed(node, event.status, event.until)
         c.set_status(self.table, self.log, self.pools, node, event.status)
+        self._served(node, event.time, event.status == NodeStatus.IN_SERVICE)
+
+    def _devices_changed(self, event: ev.DevicesChanged) -> None:
+        node = self._node_of(event.node)
+        devices, before = self.spec.nodes[node].gpus, self.health.lost.get(node, 0)
+        if event.lost < 0 or event.lost >> devices:
+            raise Violation(f"node {event.node!r} has {devices} GPUs and cannot lose those of the bits {event.lost}")
+        own = self.table[node, c.DEVICES : c.DEVICES + devices].tolist()
+        for device, free in enumerate(own):
+            if (event.lost >> device) & 1 and 0 <= free < GPU:
+                raise Violation(f"GPU {device} of node {event.node!r} is lost while a job holds it")
+        self.health.devices_changed(node, event.lost)
+        c.set_lost(self.table, self.log, self.pools, node, devices, event.lost)
+        self._served(node, event.time, before & ~event.lost != 0)
+
+    def _node_of(self, name: str) -> int:
+        node = self.node_index.get(name)
+        if node is None:
+            raise Violation(f"there is no node {name!r}")
+        return node
+
+    def _served(self, node: int, now: int, opens: bool) -> None:
+        """What the node has to offer has changed; it `opens` where that may be more than before."""
         self.services += 1
         for rivals in self.rivals.values():
             if (rivals.pools >> int(self.table[node, c.POOL])) & 1:
-                rivals.stirred = event.time
-        if event.status == NodeStatus.IN_SERVICE:
+                rivals.stirred = now
+        if opens:
             self.freed[self.table[node, c.POOL]] += 1
             self.openings += 1
+
+    def _blamed(self, job: str, name: str) -> tuple[int, Allocation] | None:
+        """The node that a running job has suffered from, and all that it holds; None where it was no node's fault."""
+        if not name:
+            return None
+        node, held = self._node_of(name), self.running.get(self.row_of(job))
+        if held is None or not (held[:, NODE] == node).any():
+            raise Violation(f"job {job!r} does not run on node {name!r}")
+        return node, held
 
     def _mix_observed(self, event: ev.MixObserved) -> None:
         self.mix = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
@@ -332,6 +387,7 @@ class ClusterState:
     def _forget(self, row: int) -> None:
         """A job leaves for good. Bursts that have lost their core are the scheduler's to stop."""
         del self.live[row]
+        self.health.forget(row)
         core = int(self.jobs[row, c.J_CORE])
         if core >= 0:
             del self.bursts[core][row]

@@ -68,6 +68,7 @@ class Recorder:
         self.spans: Table = np.zeros((1024, SPANS_WIDTH), dtype=np.int64)
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
+        self.replaced = 0  # gangs that got another node in place of one that they had lost, and kept the rest
         self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
 
     def observe(self, now: int) -> None:

@@ -70,6 +70,8 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
         "jtted": _jtted(state, recorder, started, sizes),
         "preemptions": int(jobs[:, c.J_PREEMPTIONS].sum()),
         "evictions": int(jobs[:, c.J_PREEMPTIONS].sum() + jobs[:, c.J_EVICTIONS].sum()),
+        "node_faults": state.health.faults,
+        "replaced_in_place": recorder.replaced,
         "failures": int(jobs[:, c.J_FAILURES].sum()),
         "lost_gpu_s": sum(work / SECOND * int(jobs[row, c.J_MILLI]) / GPU for row, work in recorder.lost_work.items()),
         "tardiness_s": _tardiness(jobs[:, c.J_DUE], table, admitted, end, quantile),

@@ -147,16 +147,20 @@ class _Decision(Struct, frozen=True, omit_defaults=True, tag_field="do"):
 
 
 class Start(_Decision, frozen=True, tag="start"):
-    """Bind the whole gang as `allocation` says (columns of `model.placement`)."""
+    """Bind the whole gang as `allocation` says (columns of `model.placement`).
+
+    `kept` of its pods are where they were before a node was lost to the gang; the others take the place of those lost.
+    """
 
     allocation: np.ndarray
+    kept: int = 0
 
 
 class Preempt(_Decision, frozen=True, tag="preempt"):
     """Stop a running job; `moved` when the same plan starts it again elsewhere.
 
     `by` names the job that takes its place and `why` the right by which it does: `priority`, `reclaim`, `backfill`
-    or `core` (its core has stopped); `queue` where its queue was stopped.
+    or `core` (its core has stopped); `queue` where its queue was stopped, `drain` where a node of it was drained.
     """
 
     moved: bool = False

@@ -48,11 +48,16 @@ class JobPreempted(_Event, frozen=True, tag="preempted"):
 
 
 class JobEvicted(_Event, frozen=True, tag="evicted"):
-    """The job lost its place for a reason outside the scheduler (a failed node) and waits again."""
+    """The job lost its place for a reason outside the scheduler and waits again.
+
+    `node` is the one whose fault it was, where it was one's: the job holds devices there and remembers it. Then the
+    others of its devices are still good, and the gang may have them back with another node in place of this one.
+    """
 
     job: str
     reason: str
     cost: int = 0
+    node: str = ""
 
 
 class JobRefused(_Event, frozen=True, tag="refused"):
@@ -63,11 +68,15 @@ class JobRefused(_Event, frozen=True, tag="refused"):
 
 
 class JobFailed(_Event, frozen=True, tag="failed"):
-    """The job ended otherwise than it should: by its own fault, or at its limit. It waits again, to be tried anew."""
+    """The job ended otherwise than it should: by its own fault, or at its limit. It waits again, to be tried anew.
+
+    `node` is one of its nodes that it should rather not have again.
+    """
 
     job: str
     reason: str
     cost: int = 0
+    node: str = ""
 
 
 class JobReserved(_Event, frozen=True, tag="reserved"):
@@ -125,10 +134,24 @@ class QueuesChanged(_Event, frozen=True, tag="queues"):
 
 
 class NodeChanged(_Event, frozen=True, tag="node"):
-    """A node entered or left service (a `NodeStatus` value). Its jobs are evicted by events of their own."""
+    """A node entered or left service (a `NodeStatus` value). Its jobs are evicted by events of their own.
+
+    What runs on a draining node runs to its end, or to `until` if that is a time: then the scheduler stops it.
+    """
 
     node: str
     status: int
+    until: int = -1
+
+
+class DevicesChanged(_Event, frozen=True, tag="devices"):
+    """From now on the devices `lost` of the node (as bits) are not there, and all its others are.
+
+    Their jobs were evicted before by events of their own.
+    """
+
+    node: str
+    lost: int
 
 
 class MixObserved(_Event, frozen=True, tag="mix"):
@@ -154,5 +177,6 @@ Event = (
     | QueueOrdered
     | QueuesChanged
     | NodeChanged
+    | DevicesChanged
     | MixObserved
 )

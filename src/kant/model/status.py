@@ -20,4 +20,5 @@ class NodeStatus(IntEnum):
 
     IN_SERVICE = 0
     CORDONED = 1  # what runs there runs on and nothing new comes; it still counts
-    FAILED = 2  # failed, or drained until it is empty: nothing runs there and it does not count
+    FAILED = 2  # nothing runs there and it does not count
+    DRAINING = 3  # nothing new comes and what runs there leaves; it counts until no GPU of it is in use

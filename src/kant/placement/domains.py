@@ -59,6 +59,23 @@ class Domains:
         allocation = pieces[:result]
         return allocation[np.argsort(self._ranks[allocation[:, NODE]], kind="stable")]
 
+    def near(
+        self, shape: Shape, node: int, widest: int, beside: list[int], salt: int, pieces: Table
+    ) -> Allocation | None:
+        """The whole gang placed and taken in the narrowest domain around `node` that takes it; None where none does.
+
+        `widest` is the level of the last domain that is tried. Of the domains inside it those come first that have one
+        of the nodes `beside`.
+        """
+        gang = Gang(self, shape, salt, pieces)
+        gang.touched = self._nowhere.copy()
+        gang.touched[self.fabric.home[self.fabric.place_of[beside]]] = 1
+        for domain in self.fabric.home[self.fabric.place_of[node], : widest + 1].tolist():
+            result = gang._in(domain)
+            if not isinstance(result, NoFit):
+                return pieces[:result].copy()
+        return None
+
     def kernel(self, shape: Shape, group: int) -> tuple[Kernel, Table, bool]:
         """Who places a group inside a domain, with its numbers, and whether node by node."""
         pods = shape.parts[group][0]

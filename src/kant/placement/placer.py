@@ -14,6 +14,7 @@ from kant.model.placement import WIDTH, Allocation
 from kant.placement.domains import Domains
 from kant.placement.engine import SLOT_WIDTH, kernel_of
 from kant.placement.fits import mixed
+from kant.placement.mending import Mended, mend
 from kant.placement.policy import NodePolicy
 from kant.placement.timeline import Timeline
 
@@ -114,6 +115,10 @@ class Placer:
             order.insert(0, result.group)
             result = self._place_in_order(shape, order, salt)
         return result
+
+    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
+        """What is left of `held` and near it what is missing, taken on the trial (placement/mending.py)."""
+        return mend(self._domains, shape, held, bad, salt, self.trial)
 
     def _place_in_order(self, shape: Shape, order: list[int], salt: int) -> Allocation | NoFit:
         """Place the groups of a gang in the order given, or nothing."""

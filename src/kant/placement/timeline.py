@@ -17,8 +17,8 @@ import numpy as np
 from kant.cluster.columns import GPUS, POOL, Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import Violation
-from kant.model.placement import WIDTH, Allocation
-from kant.model.units import FOREVER
+from kant.model.placement import MASK, WIDTH, Allocation
+from kant.model.units import FOREVER, GPU
 from kant.placement.bounds import BLOCK, FREED, LOOKS, SLOT_WIDTH
 from kant.placement.commitments import (
     COMMITMENT_WIDTH,
@@ -46,8 +46,9 @@ class Timeline:
     """Who is committed to what, when; job rows are the keys. Times are microseconds, FOREVER for an unknown end.
 
     `empty` says what each node has, `table` which of them are in service: it is read whenever something is asked, so
-    nothing need be told when a node fails or returns. Commitments are taken as they are given: what contradicts
-    another (a job that outlives its estimate) makes `holds` say no, and leaves nothing free where it does.
+    nothing need be told when a node fails or returns; only of lost devices (`lack`). Commitments are taken as they are
+    given: what contradicts another (a job that outlives its estimate) makes `holds` say no, and leaves nothing free
+    where it does.
     """
 
     def __init__(self, empty: Table, table: Table, shapes: Shapes) -> None:
@@ -108,6 +109,17 @@ class Timeline:
         release(self._store, self._ledgers, self._freed, allocation, key, not start <= began < ended <= end)
         self._enter(key, allocation, start, end)
         self._held[key] = (allocation, start, end)
+
+    def lack(self, lost: dict[int, int], now: int) -> None:
+        """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
+        lacking = {-2 - node: devices for node, devices in lost.items()}  # keys that are no job's
+        for key in [key for key in self._held if key < 0 and lacking.get(key) != self._held[key][0][0, MASK]]:
+            self.remove(key)
+        for key, devices in lacking.items():
+            if key not in self._held:
+                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1]], dtype=np.int64)
+                self._enter(key, pieces, now, FOREVER)
+                self._held[key] = (pieces, now, FOREVER)
 
     def _enter(self, key: int, allocation: Allocation, start: int, end: int) -> None:
         entered = 0

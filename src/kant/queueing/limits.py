@@ -1,10 +1,11 @@
-"""What has to stop before anything starts: jobs at their limit, in stopped queues, and bursts without their core."""
+"""What has to stop before anything starts: jobs at their limit, in stopped queues, on nodes that are to be empty, and
+bursts without their core."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from kant.cluster.columns import J_LIMIT, J_QUEUE, J_STARTED
+from kant.cluster.columns import J_LIMIT, J_QUEUE, J_STARTED, POOL
 from kant.cluster.state import ClusterState
 from kant.queueing.turn import Turn
 
@@ -43,6 +44,7 @@ class Limits:
         for row in turn.stopped:  # until the driver says that it has stopped
             heappush(ends, (self._end(row), row))
         self._stop_queues(turn)
+        self._empty_nodes(turn)
         self._stop_bursts(turn)
 
     def _is_current(self, end: int, row: int) -> bool:
@@ -59,6 +61,18 @@ class Limits:
                 node = node_of[queues[row]]
                 if node >= 0 and not tree.runs[node]:
                     turn.evict(row, why="queue")
+
+    def _empty_nodes(self, turn: Turn) -> None:
+        """What still runs on a node whose time to be empty has come makes way."""
+        state = self.state
+        for node, until in state.health.drains.items():
+            if until > turn.now:
+                turn.review(until)
+            elif (state.table[node, POOL:] != state.empty[node, POOL:]).any():
+                for row in [row for row in state.jobs_on(node) if row not in turn.stopped]:
+                    turn.evict(row, why="drain")
+                    turn.drained.append(row)
+                    turn.review(turn.now + 1)  # to try it again, where it cannot move
 
     def _stop_bursts(self, turn: Turn) -> None:
         """Bursts run only while their core does."""

@@ -19,10 +19,16 @@ class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
 
     `base_s` the first time in a row, twice as long each further time, `max_s` at most. A job that the scheduler has
     stopped waits for nothing, and its count begins anew. A job that failed more often than its retries leaves.
+
+    A gang that has lost a node has the first claim on the rest of its devices for `in_place_s` (-1: none): if another
+    node can take the place of the lost one, it waits for nothing. With `avoid_bad_nodes` a job is not placed on nodes
+    on which it has failed as long as others suffice.
     """
 
     base_s: Annotated[int, Meta(ge=0, le=10**9)] = 0
     max_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
+    in_place_s: Annotated[int, Meta(ge=-1, le=10**9)] = 60
+    avoid_bad_nodes: bool = True
 
     def back_off(self, state: ClusterState, row: int) -> BackOff | None:
         """Until when a waiting job is not tried; None where it may be tried at any time."""

@@ -38,12 +38,23 @@ if TYPE_CHECKING:
     from kant.queueing.standing import Standing
 
 
+class Mended(Protocol):
+    """A gang made whole again, and how many of its pods stay where they were. `placement/mending.py` has one."""
+
+    @property
+    def allocation(self) -> Allocation: ...
+    @property
+    def kept(self) -> int: ...
+
+
 class Placer(Protocol):
     """Where something fits. Placements stay taken on `trial` until it is rolled back."""
 
     trial: Trial
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit: ...
+
+    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None: ...
 
     def never_fits(self, shape: Shape) -> NeverFits | None: ...
 
@@ -87,6 +98,7 @@ class Turn:
         self.promised_anew = 0  # how many of them had none
         self.unpromised: set[int] = set()  # who had a promise, and will have none: it has started, or it was taken back
         self.victims: list[int] = []  # those of them who make room for somebody
+        self.drained: list[int] = []  # those of them whose node is to be empty
         self.retry_at = -1  # when the evictor may do more for the job that was last tried; -1: no sooner than others
 
     @cached_property
@@ -102,7 +114,7 @@ class Turn:
     def place(self, row: int, shape: Shape) -> Allocation | NoFit:
         """Place a job's whole gang on the trial."""
         if self.forecast is None:
-            return self.placer.place(shape, row)
+            return self._place(row, shape)
         until = min(self.now + self.forecast.estimates.duration(self.state, row), FOREVER)
         return self.place_beside(row, shape, until)
 
@@ -111,11 +123,25 @@ class Turn:
         trial = self.placer.trial
         blocked = self.kept_clear(until)
         if len(blocked) == 0:
-            return self.placer.place(shape, row)
+            return self._place(row, shape)
         trial.restore(blocked)
-        result = self.placer.place(shape, row)
+        result = self._place(row, shape)
         trial.evict(blocked)
         return result
+
+    def _place(self, row: int, shape: Shape) -> Allocation | NoFit:
+        """Not on the job's bad nodes while others suffice. That it fits nowhere is so for all jobs of the shape."""
+        bad = self.bad_nodes(row)
+        if bad:
+            with self.placer.trial.without(bad):
+                result = self.placer.place(shape, row)
+            if not isinstance(result, NoFit):
+                return result
+        return self.placer.place(shape, row)
+
+    def bad_nodes(self, row: int) -> tuple[int, ...]:
+        """Where the job has failed, and should not be while other nodes suffice."""
+        return self.state.health.bad.get(row, ()) if self.waiting.requeue.avoid_bad_nodes else ()
 
     @cached_property
     def due(self) -> list[int]:
@@ -165,8 +191,9 @@ class Turn:
 
     # --- decisions -------------------------------------------------------------------------------------------
 
-    def start(self, row: int, allocation: Allocation) -> None:
-        self.plan.decisions.append(Start(self.state.ids[row], allocation))
+    def start(self, row: int, allocation: Allocation, kept: int = 0) -> None:
+        """Start a waiting job; `kept` of its pods are where they were."""
+        self.plan.decisions.append(Start(self.state.ids[row], allocation, kept))
         self.admission.starts(row, allocation)
         core, limit = self.state.jobs[row, [J_CORE, J_LIMIT]].tolist()
         self.cores.add(core)
@@ -211,6 +238,13 @@ class Turn:
         self.plan.decisions.append(Preempt(self.state.ids[row], moved, by, why))
         self._stops(row)
 
+    def move(self, row: int, allocation: Allocation, kept: int = 0) -> None:
+        """A job that this plan has stopped runs on elsewhere, at once."""
+        decisions, job = self.plan.decisions, self.state.ids[row]
+        at = next(i for i, d in enumerate(decisions) if isinstance(d, Preempt) and d.job == job)
+        decisions[at] = msgspec.structs.replace(decisions[at], moved=True)
+        self.start(row, allocation, kept)
+
     def _stops(self, row: int) -> None:
         self.stopped[row] = None
         self.waiting.core_stops(row)
@@ -248,10 +282,7 @@ class Turn:
             for option in self.admission.options(row, shape) if not closed else ():
                 result = self.admission.shortage(row, option) or self.place(row, option)
                 if isinstance(result, np.ndarray):
-                    decisions, job = self.plan.decisions, self.state.ids[row]
-                    at = next(i for i, d in enumerate(decisions) if isinstance(d, Preempt) and d.job == job)
-                    decisions[at] = msgspec.structs.replace(decisions[at], moved=True)
-                    self.start(row, result)
+                    self.move(row, result)
                     break
 
     # --- who there is, in order ------------------------------------------------------------------------------
@@ -259,6 +290,11 @@ class Turn:
     def running(self) -> Table:
         """Rows of the running jobs, in the order in which they started."""
         return np.fromiter(self.state.running, dtype=np.int64, count=len(self.state.running))
+
+    def going_on(self) -> Table:
+        """Those of them that this plan has not stopped so far."""
+        rows = self.running()
+        return rows[[row not in self.stopped for row in rows.tolist()]] if self.stopped else rows
 
     def pending(self) -> Table:
         """Rows of the waiting jobs, in the order in which they came to wait."""

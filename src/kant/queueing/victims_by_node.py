@@ -34,7 +34,7 @@ NO_BOUND = 1 << 200
 
 @dataclass(slots=True)
 class Room:
-    """What is free on a node: thousandths of each device, thousandths of a core, MiB."""
+    """What is free on a node: thousandths of each device (-1: there is none), thousandths of a core, MiB."""
 
     free: list[int]
     cpu: int
@@ -88,6 +88,7 @@ class Hosts:
 
     def __init__(self, table: Table, admitted: Table, allocations: Sequence[Allocation]) -> None:
         self._rows = {int(node): table[node].tolist() for node in admitted}
+        self._slots = c.devices_of(table)
         self._on: dict[int, dict[int, list[list[int]]]] = {node: {} for node in self._rows}
         self._nodes: list[list[int]] = []  # of each candidate
         for i, allocation in enumerate(allocations):
@@ -113,7 +114,7 @@ class Hosts:
     def rooms(self) -> dict[int, Room]:
         """A fresh copy of what is free on each node."""
         return {
-            node: Room(row[c.DEVICES : c.DEVICES + row[c.GPUS]], row[c.CPU_FREE], row[c.MEMORY_FREE])
+            node: Room(row[c.DEVICES : c.DEVICES + self._slots], row[c.CPU_FREE], row[c.MEMORY_FREE])
             for node, row in self._rows.items()
         }
 

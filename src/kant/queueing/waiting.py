@@ -95,7 +95,7 @@ class Waiting:
             rows += [burst for core, burst in bursts if core in state.running]
             self.arrived += [burst for core, burst in bursts if core not in state.live]  # they can never run
         other_lanes = self._by_user != state.holdings.limits_users
-        self.arrived = [row for row in dict.fromkeys(self.arrived) if row in pending]
+        self.arrived = sorted(row for row in set(self.arrived) if row in pending)
         if moved is None or self.order.moving or other_lanes or not self._sorted.isdisjoint(came):
             self._by_user = state.holdings.limits_users
             self.lanes.clear()

@@ -9,6 +9,7 @@ from kant.model.decision import Plan, Reason
 from kant.placement.placer import Placer
 from kant.queueing.forecast import Forecast
 from kant.queueing.limits import Limits
+from kant.queueing.repair import repair
 from kant.queueing.requeue import retries_used
 from kant.queueing.turn import Turn
 from kant.queueing.waiting import Waiting
@@ -68,12 +69,15 @@ def run_cycle(turn: Turn, profile: Profile, limits: Limits) -> None:
             waiting.leave(row)
     waiting.arrived.clear()
 
-    # 3. The discipline takes the others in the profile's order. For each it asks for a seat: within the quota, for
+    # 3. Gangs that have just lost a node get another in its place, before anybody may take the rest of what they held.
+    repair(turn, profile.discipline.quotas)
+
+    # 4. The discipline takes the others in the profile's order. For each it asks for a seat: within the quota, for
     #    the whole gang at once, with room made for it if the profile's preemption can. It decides what it means that
     #    there is none: hold the job, pass it, or promise it a place in time.
     profile.discipline.run(turn)
 
-    # 4. Whoever had to make room and fits elsewhere moves.
+    # 5. Whoever had to make room and fits elsewhere moves.
     turn.resettle()
     turn.review(waiting.next_ready())
 

@@ -41,6 +41,7 @@ class StartPlan:
         self.estimates = estimates
         self.starts: dict[int, int | None] = {}
         self.timeline = Timeline(self.state.empty, self.state.table, self.state.shapes)
+        self.timeline.lack(self.state.health.lost, self.now)
         self.charges = Charges(inquiry)
         discipline = inquiry.profile.discipline
         self.strict = discipline.lanes and discipline.lane(0, 1) == discipline.lane(0, 2)

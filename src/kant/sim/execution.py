@@ -24,9 +24,11 @@ from kant.model.decision import (
     sentence,
 )
 from kant.model.event import (
+    DevicesChanged,
     Event,
     JobCancelled,
     JobDemoted,
+    JobEvicted,
     JobFailed,
     JobFinished,
     JobPreempted,
@@ -36,12 +38,15 @@ from kant.model.event import (
     JobReserved,
     JobStarted,
     JobSubmitted,
+    NodeChanged,
     QueueOrdered,
 )
+from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
 from kant.placement.communication import FULL
 from kant.sim.options import SimOptions
 from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
+from kant.workload.faults_file import NodeHealth
 
 
 class Execution:
@@ -129,13 +134,27 @@ class Execution:
         if self.recorder.keep_intervals:
             self.recorder.ended(row, self.state.running[row], int(self.state.jobs[row, c.J_STARTED]), now)
 
+    def fall_ill(self, health: NodeHealth, now: int) -> None:
+        """A node takes another state: whoever holds what is lost by it is evicted first."""
+        state, spec = self.state, self.state.spec.nodes[health.node]
+        failed = health.status == NodeStatus.FAILED
+        for row in state.jobs_on(health.node, -1 if failed else health.lost):
+            reason = f"node {spec.name} {'failed' if failed else 'lost a GPU'}"
+            self.happen(JobEvicted(now, state.ids[row], reason, self._stop(row, now), spec.name))
+        if health.lost != state.health.lost.get(health.node, 0):
+            self.happen(DevicesChanged(now, spec.name, health.lost))
+        known = int(state.table[health.node, c.STATUS]), state.health.drains.get(health.node, -1)
+        if (health.status.value, health.until) != known:
+            self.happen(NodeChanged(now, spec.name, health.status.value, health.until))
+
     def carry_out(self, plan: Plan) -> None:
         """Do what the plan says; in simulated time everything succeeds at once."""
         state, now, gone = self.state, plan.time, list[int]()
         for decision in plan.decisions:
             match decision:
-                case Start(job=job, allocation=allocation):
+                case Start(job=job, allocation=allocation, kept=kept):
                     row = state.rows[job]
+                    self.recorder.replaced += kept > 0
                     self.happen(JobStarted(now, job, allocation))
                     self.recorder.started(row, allocation)
                     self.speed.started(row, now, self._slowdown(row))

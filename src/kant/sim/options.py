@@ -27,6 +27,8 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     - `enforce_limits`: a job that has run for the trace's limit is stopped. `retries`: how often it is tried again.
     - `checkpoint_s`: a job that is stopped loses what it did since its last checkpoint, which it makes this often; -1:
       it makes none, and begins anew; not given: nothing is lost, as in published simulators.
+    - `mtbf_days`: the mean time between two faults of one node (0: there are none), `repair_h`: the mean time that one
+      lasts. `gpu_fault_share`: of the faults, those that cost the node one GPU; the others cost all of it.
     - `static`: arrivals one by one in random order, nothing departs. `inflate`: pods are drawn again, or left out,
       until they ask for this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
       fragmentation is measured against.
@@ -45,6 +47,9 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     enforce_limits: bool = False
     retries: int = 0
     checkpoint_s: int | None = None
+    mtbf_days: float = 0.0
+    repair_h: float = 4.0
+    gpu_fault_share: float = 0.0
     static: bool = False
     inflate: float = 0.0
     typical_share: float = 0.95
@@ -72,6 +77,14 @@ def read_options(settings: dict[str, Any], where: str) -> SimOptions:
             options.checkpoint_s is None or (options.speed != "interval-overhead" and not options.static),
             "none beside the speed interval-overhead, nor where nothing ends",
         ),
+        ("mtbf_days", options.mtbf_days == 0 or 0.001 <= options.mtbf_days <= 1e6, "0, or 0.001 to 10^6 days"),
+        (
+            "mtbf_days",
+            not options.mtbf_days or (options.speed != "interval-overhead" and not options.static),
+            "none beside the speed interval-overhead, nor where nothing ends",
+        ),
+        ("repair_h", 0 < options.repair_h <= 1e6, "more than 0 and up to 10^6 hours"),
+        ("gpu_fault_share", 0 <= options.gpu_fault_share <= 1, "a share from 0 to 1"),
         ("typical_share", 0 < options.typical_share <= 1, "a share above 0 and up to 1"),
         (
             "resume_cost",

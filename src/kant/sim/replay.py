@@ -13,9 +13,10 @@ from kant.cluster.state import ClusterState
 from kant.metrics.recorder import Recorder
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.model.decision import Plan
+from kant.model.decision import Plan, Start
 from kant.model.errors import InputError, Violation
 from kant.model.event import (
+    DevicesChanged,
     Event,
     JobCancelled,
     JobEvicted,
@@ -27,9 +28,10 @@ from kant.model.event import (
     JobStarted,
     JobSubmitted,
     MixObserved,
+    NodeChanged,
     QueuesChanged,
 )
-from kant.model.status import JobStatus
+from kant.model.status import JobStatus, NodeStatus
 from kant.model.tenant import Tenancy
 from kant.model.units import FOREVER
 from kant.scheduler.cycle import Scheduler
@@ -37,14 +39,15 @@ from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, pars
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
 from kant.sim.tenants import check_profile
+from kant.workload.faults_file import NodeHealth
 
 
 @dataclass(slots=True)
 class Replay:
     """A journal that was run again.
 
-    `tenancy` has the queues as they were first. `recorded` and `replayed` are the digests; `difference` is the first
-    plan that came out otherwise, if any.
+    `tenancy` has the queues as they were first, `faults` what happened to nodes. `recorded` and `replayed` are the
+    digests; `difference` is the first plan that came out otherwise, if any.
     """
 
     header: Header
@@ -55,6 +58,7 @@ class Replay:
     submissions: list[JobSubmitted] = field(default_factory=list)
     mix: MixObserved | None = None
     tenancy: Tenancy | None = None
+    faults: list[NodeHealth] = field(default_factory=list)
     difference: tuple[Plan, Plan] | None = None
     until: int = FOREVER  # when the record was cut
 
@@ -102,6 +106,7 @@ def replay(path: Path) -> Replay:
     submissions: list[JobSubmitted] = []
     mix: MixObserved | None = None
     tenancy: Tenancy | None = None
+    faults: list[NodeHealth] = []
     difference: tuple[Plan, Plan] | None = None
     footer: Footer | None = None  # missing where the record breaks off
     rejected: Counter[str] = Counter()
@@ -113,6 +118,7 @@ def replay(path: Path) -> Replay:
                 continue
             if isinstance(line, Plan):
                 plan = scheduler.cycle(line.time)
+                recorder.replaced += sum(isinstance(d, Start) and d.kept > 0 for d in line.decisions)
                 recorded.plan(line)
                 replayed.plan(plan)
                 if difference is None and recorded.digest != replayed.digest:
@@ -132,6 +138,8 @@ def replay(path: Path) -> Replay:
             mix = line
         elif isinstance(line, QueuesChanged) and tenancy is None:
             tenancy = line.tenancy
+        elif isinstance(line, NodeChanged | DevicesChanged):
+            faults.append(_health_of(state, line))
         elif isinstance(line, JobStarted):
             recorder.started(state.rows[line.job], line.allocation)
     recorder.observe(state.now)
@@ -154,7 +162,7 @@ def replay(path: Path) -> Replay:
     observed = [_with_truth(state, event) for event in submissions]
     return Replay(
         header, profile, recorded.digest, replayed.digest, result,
-        [event for event in observed if event is not None], mix, tenancy, difference,
+        [event for event in observed if event is not None], mix, tenancy, faults, difference,
         FOREVER if footer is not None and not footer.cut else end,
     )  # fmt: skip
 
@@ -166,6 +174,13 @@ def _follow(state: ClusterState, recorder: Recorder, event: Event) -> None:
             recorder.lost(row, event.cost)
         if row in state.running:
             recorder.ended(row, state.running[row], int(state.jobs[row, c.J_STARTED]), event.time)
+
+
+def _health_of(state: ClusterState, event: NodeChanged | DevicesChanged) -> NodeHealth:
+    """How the node stands now that the event has been taken in."""
+    node, health = state.node_index[event.node], state.health
+    status = NodeStatus(int(state.table[node, c.STATUS]))
+    return NodeHealth(event.time, node, status, health.lost.get(node, 0), health.drains.get(node, -1))
 
 
 def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None:
@@ -186,7 +201,15 @@ def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> Run
     check_profile(profile, again.tenancy, bursts=any(event.job.core for event in again.submissions))
     header = again.header
     run = Run(
-        header.workload, header.cluster, profile, options, header.seed, again.until, hooks or RunHooks(), again.tenancy
+        header.workload,
+        header.cluster,
+        profile,
+        options,
+        header.seed,
+        again.until,
+        hooks or RunHooks(),
+        again.tenancy,
+        again.faults,
     )
     if again.mix is not None:
         run.observe_mix(again.mix.rows)

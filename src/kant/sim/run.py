@@ -1,7 +1,7 @@
 """One run: the core against a workload in simulated time.
 
-At each instant, in this order: jobs end, jobs arrive, running jobs report progress; then one cycle; then its plan is
-carried out. What happens at the same instant is seen by the same cycle.
+At each instant, in this order: jobs end, nodes fail or return, jobs arrive, running jobs report progress; then one
+cycle; then its plan is carried out. What happens at the same instant is seen by the same cycle.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,12 @@ from kant.scheduler.cycle import Scheduler
 from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.profile import Profile
 from kant.sim.execution import Execution, speed_of
+from kant.sim.faults import faults_of
 from kant.sim.jobs import Gangs, arrivals, typical_pods
 from kant.sim.options import SimOptions, read_options
 from kant.sim.static import PackingCurve, static_arrivals
-from kant.sim.tenants import check_profile
+from kant.sim.tenants import check_faults, check_profile
+from kant.workload.faults_file import NodeHealth
 from kant.workload.workload import Workload
 
 REPORT_EVERY = 1024
@@ -69,18 +71,21 @@ def simulate(
     until: int = FOREVER,
     hooks: RunHooks | None = None,
     tenancy: Tenancy | None = None,
+    faults: Sequence[NodeHealth] = (),
 ) -> RunResult:
     """Run `workload` on `cluster` under `profile`, up to `until` microseconds after time zero.
 
-    `tenancy` has the queues and their quotas; without it nothing is limited. Raises InputError for options of the
-    profile that cannot be used, and for queues or bursts that its discipline does not heed.
+    `tenancy` has the queues and their quotas; without it nothing is limited. `faults` is what happens to nodes, in
+    order of time, in place of what the profile's options would draw. Raises InputError for options of the profile that
+    cannot be used, and for queues or bursts that its discipline does not heed.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
     check_profile(profile, tenancy, bursts=bool((workload.core >= 0).any()) and not options.static)
+    check_faults(profile, options, bool(faults))
     if options.static:
         workload = static_arrivals(workload, cluster, options.inflate, seed)
     gangs = Gangs(cluster, options.shape == "gpu")
-    run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), tenancy)
+    run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), tenancy, faults)
     run.observe_mix(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
     return run.result(arrivals(workload, gangs, options, seed), len(workload))
 
@@ -98,6 +103,7 @@ class Run:
         until: int,
         hooks: RunHooks,
         tenancy: Tenancy | None = None,
+        faults: Sequence[NodeHealth] = (),
     ) -> None:
         self.workload = workload
         self.cluster = cluster
@@ -114,6 +120,7 @@ class Run:
         self.ledger = Ledger(self.scheduler) if hooks.ledger else None
         placed = options.speed == "placed"
         self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options), placed)
+        self.faults = faults_of(cluster, options, seed, faults)
         self.interrupted = False
         self._wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
@@ -182,11 +189,17 @@ class Run:
         while True:
             arrives = arrival.time if arrival is not None else FOREVER
             now = min(arrives, execution.speed.next_end(), self._wake)
+            if now == FOREVER and not self._may_yet_start():
+                break
+            now = min(now, self.faults.next_time())
             if now == FOREVER or now > self.until:
                 break
             self._wake = FOREVER
 
             changed = execution.end_jobs(now)
+            for health in self.faults.take(now):
+                execution.fall_ill(health, now)
+                changed = True
             while arrival is not None and arrival.time == now:
                 execution.arrive(arrival)
                 arrival = next(coming, None)
@@ -217,6 +230,10 @@ class Run:
             return state.now
         self.recorder.observe(self.until)
         return self.until
+
+    def _may_yet_start(self) -> bool:
+        """Whether jobs wait that a node's return may let start, when nothing else happens any more."""
+        return bool(self.state.pending) and bool(self.faults.sick)
 
     def _set_wake(self, plan: Plan, now: int, changed: bool) -> None:
         if plan.review_at > now:

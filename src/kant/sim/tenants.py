@@ -7,6 +7,7 @@ import numpy as np
 from kant.model.errors import InputError
 from kant.model.tenant import Tenancy
 from kant.scheduler.profile import Profile
+from kant.sim.options import SimOptions
 from kant.workload.workload import Workload
 
 
@@ -27,3 +28,15 @@ def check_profile(profile: Profile, tenancy: Tenancy | None, bursts: bool = Fals
         raise InputError(f"profile {profile.name}: discipline", "one that heeds the quotas of queues", name)
     if bursts:
         raise InputError(f"profile {profile.name}: discipline", "one that heeds the bursts of a workload", name)
+
+
+def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
+    """Raise InputError where nodes are to fail in two ways at once, or in an experiment that knows no faults."""
+    if not listed:
+        return
+    if options.mtbf_days:
+        raise InputError("--faults", f"a profile that draws none itself (mtbf_days), unlike {profile.name}")
+    if options.static or options.speed == "interval-overhead":
+        raise InputError(
+            "--faults", f"a profile without the options static and interval-overhead, unlike {profile.name}"
+        )

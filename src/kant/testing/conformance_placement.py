@@ -7,10 +7,10 @@ import numpy as np
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
-from kant.model.event import JobFinished, JobStarted, MixObserved, NodeChanged
+from kant.model.event import DevicesChanged, JobFinished, JobStarted, MixObserved, NodeChanged
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
-from kant.model.placement import NODE, Allocation
+from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
 from kant.placement.placer import Placer
 from kant.placement.policy import NodePolicy
@@ -101,11 +101,13 @@ class PlacementRound:
             state.apply(JobFinished(now, state.ids[row]))
         if draw.integers(6) == 0:
             node = int(draw.integers(len(self.spec.nodes)))
-            status = NodeStatus(int(draw.integers(3)))
-            if status == NodeStatus.FAILED:
-                for row in [row for row, held in state.running.items() if (held[:, NODE] == node).any()]:
-                    state.apply(JobFinished(now, state.ids[row]))
-            state.apply(NodeChanged(now, self.spec.nodes[node].name, status))
+            name, gpus = self.spec.nodes[node].name, self.spec.nodes[node].gpus
+            status = NodeStatus(int(draw.integers(len(NodeStatus))))
+            lost = int(draw.integers(1 << gpus)) if draw.integers(2) else 0
+            for row in state.jobs_on(node, -1 if status == NodeStatus.FAILED else lost):
+                state.apply(JobFinished(now, state.ids[row]))
+            state.apply(DevicesChanged(now, name, lost))
+            state.apply(NodeChanged(now, name, status))
 
 
 def draw_mix(draw: np.random.Generator, state: ClusterState) -> np.ndarray:

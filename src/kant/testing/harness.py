@@ -17,6 +17,7 @@ from kant.cluster.journal import Journal
 from kant.cluster.state import ClusterState
 from kant.model.decision import Demote, Expire, Plan, Preempt, Reject, Release, Reorder, Reserve, Start, sentence
 from kant.model.event import (
+    DevicesChanged,
     Event,
     JobCancelled,
     JobDemoted,
@@ -120,16 +121,16 @@ class Harness:
             self.happen(JobCancelled(self.now, job))
             self._runs.pop(job, None)
 
-    def evict(self, *jobs: str, reason: str = "test") -> None:
+    def evict(self, *jobs: str, reason: str = "test", node: str = "") -> None:
         for job in jobs:
             self._stop(job)
-            self.happen(JobEvicted(self.now, job, reason))
+            self.happen(JobEvicted(self.now, job, reason, node=node))
 
-    def fail_job(self, *jobs: str, reason: str = "test") -> None:
+    def fail_job(self, *jobs: str, reason: str = "test", node: str = "") -> None:
         """Jobs end otherwise than they should; they begin anew when they run again."""
         for job in jobs:
             self._runs.pop(job, None)
-            self.happen(JobFailed(self.now, job, reason))
+            self.happen(JobFailed(self.now, job, reason, node=node))
 
     def set_queues(self, *queues: Queue, prices: dict[str, int] | None = None) -> None:
         """The queues as they are from now on."""
@@ -137,11 +138,17 @@ class Harness:
 
     def fail(self, node: str) -> None:
         """The node fails: what runs there is evicted first."""
-        index = self.state.node_index[node]
-        for row, allocation in list(self.state.running.items()):
-            if (allocation[:, NODE] == index).any():
-                self.evict(self.state.ids[row], reason=f"{node} failed")
+        self.evict(*self.jobs_on(node), reason=f"{node} failed", node=node)
         self.happen(NodeChanged(self.now, node, NodeStatus.FAILED))
+
+    def lose(self, node: str, *devices: int) -> None:
+        """From now on the node lacks these devices, and no others: who holds one is evicted first."""
+        lost = sum(1 << device for device in devices)
+        self.evict(*self.jobs_on(node, lost), reason=f"{node} lost GPUs", node=node)
+        self.happen(DevicesChanged(self.now, node, lost))
+
+    def drain(self, node: str, until: int = -1) -> None:
+        self.happen(NodeChanged(self.now, node, NodeStatus.DRAINING, until))
 
     def cordon(self, node: str) -> None:
         self.happen(NodeChanged(self.now, node, NodeStatus.CORDONED))
@@ -246,6 +253,10 @@ class Harness:
     def first_starts(self) -> dict[str, int]:
         """When each job first started; -1 for one that did not."""
         return {job: int(self.state.jobs[row, FIRST_START]) for job, row in self.state.rows.items()}
+
+    def jobs_on(self, node: str, devices: int = -1) -> list[str]:
+        """The jobs that run on a node; with `devices` (bits) those that hold one of them."""
+        return [self.state.ids[row] for row in self.state.jobs_on(self.state.node_index[node], devices)]
 
     def nodes_of(self, job: str) -> list[str]:
         """The nodes on which a running job lies, one name for each piece."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kant.cluster.columns import D_GPUS, DEVICES, GPUS, IDLE, Table
+from kant.cluster.columns import D_GPUS, DEVICES, GPUS, IDLE, Table, devices_of
 from kant.compiled import inlined
 from kant.placement.fits import tightest
 from kant.placement.policy import NodePolicy
@@ -19,7 +19,7 @@ def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: T
         return int(max(33 - gpus, gpus))
     chosen = tightest(table, node, demands, d)
     idle, left = 0, 0
-    for device in range(gpus):
+    for device in range(devices_of(table)):
         if (chosen >> device) & 1:
             idle += 1 if table[node, DEVICES + device] == 1000 else 0
             left += table[node, DEVICES + device] // 10

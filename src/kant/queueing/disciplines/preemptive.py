@@ -36,7 +36,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         if not state.pending:
             return
         turn.demote()
-        rows = np.concatenate([turn.running(), np.sort(turn.pending())])  # on ties, who runs goes on
+        rows = np.concatenate([turn.going_on(), np.sort(turn.pending())])  # on ties, who runs goes on
         ranked = rows[turn.ranking(rows)]
         loose = self._loose(turn, ranked)
         todo = np.flatnonzero(state.jobs[ranked, J_STATUS] == JobStatus.PENDING).tolist()  # places in `ranked`

@@ -28,10 +28,10 @@ class Repack(Discipline, frozen=True, tag="repack"):
     def run(self, turn: Turn) -> None:
         state, trial = turn.state, turn.placer.trial
         turn.demote()
-        rows = np.sort(np.concatenate([turn.running(), turn.pending()]))  # on ties in order of arrival
+        rows = np.sort(np.concatenate([turn.going_on(), turn.pending()]))  # on ties in order of arrival
         ranked = rows[turn.ranking(rows)]
-        for allocation in state.running.values():
-            trial.evict(allocation)
+        for row in turn.going_on().tolist():
+            trial.evict(state.running[row])
         failed: set[int] = set()
         starts: list[tuple[int, Allocation]] = []
         runs: set[int] = set()

@@ -1,0 +1,80 @@
+"""Health: what is wrong with nodes, and what jobs remember of it."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.model.errors import Violation
+from kant.model.node import ClusterSpec
+from kant.model.placement import Allocation
+from kant.model.status import NodeStatus
+
+REMEMBERED = 8
+"""Bad nodes that a job remembers: the last so many."""
+
+
+class Health:
+    """The sick nodes of one cluster, by index, and the jobs that have suffered from them, by row.
+
+    `lost` has the devices that a node lacks, as bits; `drains` when a draining node is to be empty, where that was
+    said. `bad` are the nodes on which a live job has failed, the latest last. `broken` has what a waiting job held when
+    a node of it failed, until it starts again. `faults` counts nodes that failed, and losses of devices.
+    """
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.lost: dict[int, int] = {}
+        self.drains: dict[int, int] = {}
+        self.bad: dict[int, tuple[int, ...]] = {}
+        self.broken: dict[int, Allocation] = {}
+        self.faults = 0
+        self._failed: set[int] = set()
+
+    def status_changed(self, node: int, status: int, until: int) -> None:
+        """A node takes a status; a draining one is to be empty at `until`, if that is a time."""
+        if status == NodeStatus.FAILED and node not in self._failed:
+            self._failed.add(node)
+            self.faults += 1
+        elif status != NodeStatus.FAILED:
+            self._failed.discard(node)
+        self.drains.pop(node, None)
+        if until >= 0:
+            self.drains[node] = until
+
+    def devices_changed(self, node: int, lost: int) -> None:
+        """A node lacks these devices from now on, and no others."""
+        if lost & ~self.lost.pop(node, 0):
+            self.faults += 1
+        if lost:
+            self.lost[node] = lost
+
+    def blame(self, row: int, node: int) -> None:
+        """A job has failed on a node, and remembers that."""
+        before = (other for other in self.bad.get(row, ()) if other != node)
+        self.bad[row] = (*before, node)[-REMEMBERED:]
+
+    def forget(self, row: int) -> None:
+        """A job leaves for good."""
+        self.bad.pop(row, None)
+        self.broken.pop(row, None)
+
+    def check(self, table: Table, live: Set[int], pending: Set[int]) -> None:
+        """Raise Violation unless this is what the node table says, and speaks of jobs that are there."""
+        slots = table[:, c.DEVICES : c.DEVICES + c.devices_of(table)] < 0
+        missing = {
+            node: sum(1 << device for device in range(spec.gpus) if slots[node, device])
+            for node, spec in enumerate(self.spec.nodes)
+            if slots[node, : spec.gpus].any()
+        }
+        if missing != self.lost:
+            raise Violation("does not hold: the devices that are lost are those that the nodes lack")
+        if any(table[node, c.STATUS] != NodeStatus.DRAINING for node in self.drains):
+            raise Violation("does not hold: only a draining node has a time by which it is empty")
+        if self._failed != set((table[:, c.STATUS] == NodeStatus.FAILED).nonzero()[0].tolist()):
+            raise Violation("does not hold: the nodes that have failed are those of that status")
+        if not self.bad.keys() <= live or not self.broken.keys() <= pending:
+            raise Violation("does not hold: bad nodes are those of live jobs, and broken jobs wait")
+        if any(len(nodes) > REMEMBERED or len(set(nodes)) < len(nodes) for nodes in self.bad.values()):
+            raise Violation(f"does not hold: a job remembers at most {REMEMBERED} bad nodes, each once")

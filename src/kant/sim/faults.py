@@ -1,0 +1,76 @@
+"""Faults of nodes in simulated time: from a table, or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heapreplace
+
+import numpy as np
+
+from kant.model.node import ClusterSpec
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER, SECOND
+from kant.sim.options import SimOptions
+from kant.workload.faults_file import NodeHealth
+
+_STREAM = 0xFA
+
+
+class Faults:
+    """What happens to nodes, in order of time. `sick` are the nodes with which something is wrong now."""
+
+    def __init__(self, coming: Iterator[NodeHealth]) -> None:
+        self._coming = coming
+        self._next = next(coming, None)
+        self.sick: set[int] = set()
+
+    def next_time(self) -> int:
+        """When something happens next; FOREVER where nothing does."""
+        return self._next.time if self._next is not None else FOREVER
+
+    def take(self, now: int) -> list[NodeHealth]:
+        """What happens at `now`."""
+        found = []
+        while self._next is not None and self._next.time == now:
+            found.append(self._next)
+            (self.sick.discard if _is_well(self._next) else self.sick.add)(self._next.node)
+            self._next = next(self._coming, None)
+        return found
+
+
+def _is_well(health: NodeHealth) -> bool:
+    return health.status == NodeStatus.IN_SERVICE and not health.lost
+
+
+def faults_of(cluster: ClusterSpec, options: SimOptions, seed: int, listed: Sequence[NodeHealth]) -> Faults:
+    """The faults of one run: those `listed`, or else those that the options have drawn from the seed."""
+    if listed or not options.mtbf_days:
+        return Faults(iter(listed))
+    return Faults(drawn(cluster, options, seed))
+
+
+def drawn(cluster: ClusterSpec, options: SimOptions, seed: int) -> Iterator[NodeHealth]:
+    """Faults without end. A node runs well for a time, is ill for a time, and so on.
+
+    Both are exponential, in whole seconds. What a node suffers depends on the seed and on its index alone: not on
+    the other nodes, nor on what runs there.
+    """
+    draws = [np.random.Generator(np.random.PCG64([seed, _STREAM, node])) for node in range(len(cluster.nodes))]
+
+    def after(node: int, mean_s: float) -> int:
+        return max(round(float(draws[node].exponential(mean_s))), 1) * SECOND
+
+    heap = [(after(node, options.mtbf_days * 86_400), node, False) for node in range(len(cluster.nodes))]
+    heapify(heap)
+    while heap and heap[0][0] < FOREVER:
+        time, node, ill = heap[0]
+        if ill:
+            yield NodeHealth(time, node, NodeStatus.IN_SERVICE)
+            heapreplace(heap, (time + after(node, options.mtbf_days * 86_400), node, False))
+            continue
+        gpus = cluster.nodes[node].gpus
+        if gpus and draws[node].random() < options.gpu_fault_share:
+            yield NodeHealth(time, node, NodeStatus.IN_SERVICE, 1 << int(draws[node].integers(gpus)))
+        else:
+            yield NodeHealth(time, node, NodeStatus.FAILED)
+        heapreplace(heap, (time + after(node, options.repair_h * 3600), node, True))
