@@ -210,7 +210,7 @@ def test_a_gang_on_a_node_that_must_be_empty_moves_only_what_is_there() -> None:
     assert [d.moved for d in plan.decisions if isinstance(d, Preempt)] == [True]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1 << 30), discipline=st.sampled_from(["best-effort", "strict", "backfill", "conservative"]),
        placement=st.sampled_from(["best-fit", "e-binpack", "consolidated"]))  # fmt: skip
 def test_replaced_gangs_keep_all_that_is_healthy_and_their_level(seed: int, discipline: str, placement: str) -> None:

@@ -85,9 +85,9 @@ class Journal:
         if self.sink is not None:
             self.sink(_ENCODER.encode(line) + b"\n")
 
-    def plan(self, plan: Plan) -> None:
-        """Record the decisions of one cycle; a cycle without any leaves no line."""
-        if plan.decisions:
+    def plan(self, plan: Plan, always: bool = False) -> None:
+        """Record the decisions of one cycle; a cycle without any leaves no line, unless `always`."""
+        if plan.decisions or always:
             line = _ENCODER.encode(plan) + b"\n"
             self._digest.update(line)
             self.decisions += len(plan.decisions)

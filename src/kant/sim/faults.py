@@ -17,11 +17,16 @@ _STREAM = 0xFA
 
 
 class Faults:
-    """What happens to nodes, in order of time. `sick` are the nodes with which something is wrong now."""
+    """What happens to nodes, in order of time; whether there is `any` at all. `sick` are the nodes that are ill now.
+
+    A run with faults journals every cycle: who comes back while others like it wait is said to be held or not
+    depending on cycles that decide nothing, and a replay must run these too.
+    """
 
     def __init__(self, coming: Iterator[NodeHealth]) -> None:
         self._coming = coming
         self._next = next(coming, None)
+        self.any = self._next is not None
         self.sick: set[int] = set()
 
     def next_time(self) -> int:

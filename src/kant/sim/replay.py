@@ -119,8 +119,8 @@ def replay(path: Path) -> Replay:
             if isinstance(line, Plan):
                 plan = scheduler.cycle(line.time)
                 recorder.replaced += sum(isinstance(d, Start) and d.kept > 0 for d in line.decisions)
-                recorded.plan(line)
-                replayed.plan(plan)
+                recorded.plan(line, True)
+                replayed.plan(plan, True)
                 if difference is None and recorded.digest != replayed.digest:
                     difference = (line, plan)
                 continue

@@ -207,7 +207,7 @@ class Run:
             execution.report_progress(now)
 
             plan = self.scheduler.cycle(now)
-            self.journal.plan(plan)
+            self.journal.plan(plan, always=self.faults.any)
             if plan.decisions:
                 execution.carry_out(plan)
             self._set_wake(plan, now, changed)
