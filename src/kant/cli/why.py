@@ -84,6 +84,7 @@ def history(standing: Standing, job: str) -> dict[str, Any]:
         "since_us": int(own[c.J_SINCE]),
         "started_us": int(own[c.J_STARTED]),
         "end_us": int(own[c.J_END]),
+        "bad_nodes": [state.spec.nodes[node].name for node in state.health.bad.get(row, ())],
         "rejected_because": standing.rejected.get(job),
         "waited_us": {"total": sum(waited.values())} | waited,
     }
@@ -122,6 +123,7 @@ def show(found: Explanation, answer: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     _section("evidence", [fact(each) for each in found.facts])
+    _section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
     _section("what would free it", [remedy(each) for each in found.remedies])
     rivals, own = found.among_rivals, found.in_queue
     _section(
@@ -153,6 +155,7 @@ def show_history(answer: dict[str, Any]) -> None:
         style="dim",
         soft_wrap=True,
     )
+    _section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
     _section("waited", waits(answer["waited_us"]))
 
 
