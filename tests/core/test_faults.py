@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kant.cluster.columns import FREE, GPUS, IDLE, LEAF, P_CAPACITY, P_FRAGMENTED, P_NODES, STATUS
 from kant.cluster.snapshot import all_free, move
 from kant.model.decision import Plan, Preempt, Start
+from kant.model.event import NodeChanged
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, PODS
 from kant.model.status import JobStatus, NodeStatus
@@ -166,6 +167,19 @@ def test_a_gang_that_finds_no_other_node_waits_whole_and_others_may_start() -> N
     harness.cycle()
     harness.fail("n0")
     assert kept(harness.cycle()) == {"small": 0} and harness.waiting() == ["gang"]
+
+
+def test_two_nodes_that_fail_at_once_are_both_replaced() -> None:
+    """Kueue #14244: the second failed node evicted a gang of 500. Here they fail one after the other, too."""
+    harness = Harness(leaves(*[4] * 4), make_profile(placement="e-binpack"))
+    harness.submit(make_job("gang", 8, pods=10))
+    harness.cycle()
+    gone = set(harness.nodes_of("gang")[2:4])
+    harness.fail(sorted(gone)[0])
+    harness.happen(NodeChanged(0, sorted(gone)[1], NodeStatus.FAILED))
+    assert kept(harness.cycle()) == {"gang": 8} and not gone & set(harness.nodes_of("gang"))
+    harness.fail(harness.nodes_of("gang")[0])
+    assert kept(harness.cycle()) == {"gang": 9}
 
 
 def test_a_lost_gpu_costs_the_gang_one_pod() -> None:

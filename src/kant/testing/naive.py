@@ -15,8 +15,8 @@ def admits(node: Node, job: Job) -> bool:
 
 
 def free_devices(node: Node, row: Table) -> list[int]:
-    """Free thousandths of each device of the node."""
-    return [int(free) for free in row[DEVICES : DEVICES + node.gpus]]
+    """Free thousandths of each device of the node; none of one that is lost."""
+    return [max(int(free), 0) for free in row[DEVICES : DEVICES + node.gpus]]
 
 
 def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
