@@ -12,7 +12,7 @@ from kant.queueing.limits import Limits
 from kant.queueing.requeue import retries_used
 from kant.queueing.turn import Turn
 from kant.queueing.waiting import Waiting
-from kant.scheduler.profile import Profile
+from kant.scheduler.profile import Profile, draws
 
 
 class Scheduler:
@@ -27,7 +27,8 @@ class Scheduler:
         self.profile = profile
         self.snapshot = Snapshot(state)
         lane = profile.discipline.lane if profile.discipline.lanes else None
-        self.waiting = Waiting(state, profile.order, profile.requeue, lane, profile.preemption is not None)
+        preempts = profile.preemption is not None
+        self.waiting = Waiting(state, profile.order, profile.requeue, lane, preempts, draws(profile.placement))
         self.limits = Limits(state)
         self.placer = Placer(self.snapshot, profile.placement, seed)
         ahead = profile.discipline.forecasts
