@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
@@ -16,14 +17,42 @@ from tests.core.test_state_machine import said
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit, Plan, Start
-from kant.model.event import JobStarted, MixObserved, QueuesChanged
+from kant.model.event import JobStarted, JobSubmitted, MixObserved, QueuesChanged
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Tenancy
+from kant.model.units import SECOND
 from kant.placement.placer import Placer
+from kant.queueing.preemption import Preemption
+from kant.queueing.requeue import Requeue
 from kant.scheduler.cycle import Scheduler
-from kant.testing import Harness, make_cluster, make_group, make_job, make_named_policy, make_profile, submitted
+from kant.testing import (
+    Harness,
+    at_random,
+    make_cluster,
+    make_group,
+    make_job,
+    make_named_policy,
+    make_profile,
+    submitted,
+)
 from kant.testing.conformance_placement import check_placement, same
 from kant.testing.drawn import Mould, draw_cluster, generator
+from kant.testing.harness import never
+
+SEEDS = range(int(os.environ.get("KANT_LIVED_SEEDS", "6")))
+RIGHTS = {
+    "none": None,
+    "priority": Preemption(min_run_s=60, reclaim="off"),
+    "nominal": Preemption(min_run_s=60),
+    "fair-share": Preemption(min_run_s=60, reclaim="fair-share"),
+}
+DISCIPLINES = (
+    "strict",
+    "best-effort",
+    {"policy": "backfill", "timeout_s": 300},
+    {"policy": "easy", "timeout_s": 300},
+    {"policy": "conservative", "timeout_s": 300},
+)
 
 
 def starts(plan: Plan) -> dict[str, list[list[int]]]:
@@ -109,7 +138,7 @@ def test_placement_policies_keep_their_rules_with_shares_of_several_devices() ->
 POLICY = """
 from kant.compiled import inlined
 from kant.placement.policy import NodePolicy
-from kant.testing import Harness, make_cluster, make_job, make_profile
+from kant.testing import Harness, at_random, make_cluster, make_job, make_profile
 
 @inlined
 def score(table, node, demands, d, mix, params, salt):
@@ -147,9 +176,15 @@ def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) ->
     assert chosen == ["['n1']", "['n0']"]
 
 
-@pytest.mark.parametrize("discipline", ["strict", "best-effort", {"policy": "backfill", "timeout_s": 300}], ids=str)
-def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any) -> None:
-    """Without `[preemption]`: with it, and with promises among tenants, the two may still differ by a cycle."""
+@pytest.mark.parametrize("rights", RIGHTS)
+@pytest.mark.parametrize("discipline", DISCIPLINES, ids=str)
+def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any, rights: str) -> None:
+    """Also with bursts, time limits, nodes that fail, queues that change and a driver that refuses."""
+    assert sum(compared(seed, discipline, rights) for seed in SEEDS) > 20 * len(SEEDS)
+
+
+def compared(seed: int, discipline: Any, rights: str) -> int:
+    """The plans of one run, each compared with that of a scheduler born at this moment."""
     plans = 0
 
     def compare(plan: Plan) -> None:
@@ -158,14 +193,37 @@ def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discip
         fresh = Scheduler(harness.state, harness.profile, harness.seed).cycle(plan.time)
         assert said(plan) == said(fresh), f"seed {seed}"
 
-    for seed in range(6):
-        draw = generator(seed)
-        spec = draw_cluster(draw, 5)
-        queues = draw_queues(draw, spec)
-        order = str(draw.choice(["fifo", "aged", "drf", "fair-share"]))
-        harness = Harness(spec, make_profile(order, discipline, "best-fit"), seed=seed, check=False)
-        if seed % 3:
-            harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
-        harness.before_carrying_out = compare
-        harness.run(draw_tenants_jobs(draw, queues, 40))
-    assert plans > 200
+    draw = generator(seed)
+    spec = draw_cluster(draw, 5)
+    queues = draw_queues(draw, spec)
+    order = str(draw.choice(["fifo", "sjf", "aged", "drf", "fair-share"]))
+    profile = make_profile(order, discipline, "best-fit", RIGHTS[rights], Requeue(base_s=30 * int(seed % 5 == 0)))
+    harness = Harness(spec, profile, seed=seed, check=False, refuse=at_random(0.2, seed) if seed % 4 == 3 else never)
+    if seed % 3:
+        harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
+    harness.before_carrying_out = compare
+    jobs = draw_tenants_jobs(draw, queues, 40)
+    for at, event in enumerate(jobs):
+        harness.run(until=event.time)
+        harness.now = event.time
+        chance = int(draw.integers(10))
+        if chance == 0 and seed % 3:
+            harness.set_queues(*draw_queues(draw, spec))
+        elif chance == 1:
+            harness.fail(spec.nodes[at % len(spec.nodes)].name)
+        elif chance == 2:
+            harness.bring_back(spec.nodes[at % len(spec.nodes)].name)
+        harness.run([with_core(draw, harness, event, seed)], until=event.time)
+    harness.run()
+    return plans
+
+
+def with_core(draw: np.random.Generator, harness: Harness, event: JobSubmitted, seed: int) -> JobSubmitted:
+    """In some runs a job may have a limit, or be a burst of one that lives."""
+    job, state = event.job, harness.state
+    if seed % 5 == 1 and draw.integers(3) == 0:
+        job = msgspec.structs.replace(job, limit=int(draw.integers(100, 900)) * SECOND)
+    cores = [state.ids[row] for row, other in state.live.items() if not other.core]
+    if seed % 4 == 2 and cores and draw.integers(3) == 0:
+        job = msgspec.structs.replace(job, core=cores[int(draw.integers(len(cores)))])
+    return JobSubmitted(event.time, job, event.runtime)

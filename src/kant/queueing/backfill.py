@@ -7,8 +7,6 @@ real nodes, so a job with part of a node leaves the rest of it to others.
 
 from __future__ import annotations
 
-import numpy as np
-
 from kant.cluster.columns import J_PRIORITY, J_SINCE
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, Reason, Reserved
@@ -22,8 +20,8 @@ class Backfill:
     """One cycle. `depth` is how many jobs may hold a promise (0: all). Where nobody knows when others end, none can be
     given; a head that has waited for `timeout` then stops those that overtook it.
 
-    A promise that still holds is kept, and bettered where something came free sooner than planned; then the whole
-    queue is looked at anew. Otherwise only jobs that are new, or due, can start, and only these are looked at.
+    The whole queue is gone through in order. A promise that still holds is kept, and bettered where something came free
+    sooner than planned. It gives way only to jobs before it of higher priority that have none.
     """
 
     def __init__(self, turn: Turn, depth: int, timeout: int) -> None:
@@ -35,73 +33,78 @@ class Backfill:
         self.most = depth or FOREVER
         self.timeout = timeout
         self.lifted: dict[int, Reservation] = {}  # promises that are off while somebody else is looked at
-        self.vacated = False  # somebody is promised, or has, another place than he was promised
         self.failed: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
         self.hopeless: set[int] = set()  # pools whose head could not be promised anything
+        priorities = self.state.jobs[list(self.state.reserved), J_PRIORITY].tolist()
+        self.behind = dict(zip(self.state.reserved, priorities, strict=True))  # promises not yet looked at
+        self.lowest = min(priorities, default=FOREVER)
+        admission, waiting = turn.admission, turn.waiting
+        self.plain = turn.evictor is None and admission.holdings.tree is None and not admission.bursts
+        self.held = waiting.held
 
     def run(self) -> None:
         """Go through the queue in order: start, promise, or hold."""
-        turn, state, forecast = self.turn, self.state, self.forecast
-        rows = turn.waiting.ranked(turn)
-        some_without = forecast.freed and any(row not in state.reserved for row in forecast.tried)
-        insists = any(until <= turn.now for until in forecast.insists.values())
-        broken, overtaken = self._broken(), self._overtaken(rows)  # both: what they lift is in nobody's way
-        anew = broken or overtaken or forecast.loosened or some_without or insists
-        forecast.loosened = forecast.freed = False
-        if anew:
-            forecast.tried.clear()
-            forecast.insists.clear()
-        for row in rows:
+        turn, state = self.turn, self.state
+        for row in self._broken():
+            self._lift(row)
+            del self.behind[row]
+            self.forecast.opened += 1
+        for row in turn.waiting.ranked(turn):
             promise = state.reserved.get(row)
-            looked_at = anew or (promise.start <= turn.now if promise is not None else row not in forecast.tried)
-            if looked_at and not (promise is not None and self._reconsider(row, promise)):
+            if promise is None:
+                if not self._fails_still(row):
+                    self._give_way(int(state.jobs[row, J_PRIORITY]))
+                    self._serve(row)
+                continue
+            self.behind.pop(row, None)
+            self._put_back()
+            if not self._reconsider(row, promise):
                 self._serve(row)
+        self._put_back()
         turn.review(min((start for _, start in self._promised_starts()), default=-1))
-        for until in forecast.insists.values():
-            turn.review(until)
         for row in state.reserved:
             if row not in self.timeline and row not in turn.waiting.leaving and row not in turn.unpromised:
-                self.vacated = True
                 turn.release(row)
-        forecast.loosened |= self.vacated  # who had his turn before may use it
-        if self._promises() < self.most < FOREVER and any(row not in self.timeline for row in forecast.tried):
-            forecast.loosened = True  # somebody started who held a promise: the next in line gets one
 
     def _promises(self) -> int:
         """How many jobs hold a promise as the plan stands, those apart that are off."""
         turn = self.turn
         return len(self.state.reserved) + turn.promised_anew - len(turn.unpromised) - len(self.lifted)
 
-    # --- what makes the whole queue worth a look ---------------------------------------------------------------
+    # --- promises that give way --------------------------------------------------------------------------------
 
-    def _broken(self) -> bool:
-        """Whether a promise can no longer be kept: a job outlived its estimate, or a node left."""
-        reserved = self.state.reserved
-        broken = {row for row, promise in reserved.items() if promise.start < self.turn.now}
-        if self.forecast.tightened:
-            self.forecast.tightened = False
-            broken |= {row for row in reserved if row not in broken and not self.timeline.holds(row)}
-        for row in sorted(broken):
-            self._lift(row)
-        return bool(broken)
+    def _broken(self) -> list[int]:
+        """Promises that can no longer be kept: a job outlived its estimate, or a node left."""
+        reserved, tightened = self.state.reserved, self.forecast.tightened
+        self.forecast.tightened = False
+        late = {row for row, promise in reserved.items() if promise.start < self.turn.now}
+        return sorted(row for row in reserved if row in late or (tightened and not self.timeline.holds(row)))
 
-    def _overtaken(self, rows: list[int]) -> bool:
-        """Whether jobs of higher priority have come: promises of lower priority then give way to them."""
-        state, jobs = self.state, self.state.jobs
-        if not state.reserved:
-            return False
-        new = [row for row in rows if row not in self.forecast.tried and row not in state.reserved]
-        highest = max((int(jobs[row, J_PRIORITY]) for row in new), default=-FOREVER)
-        below = [row for row in state.reserved if jobs[row, J_PRIORITY] < highest]
-        for row in below:
-            self._lift(row)
-        return bool(below)
+    def _give_way(self, priority: int) -> None:
+        """Take off the promises of lower priority that come later in the order; those of no lower one are back."""
+        self._put_back(priority)
+        if self.lowest < priority:
+            for row in [row for row, own in self.behind.items() if own < priority and row in self.timeline]:
+                self._lift(row)
+                self.failed.clear()
+
+    def _put_back(self, least: int = -FOREVER) -> None:
+        """Promises that gave way, of at least this priority, hold again; who cannot have it back waits for its turn."""
+        for row, old in list(self.lifted.items()):
+            if self.behind.get(row, -FOREVER - 1) < least:
+                continue
+            if self._promises() < self.most and self._still_free(row, old):
+                del self.lifted[row]
+                self.forecast.promises(row, old.allocation, old.start, old.end)
+            else:
+                del self.behind[row]
+                self.forecast.opened += 1  # what is left of it may serve others
 
     def _lift(self, row: int) -> None:
         """Take a promise off the timeline; its holder may get it back when its turn comes."""
         if row in self.state.reserved and row in self.timeline:
             self.lifted[row] = self.state.reserved[row]
-            self.forecast.stops(row)
+            self.forecast.lifts(row)
 
     # --- one job -----------------------------------------------------------------------------------------------
 
@@ -125,12 +128,14 @@ class Backfill:
         options = turn.admission.options(row, shape)
         if len(options) > 1 or turn.admission.shortage(row, options[0]) is not None:
             return False
+        if self.forecast.settled.get(row) == self.forecast.opened:  # nothing has opened since it was asked in vain
+            return True
         found = self.timeline.sooner(row, options[0], duration, turn.now)
         if found is None:
             if not self.timeline.holds(row):
                 return False
+            self.forecast.settled[row] = self.forecast.opened
         elif found[0] > turn.now:
-            self.vacated = True
             turn.promise(row, found[1], found[0], min(found[0] + duration, FOREVER))
         else:
             self._lift(row)
@@ -145,6 +150,7 @@ class Backfill:
         shape = self.state.shape_of(row)
         reason: Reason | None = turn.admission.closed(row)
         best: tuple[int, Allocation] | None = None
+        may_hold = self._promises() < self.most
         duration = self.forecast.estimates.duration(self.state, row)
         until = min(turn.now + duration, FOREVER)
         options = turn.admission.options(row, shape) if reason is None else []
@@ -153,7 +159,7 @@ class Backfill:
             if short is not None:
                 reason = reason or short
                 continue
-            if self._promises() >= self.most or not option.promisable:
+            if not may_hold or not option.promisable:
                 allocation = self._now(row, option, duration, until)
                 found = None if allocation is None else (turn.now, allocation)
             else:
@@ -167,10 +173,10 @@ class Backfill:
             for option in options:
                 made = self._make_room(row, option, until)
                 if made is not None:
+                    self.forecast.tightened = True  # promises of lower priority may be broken
                     self._start(row, made)
                     return
-        unpromised = not shape.promisable or not self.failed.get(shape.index)
-        if best is None and reason is None and unpromised:
+        if best is None and reason is None and (may_hold or not shape.promisable):
             made = self._insist(row, shape)
             if made is not None:
                 self._start(row, made)
@@ -183,16 +189,15 @@ class Backfill:
             return None
         self.hopeless.add(shape.pool_bits)
         until = int(self.state.jobs[row, J_SINCE]) + self.timeout
-        self.forecast.insists[row] = until
-        return None if until > self.turn.now else stop_overtakers(self.turn, row, shape)
+        self.turn.review(until)
+        if until > self.turn.now:
+            return None
+        made = stop_overtakers(self.turn, row, shape)
+        self.forecast.tightened |= made is not None  # it asked nobody who holds a promise
+        return made
 
     def _start(self, row: int, allocation: Allocation) -> None:
         self.lifted.pop(row, None)
-        promise = self.state.reserved.get(row)
-        if promise is not None and (
-            promise.start > self.turn.now or not np.array_equal(promise.allocation, allocation)
-        ):
-            self.vacated = True
         self.turn.start(row, allocation)
 
     def _wait(
@@ -205,16 +210,13 @@ class Backfill:
         if may_hold and old is not None and reason is None and not better and self._still_free(row, old):
             self.forecast.promises(row, old.allocation, old.start, old.end)
         elif may_hold and best is not None:
-            self.vacated |= old is not None
             turn.promise(row, best[1], best[0], min(best[0] + duration, FOREVER))
         elif old is not None:
-            self.vacated = True
             turn.release(row)
         self._tried(row, shape, reason)
 
     def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
         """Say why the job waits, if that has not been said."""
-        self.forecast.tried.add(row)
         if row not in self.turn.waiting.held:
             self.turn.hold(row, reason or self._what_is_missing(row, shape))
 
@@ -243,13 +245,34 @@ class Backfill:
 
     def _now(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
         """A place clear of all promises for a job that gets none itself."""
-        if self.failed.get(shape.index, FOREVER + 1) <= duration:
+        if self._known_to_fail(shape, duration):
             return None
         result = self.turn.place_beside(row, shape, until)
         if isinstance(result, NoFit):
             self.failed[shape.index] = duration
+            if not shape.fickle and not self.lifted:
+                self.forecast.failed[shape.index] = duration, self._stamp()
             return None
         return result
+
+    def _known_to_fail(self, shape: Shape, duration: int) -> bool:
+        """Whether there was no room for so long a run, and nothing has opened since; time only brings promises near."""
+        if self.failed.get(shape.index, FOREVER + 1) <= duration:
+            return True
+        known = self.forecast.failed.get(shape.index)
+        return known is not None and known[0] <= duration and known[1] == self._stamp() and not self.lifted
+
+    def _stamp(self) -> int:
+        """Counts what may let a job start that holds no promise."""
+        return self.state.openings + self.state.services + self.forecast.opened
+
+    def _fails_still(self, row: int) -> bool:
+        """Whether it is plain that serving a job without a promise would change nothing."""
+        if not self.plain or row not in self.held or self._promises() < self.most:
+            return False
+        if self.lifted or self.state.jobs[row, J_PRIORITY] > self.lowest:
+            return False
+        return self._known_to_fail(self.state.shape_of(row), self.forecast.estimates.duration(self.state, row))
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | None:
         """What preemption can do without touching what is promised."""

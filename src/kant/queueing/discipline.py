@@ -34,5 +34,5 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
                 turn.waiting.took(lane)
             else:
                 turn.hold(row, result)
-                turn.waiting.block(lane, shape, turn.retry_at)
+                turn.waiting.block(lane, shape, turn.retry_at, turn.lasts)
         turn.review(turn.waiting.retry_at)

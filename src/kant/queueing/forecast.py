@@ -5,6 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Protocol
 
+import numpy as np
+
 from kant.cluster.columns import J_STARTED
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -33,21 +35,20 @@ class Timeline(Protocol):
 class Forecast:
     """Running jobs up to their expected end, and reservations. The plan under way may write on it.
 
-    What the plan wrote is brought back to what the state says at the next `refresh`. `loosened`: since a discipline
-    last took note something came free sooner than was planned, so that others may start sooner. `freed`: something came
-    free, if only as planned; that is news for those who hold no promise. `tightened`: something stays longer, so that
-    promises may be broken.
+    What the plan wrote is brought back to what the state says at the next `refresh`. `opened` counts how often
+    something came free sooner than was planned, in the state or by a plan: then what was asked in vain may be asked
+    again. `tightened`: something stays longer or came in between, so that promises may be broken. `settled` and
+    `failed` are what was asked in vain; to forget them costs time only.
     """
 
     def __init__(self, state: ClusterState, timeline: Timeline, estimates: Estimates) -> None:
         self.state = state
         self.timeline = timeline
         self.estimates = estimates
-        self.loosened = True
-        self.freed = True
+        self.opened = 0
         self.tightened = True
-        self.insists: dict[int, int] = {}  # heads that can be promised nothing, and when they have waited long enough
-        self.tried: set[int] = set()  # waiting jobs for which there was no place since then
+        self.settled: dict[int, int] = {}  # promises, and what `opened` was when they could not be bettered
+        self.failed: dict[int, tuple[int, int]] = {}  # shapes: the shortest run time that had no room, and when
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
         self._seen = -1
@@ -62,11 +63,8 @@ class Forecast:
             moved = [*state.running, *state.pending]
         for row in dict.fromkeys([*self._written, *moved]):
             self._reconcile(row, now)
-        self.tried.difference_update(moved)
-        if not self.insists.keys().isdisjoint(moved):  # another head may insist now
-            self.loosened = True
         for row in moved:
-            self.insists.pop(row, None)
+            self.settled.pop(row, None)
         self._written.clear()
         for row, reservation in state.reserved.items():
             if row not in self.timeline or self.timeline.start_of(row) != reservation.start:
@@ -83,7 +81,8 @@ class Forecast:
             if state.services:
                 self.timeline.lack(state.health.lost, now)
             self._marks = marks
-            self.loosened = self.tightened = True
+            self.opened += 1
+            self.tightened = True
 
     def _reconcile(self, row: int, now: int) -> None:
         """Make the commitment of one job what the state says."""
@@ -102,9 +101,8 @@ class Forecast:
                 and (timeline.start_of(row), timeline.expected_end(row)) == wanted[1:]
             ):
                 return
-            self.freed = True
             if timeline.expected_end(row) > (now if wanted is None else wanted[2]):
-                self.loosened = True
+                self.opened += 1
             timeline.remove(row)
         if wanted is not None:
             timeline.add(row, *wanted)
@@ -116,21 +114,26 @@ class Forecast:
 
     def starts(self, row: int, allocation: Allocation, now: int, end: int) -> None:
         """The plan starts a job."""
-        self._take_off(row)
+        promise = self.state.reserved.get(row)
+        if promise is not None and (promise.start > now or not np.array_equal(promise.allocation, allocation)):
+            self.opened += 1
+        self.lifts(row)
         self.timeline.add(row, allocation, now, end)
         if end < FOREVER:
             heappush(self._ends, (end, row))
 
     def promises(self, row: int, allocation: Allocation, start: int, end: int) -> None:
         """The plan promises a place."""
-        self._take_off(row)
+        self.lifts(row)
         self.timeline.add(row, allocation, start, end)
 
     def stops(self, row: int) -> None:
         """The plan stops a job, or takes its promise back."""
-        self._take_off(row)
+        self.opened += 1
+        self.lifts(row)
 
-    def _take_off(self, row: int) -> None:
+    def lifts(self, row: int) -> None:
+        """What a job holds is off the timeline, to be put back."""
         self._written.add(row)
         if row in self.timeline:
             self.timeline.remove(row)

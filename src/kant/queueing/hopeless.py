@@ -26,6 +26,10 @@ class Hopeless:
             self._found = {row: found for row, found in self._found.items() if row in state.pending}
         self._found[row] = (int(state.jobs[row, J_SINCE]), state.services, state.moved.end)
 
+    def forget(self, row: int) -> None:
+        """What was seen of the job holds no more."""
+        self._found.pop(row, None)
+
     def holds(self, row: int) -> bool:
         """Whether the job is known not to fit, still."""
         found, state = self._found.get(row), self.state

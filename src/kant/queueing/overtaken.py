@@ -8,9 +8,9 @@ import numpy as np
 
 from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
 from kant.cluster.shapes import Shape
-from kant.model.decision import NoFit, Start
+from kant.model.decision import Start
 from kant.model.placement import Allocation
-from kant.queueing.preemption import candidate, stop
+from kant.queueing.preemption import candidate, fits_without, stop
 from kant.queueing.standing import BEYOND, Mask, Standing
 from kant.queueing.turn import Turn
 from kant.queueing.victims import Admits, Candidate, choose
@@ -60,19 +60,6 @@ def within_its_right(standing: Standing, row: int, shape: Shape) -> Iterator[tup
     yield behind & standing.beyond, None
 
 
-def fits_without(standing: Standing, gone: Mask, row: int, shape: Shape) -> bool:
-    """Whether the job would fit if these stopped."""
-    placer, running = standing.turn.placer, standing.state.running
-    mark = placer.trial.checkpoint()
-    if gone.any():
-        leaving = [running[other] for other in standing.rows[gone].tolist()]
-        for allocation in leaving if shape.picky else [np.concatenate(leaving)]:
-            placer.trial.evict(allocation)
-    result = placer.place(shape, row)
-    placer.trial.rollback(mark)
-    return not isinstance(result, NoFit)
-
-
 def is_hopeless(standing: Standing, row: int, shape: Shape) -> bool:
     """Whether the head would not fit if all overtakers stopped, of age or not, and this plan started nothing."""
     trial = standing.turn.placer.trial
@@ -88,8 +75,9 @@ def is_hopeless(standing: Standing, row: int, shape: Shape) -> bool:
 def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
     """Seat the head in place of as few of those as it takes, if that is proven to be enough; None where it is not."""
     hopeless = turn.waiting.hopeless
-    if hopeless.holds(row):
+    if not turn.stopped and hopeless.holds(row):  # whom this plan has stopped may have left enough
         return None
+    hopeless.forget(row)
     standing = turn.evictor.standing(turn) if turn.evictor is not None else Standing(turn, "off", 0)
     by_one = not shape.fickle  # of a gang of several groups less room may fit more
     if by_one and is_hopeless(standing, row, shape):

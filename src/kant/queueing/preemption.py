@@ -14,13 +14,14 @@ from msgspec import Meta, Struct
 
 from kant.cluster.columns import J_CHECKPOINT, J_CORE, J_MILLI, J_PRIORITY, J_QUEUE, J_STARTED
 from kant.cluster.shapes import Shape
+from kant.model.decision import NoFit
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.promises import keeps_promises
 from kant.queueing.rights import Rights
-from kant.queueing.standing import BEYOND, Reclaim, Standing
+from kant.queueing.standing import BEYOND, Mask, Reclaim, Standing
 from kant.queueing.turn import Turn
-from kant.queueing.victims import Candidate, choose
+from kant.queueing.victims import EXACT, Candidate, choose
 
 
 class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,28 +42,35 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         """Stop as few as it takes, at the least price, if that is proven to seat `row` as `shape`; else None.
 
         On success the plan has the victims stopped, and the place is taken on the trial. Otherwise nothing is
-        changed, but `turn.retry_at` may say when a running job comes of age.
+        changed, but `turn.retry_at` may say when a running job comes of age without whom it would fit, and
+        `turn.lasts` is False where there may be victims that the search has not found.
         """
         standing = self.standing(turn)
+        turn.lasts &= int(turn.state.jobs[row, J_PRIORITY]) <= turn.lowest  # it may stop those once they run
         if self._is_in_vain(standing, row, shape):
             return None
         rights = Rights(standing, row, shape, self.reclaim != "off", self.priority)
+        surely = rights.node < 0 and not shape.fickle  # more room never makes it fit less
         if rights.node >= 0 and not turn.admission.books.could_ever(rights.node, rights.amounts):
             return None
         for claim in rights.claims():
             allowed = rights.victims(claim)
-            of_age = standing.of_age_at <= turn.now
-            if (allowed & ~of_age).any():
-                turn.retry_at = _sooner(turn.retry_at, int(standing.of_age_at[allowed & ~of_age].min()))
-            found = np.flatnonzero(allowed & of_age)
-            if len(found) == 0:
+            young = allowed & (standing.of_age_at > turn.now)
+            if young.any():
+                if surely and not fits_without(standing, allowed, row, shape):
+                    continue
+                turn.retry_at = _sooner(turn.retry_at, int(standing.of_age_at[young].min()))
+            found = allowed & ~young
+            if not found.any():
                 continue
             lent = rights.reclaims(claim)
-            candidates = [candidate(turn, int(standing.rows[i]), bool(lent[i])) for i in found]
+            candidates = [candidate(turn, int(standing.rows[i]), bool(lent[i])) for i in np.flatnonzero(found)]
             admits = partial(rights.admits, claim=claim) if rights.node >= 0 else None
             mark = turn.placer.trial.checkpoint()
             chosen = choose(turn.placer, shape, row, candidates, int(self.most * shape.gpu_milli), admits)
             if chosen is None:
+                # The search may choose other victims as their prices grow; where it was exact, or in vain, it may not.
+                turn.lasts &= len(candidates) <= EXACT or (surely and not fits_without(standing, found, row, shape))
                 continue
             victims, allocation = chosen
             if not keeps_promises(turn, row, [who.row for who in victims], allocation):
@@ -96,6 +104,19 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _sooner(time: int, other: int) -> int:
     return other if time < 0 else min(time, other)
+
+
+def fits_without(standing: Standing, gone: Mask, row: int, shape: Shape) -> bool:
+    """Whether the job would fit if these stopped."""
+    placer, running = standing.turn.placer, standing.state.running
+    mark = placer.trial.checkpoint()
+    if gone.any():
+        leaving = [running[other] for other in standing.rows[gone].tolist()]
+        for allocation in leaving if shape.picky else [np.concatenate(leaving)]:
+            placer.trial.evict(allocation)
+    result = placer.place(shape, row)
+    placer.trial.rollback(mark)
+    return not isinstance(result, NoFit)
 
 
 def candidate(turn: Turn, row: int, lent: bool = False) -> Candidate:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_CORE, J_LEVEL, J_LIMIT, J_PRIORITY, J_QUEUE, J_RANK, Table
+from kant.cluster.columns import J_CORE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.model.decision import (
@@ -94,12 +94,14 @@ class Turn:
         self.standing: Standing | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # whom the plan stops
         self.cores = {-1}  # whose bursts it starts; they may not be stopped in the same plan
+        self.lowest = FOREVER  # of the priorities of those that it starts and that may be stopped from then on
         self.promised: set[int] = set()  # whom it promises a place, or another one
         self.promised_anew = 0  # how many of them had none
         self.unpromised: set[int] = set()  # who had a promise, and will have none: it has started, or it was taken back
         self.victims: list[int] = []  # those of them who make room for somebody
         self.drained: list[int] = []  # those of them whose node is to be empty
         self.retry_at = -1  # when the evictor may do more for the job that was last tried; -1: no sooner than others
+        self.lasts = True  # whether it has been proven that it can do nothing for that job
 
     @cached_property
     def shares(self) -> Shares:
@@ -161,7 +163,7 @@ class Turn:
 
         Where it does not fit as things are, the profile's preemption may make room for it.
         """
-        self.retry_at = -1
+        self.retry_at, self.lasts = -1, True
         admission = self.admission
         if admission.holdings.tree is None and row not in admission.bursts:
             options = [shape]
@@ -195,8 +197,9 @@ class Turn:
         """Start a waiting job; `kept` of its pods are where they were."""
         self.plan.decisions.append(Start(self.state.ids[row], allocation, kept))
         self.admission.starts(row, allocation)
-        core, limit = self.state.jobs[row, [J_CORE, J_LIMIT]].tolist()
+        core, limit, priority, preemptible = self.state.jobs[row, [J_CORE, J_LIMIT, J_PRIORITY, J_PREEMPTIBLE]].tolist()
         self.cores.add(core)
+        self.lowest = min(self.lowest, priority) if preemptible else self.lowest
         self.review(self.now + limit if limit >= 0 else -1)
         self._share(row, 1)
         if self.forecast is not None:
@@ -204,8 +207,7 @@ class Turn:
             self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))
             if row in self.state.reserved or row in self.promised:
                 self.unpromised.add(row)
-        if row in self.state.bursts:
-            self.waiting.core_starts(row)
+        self.waiting.starts(row)
 
     def hold(self, row: int, reason: Reason) -> None:
         """Say that a job was tried and waits on: once for each time that it waits, not in every cycle."""
@@ -219,6 +221,7 @@ class Turn:
         assert self.forecast is not None
         self.plan.decisions.append(Reserve(self.state.ids[row], start, end, allocation))
         self.forecast.promises(row, allocation, start, end)
+        self.forecast.opened += row in self.state.reserved  # what it was promised before
         if row not in self.promised:
             self.promised.add(row)
             self.promised_anew += row not in self.state.reserved
@@ -247,7 +250,7 @@ class Turn:
 
     def _stops(self, row: int) -> None:
         self.stopped[row] = None
-        self.waiting.core_stops(row)
+        self.waiting.stops(row)
         self.admission.stops(row)
         self._share(row, -1)
         if self.forecast is not None:

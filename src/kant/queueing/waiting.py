@@ -2,7 +2,7 @@
 
 Strict FIFO has one lane for each queue. Best-effort FIFO has one for each shape in each queue, because what does
 not fit for one job does not fit for another that asks for the very same: so a cycle tries each shape once and never
-walks the whole queue. A verdict "does not fit" is kept until capacity comes free in a pool of the shape.
+walks the whole queue. What is found out about a head is kept (`verdicts.py`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ from kant.cluster.state import ClusterState
 from kant.queueing.hopeless import Hopeless
 from kant.queueing.order import Order
 from kant.queueing.requeue import Requeue
+from kant.queueing.verdicts import LaneKey, Verdicts
 
 if TYPE_CHECKING:
     from kant.queueing.turn import Turn
 
 Entry = tuple[int, Any, int, int]
 """(-priority, key of the order, row, shape): rows are in order of arrival, so they are the tie-break."""
-
-LaneKey = tuple[int, ...]
-"""The queue first, where the order is one of queues."""
-
-Kind = int | tuple[int, ...]
-"""Jobs that may do the same: those of a shape; of a shape, priority and core; or those of a lane."""
 
 Share = Callable[[int], tuple[float, ...]]
 """What a queue has had of its share, so far in this cycle."""
@@ -39,10 +34,8 @@ Share = Callable[[int], tuple[float, ...]]
 class Waiting:
     """The waiting jobs of a `ClusterState`, following what moves there.
 
-    `lane_of` says from queue and shape in which lane a job stands (None: nothing is sorted). A verdict holds for all
-    jobs of a shape; with `preempts` for those of one priority, since they differ in whom they may stop. Where quotas
-    are it holds for one job alone, and with `preempts` only until any job moves: who starts or leaves may change what
-    a queue is entitled to take back.
+    `lane_of` says from queue and shape in which lane a job stands (None: nothing is sorted); `preempts`, whether
+    waiting jobs may stop running ones; `draws`, whether the placement depends on the job by chance.
     """
 
     def __init__(
@@ -52,12 +45,13 @@ class Waiting:
         requeue: Requeue,
         lane_of: Callable[[int, int], LaneKey] | None,
         preempts: bool = False,
+        draws: bool = False,
     ) -> None:
         self.state = state
         self.order = order
         self.requeue = requeue
         self.lane_of = lane_of
-        self.preempts = preempts
+        self.verdicts = Verdicts(state, preempts, draws)
         self.lanes: dict[LaneKey, list[Entry]] = {}
         self.arrived: list[int] = []  # not yet seen by a cycle
         self.leaving: set[int] = set()  # rejected in this cycle, not yet gone from the state
@@ -66,14 +60,15 @@ class Waiting:
         self.held: set[int] = set()  # waiting jobs whose hold has been said
         self._later: list[tuple[int, int]] = []  # heap of (when it may be tried again, row)
         self._until: dict[int, int] = {}  # of each row in it, as last said
-        self._blocked: dict[Kind, tuple[int, int, int]] = {}  # verdicts: stamp, until when at most, on whom
         self._touched: set[LaneKey] = set()  # lanes that got a job since the last walk
         self.hopeless = Hopeless(state)
         self.now = state.now
         self._seen = -1
-        self._mark = (-1, -1, -1, -1)  # openings, changes where they count, refunds, moves at the last full walk
+        self._mark = (-1, -1, -1)  # what had opened, in the state and in plans, at the end of the last walk
+        self._opens = False  # the plan has opened something since the walk under way began
+        self._released: list[int] = []  # bursts whose core the plan has started
+        self._tenancy = state.holdings.tenancy
         self._by_user = False  # lanes are of one user each
-        self._any_change_counts = False  # some blocked shape is fickle
         self.retry_at = -1  # when a verdict ends by itself, of those there are
 
     # --- following the state ---------------------------------------------------------------------------------
@@ -86,6 +81,10 @@ class Waiting:
         state, pending = self.state, self.state.pending
         moved = None if self._seen < 0 else state.moved.since(self._seen)
         self._seen = state.moved.end
+        if state.bursts:
+            self.verdicts.bursts += 1 if moved is None else int((state.jobs[moved, J_CORE] >= 0).sum()) if moved else 0
+        if self._tenancy is not state.holdings.tenancy:  # who can never start may be somebody else now
+            self._tenancy, moved = state.holdings.tenancy, None
         came = list(pending) if moved is None else [row for row in moved if row in pending]
         self.held.difference_update(came)
         self.arrived += came
@@ -99,6 +98,7 @@ class Waiting:
         if moved is None or self.order.moving or other_lanes or not self._sorted.isdisjoint(came):
             self._by_user = state.holdings.limits_users
             self.lanes.clear()
+            self._touched.clear()
             self._sorted.clear()
             rows = list(pending)
         self._push([row for row in rows if self._may_be_tried(row, now)])
@@ -180,57 +180,61 @@ class Waiting:
         """The plan rejects this job: nobody tries it any more."""
         self.leaving.add(row)
 
-    def core_starts(self, core: int) -> None:
-        """The plan starts a core: its bursts may be tried in the same cycle."""
-        if core in self.state.bursts:
-            self._cores[core] = True
-            self._push([row for row in self._bursts(core) if self._may_be_tried(row, self.now)])
+    def starts(self, row: int) -> None:
+        """The plan starts a job; its bursts may be tried in the same cycle."""
+        self.verdicts.started(row)
+        if row in self.state.bursts:
+            self._cores[row] = True
+            self._released += self._bursts(row)
+            self._opens = True
 
-    def core_stops(self, core: int) -> None:
-        """The plan stops a core: its bursts may not be tried any more."""
-        if core in self.state.bursts:
-            self._cores[core] = False
+    def stops(self, row: int) -> None:
+        """The plan stops a running job; its bursts may not be tried any more, others may fit where it was."""
+        self.verdicts.stopped(row)
+        self._opens = True
+        if row in self.state.bursts:
+            self._cores[row] = False
 
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, LaneKey]]:
         """Each head that may be tried now, best first over all lanes; queues with the least share first.
 
         The caller calls `took` or `block` before it asks for the next one. Every lane ends up empty or blocked, so
-        unless something has opened since the last walk only lanes with new jobs need a look.
+        unless something has opened since the last walk only lanes with new jobs need a look. If the plan opens
+        something on the way, all lanes are walked again: so what is known from earlier cycles changes nothing.
         """
-        keys: Iterable[LaneKey] = self._touched
-        state = self.state
-        changes = int(state.log[0]) if self._any_change_counts else -1
-        mark = (state.openings, changes, state.holdings.refunds, self._moves())
-        if self._mark != mark or 0 <= self.retry_at <= self.now:
-            self._mark = mark
-            keys = list(self.lanes)
-        done = False
-        try:
-            while keys:
-                self._touched = set()
-                yield from self._walk(keys, share)
-                keys = self._touched  # of bursts whose core has just been started
-            done = True
-        finally:
-            if self.retry_at >= 0:
-                self.retry_at = self._next_retry()
-            if not done:  # the caller left early: some lanes have not been looked at
-                self._mark = (-1, -1, -1, -1)
+        state, verdicts = self.state, self.verdicts
+        new = verdicts.begin()
+        mark = (state.openings, state.holdings.refunds, verdicts.freed)
+        everywhere = new or verdicts.may_be_fickle or mark != self._mark or self.retry_at >= 0
+        self._mark = (-1, -1, -1)  # should the caller leave early: some lanes have not been looked at
+        keys: Iterable[LaneKey] = self.lanes if everywhere else self._touched
+        self._opens = True
+        while self._opens:  # lists change only between two rounds, so `took` finds its head first in its lane
+            self._opens = False
+            self._push([row for row in self._released if self._may_be_tried(row, self.now)])
+            self._released.clear()
+            self._touched = set()
+            yield from self._walk(list(keys), share)
+            keys = self.lanes
+        self._mark = (state.openings, state.holdings.refunds, verdicts.freed)
+        if self.retry_at >= 0:
+            self.retry_at = self._next_retry()
 
     def _walk(self, keys: Iterable[LaneKey], share: Share | None) -> Iterator[tuple[int, Shape, LaneKey]]:
         def had_by(key: LaneKey) -> tuple[float, ...]:
             return share(key[0]) if share is not None else ()
 
+        lanes = self.lanes
         ready: list[tuple[tuple[float, ...], Entry, LaneKey]] = []
         for key in keys:
-            lane = self.lanes[key]
-            if self._is_open(key, lane):
+            lane = lanes[key]
+            self._clean(lane)
+            if not lane:
+                del lanes[key]
+            elif not self._blocks(key, lane[0], for_sure=True):
                 ready.append((had_by(key), lane[0], key))
-            elif not lane:
-                del self.lanes[key]
         heapify(ready)
-        shapes, lanes = self.state.shapes.shapes, self.lanes
-        while ready:
+        while ready and not self._opens:
             had, head, key = ready[0]
             lane = lanes[key]
             if lane and lane[0] is head and not self._blocks(key, head):
@@ -238,8 +242,9 @@ class Waiting:
                 if has > had:  # its queue has got something since: others may be before it now
                     heapreplace(ready, (has, head, key))
                     continue
-                yield head[2], shapes[head[3]], key
-            if self._is_open(key, lane):
+                yield head[2], self._shape(head), key
+            self._clean(lane)
+            if lane and not self._blocks(key, lane[0]):
                 heapreplace(ready, (had_by(key), lane[0], key))
             else:
                 heappop(ready)
@@ -248,20 +253,20 @@ class Waiting:
         """The head starts, or leaves. A driver that refuses the start brings it back by an event."""
         self._sorted.discard(heappop(self.lanes[key])[2])
 
-    def block(self, key: LaneKey, shape: Shape, until: int = -1) -> None:
-        """This head cannot start, and will not before something opens (or before `until`)."""
-        kind, whom = self._kind(key, self.lanes[key][0][2], shape.index)
-        self._blocked[kind] = (self._stamp(shape), until, whom)
-        if shape.fickle:
-            self._any_change_counts = True
+    def block(self, key: LaneKey, shape: Shape, until: int = -1, lasts: bool = True) -> None:
+        """This head cannot start, and will not before something opens, or before `until` if that is not -1.
+
+        Unless it `lasts`, that is said of this cycle only.
+        """
+        self.verdicts.block(key, self.lanes[key][0][2], shape, until, lasts)
         if until >= 0:
             self.retry_at = until if self.retry_at < 0 else min(self.retry_at, until)
 
     def _next_retry(self) -> int:
-        """When the first verdict on a head ends by itself; -1 where none does."""
-        heads = [(key, lane[0]) for key, lane in self.lanes.items() if lane and self._blocks(key, lane[0])]
-        ends = [self._blocked[self._kind(key, head[2], head[3])[0]][1] for key, head in heads]
-        return min((end for end in ends if end >= 0), default=-1)
+        """When the first head may be tried again although nothing opens; -1 where none may."""
+        heads = [(key, lane[0]) for key, lane in self.lanes.items() if lane]
+        found = [self.verdicts.of(key, head[2], self._shape(head)) for key, head in heads]
+        return min((one.until for one in found if one is not None and one.until > self.now), default=-1)
 
     def heads(self) -> list[tuple[Entry, LaneKey]]:
         """The first of every lane, best first."""
@@ -285,43 +290,13 @@ class Waiting:
         while lane and (lane[0][2] not in pending or lane[0][2] in leaving or not self._core_runs(lane[0][2])):
             self._sorted.discard(heappop(lane)[2])
 
-    def _is_open(self, key: LaneKey, lane: list[Entry]) -> bool:
-        """Whether the lane has a head, and nothing is known against it."""
-        self._clean(lane)
-        return bool(lane) and not self._blocks(key, lane[0])
-
-    def _blocks(self, key: LaneKey, head: Entry) -> bool:
-        """Whether the head is known not to start."""
-        kind, whom = self._kind(key, head[2], head[3])
-        verdict = self._blocked.get(kind)
-        if verdict is None or verdict[2] != whom:
+    def _blocks(self, key: LaneKey, head: Entry, for_sure: bool = False) -> bool:
+        """Whether the head is known not to start; `for_sure`, not even once this plan has started others."""
+        shape = self._shape(head)
+        found = self.verdicts.of(key, head[2], shape)
+        if found is None or not self.verdicts.holds(found, shape, self.now):
             return False
-        return verdict[0] == self._stamp(self.state.shapes.shapes[head[3]]) and not 0 <= verdict[1] <= self.now
+        return not for_sure or not self.verdicts.fickle(found, shape)
 
-    def _kind(self, key: LaneKey, row: int, shape: int) -> tuple[Kind, int]:
-        """For which jobs a verdict on this one holds, and the job if it is the only one of them."""
-        if self.state.holdings.tree is not None:
-            return key, row
-        if not self.preempts:
-            return shape, -1
-        core = int(self.state.jobs[row, J_CORE]) if self.state.bursts else -1
-        return (shape, int(self.state.jobs[row, J_PRIORITY]), core), -1
-
-    def _moves(self) -> int:
-        """How many jobs have moved, where that alone may give a waiting job the right to stop another."""
-        return self.state.moved.end if self.preempts and self.state.holdings.tree is not None else 0
-
-    def _stamp(self, shape: Shape) -> int:
-        """What must not change for a verdict on the shape to hold: capacity that came free in its pools.
-
-        A gang of several groups may even come to fit when something is taken, because its groups are placed one
-        after the other; for such a fickle shape the verdict holds until any node changes. What a quota kept back may
-        come with anything that is given back anywhere.
-        """
-        state = self.state
-        others = state.holdings.refunds + self._moves() if state.holdings.tree is not None else 0
-        if shape.fickle:
-            return int(state.log[0]) + others
-        if len(shape.pools) == 1:
-            return state.freed[shape.pools[0]] + others
-        return sum(state.freed[pool] for pool in shape.pools) + others
+    def _shape(self, head: Entry) -> Shape:
+        return self.state.shapes.shapes[head[3]]

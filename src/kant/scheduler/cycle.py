@@ -14,7 +14,7 @@ from kant.queueing.repair import repair
 from kant.queueing.requeue import retries_used
 from kant.queueing.turn import Turn
 from kant.queueing.waiting import Waiting
-from kant.scheduler.profile import Profile
+from kant.scheduler.profile import Profile, draws
 
 
 class Scheduler:
@@ -29,7 +29,8 @@ class Scheduler:
         self.profile = profile
         self.snapshot = Snapshot(state)
         lane = profile.discipline.lane if profile.discipline.lanes else None
-        self.waiting = Waiting(state, profile.order, profile.requeue, lane, profile.preemption is not None)
+        preempts = profile.preemption is not None
+        self.waiting = Waiting(state, profile.order, profile.requeue, lane, preempts, draws(profile.placement))
         self.limits = Limits(state)
         if state.shapes.workloads != profile.matches:
             raise Violation("the state was not made to tell the profile's workloads apart (`workloads`)")

@@ -111,3 +111,9 @@ def builtin_profile(name: str) -> Profile:
     if name not in texts:
         raise InputError("profile", f"a TOML file or one of {', '.join(texts)}", name)
     return parse_profile(texts[name], f"profile {name}")
+
+
+def draws(policy: object) -> bool:
+    """Whether a placement, or a policy that it is made of, draws a score afresh for each pod."""
+    fields: tuple[str, ...] = getattr(policy, "__struct_fields__", ())
+    return bool(getattr(policy, "fresh", False)) or any(draws(getattr(policy, name)) for name in fields)
