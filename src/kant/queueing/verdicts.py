@@ -30,10 +30,10 @@ class Verdicts:
 
     A verdict holds for all jobs of a shape until capacity comes free in its pools, in the state or in the plan under
     way. With `preempts` it holds for those of one priority, since they differ in whom they may stop. Some are *fickle*:
-    a start may end them too. A fickle shape may come to fit when something is taken (`Shape.fickle`). Where there are quotas, who starts may change what a queue is entitled to take back;
-    where there are bursts, they keep their core from being stopped. And who waits for others to come of age waits in
-    vain once somebody else has taken the place. Where the placement `draws` by the job, gangs of several groups that
-    ask for the same may fare differently.
+    a start may end them too. A fickle shape may come to fit when something is taken (`Shape.fickle`). Where there are
+    quotas, who starts may change what a queue is entitled to take back; where there are bursts, they keep their core
+    from being stopped. And who waits for others to come of age waits in vain once somebody else has taken the place.
+    Where the placement `draws` by the job, gangs of several groups that ask for the same may fare differently.
     """
 
     def __init__(self, state: ClusterState, preempts: bool, draws: bool) -> None:
