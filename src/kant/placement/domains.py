@@ -35,6 +35,7 @@ class Domains:
         self.snapshot = snapshot
         self.policy = policy
         self.seed = seed
+        self.mix = snapshot.mix
         self.fabric = Fabric(snapshot.table, order)
         self.rooms = Rooms(self.fabric)
         self._ranks = ranks_of(snapshot.table)
@@ -63,11 +64,14 @@ class Domains:
         """Who places a group inside a domain, with its numbers, and whether node by node."""
         pods = shape.parts[group][0]
         key = (group, len(shape.parts), pods)
+        mix = self.snapshot.mix
+        if mix is not self.mix:
+            self.mix = mix
+            self._kernels.clear()
         found = self._kernels.get(key)
         if found is None:
             policy, by_node = self.policy.chooser(*key)
-            params = np.array(policy.params or (0,), dtype=np.int64)
-            found = self._kernels[key] = (kernel_of(type(policy)), params, by_node)
+            found = self._kernels[key] = (kernel_of(type(policy)), policy.numbers(mix), by_node)
         return found
 
 
@@ -203,7 +207,7 @@ class Gang:
         state = snapshot.state
         first, last = fabric.spans[domain].tolist()
         return kernel(
-            snapshot.table, snapshot.log, state.shapes.demands, self.shape.parts[group][1], state.mix, params,
+            snapshot.table, snapshot.log, state.shapes.demands, self.shape.parts[group][1], self.domains.mix, params,
             fabric.walk, first, last, count, by_node, self.domains.seed, self.salt, self.pieces, used,
         )  # fmt: skip
 

@@ -24,9 +24,9 @@ SLOT_CELLS = 1 << 22
 class Candidates:
     """For one policy: what each node is worth to each demand, kept from cycle to cycle. Losing it costs time only."""
 
-    def __init__(self, policy: NodePolicy, nodes: int, seed: int) -> None:
+    def __init__(self, policy: NodePolicy, nodes: int, seed: int, mix: Table) -> None:
         self.kernel = kernel_of(type(policy))
-        self.params = np.array(policy.params or (0,), dtype=np.int64)
+        self.params = policy.numbers(mix)
         self.order = tie_order(policy, nodes, seed)
         self.rank = np.argsort(self.order)
         self.size = 1 << max(nodes - 1, 1).bit_length()
@@ -78,7 +78,7 @@ class Placer:
         self._gpus = snapshot.state.spec.gpus
         self._candidates: dict[NodePolicy, Candidates] = {}
         self._choices: dict[tuple[int, int], tuple[Candidates, bool]] = {}
-        self._mix = snapshot.state.mix
+        self._mix = snapshot.mix
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._empty: Placer | None = None  # the same policy on the empty cluster
         self._never: dict[int, NeverFits | None] = {}
@@ -99,7 +99,8 @@ class Placer:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
         if shape.pods >= len(self._pieces):
             self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
-        if shape.level >= 0 or self.policy.wish:
+        self._follow_mix()
+        if shape.level >= 0 or (self.policy.wish and not (self.policy.roams and shape.pods == 1)):
             found = self._domains.place(shape, salt, self._pieces)
             if not isinstance(found, NoFit):
                 self.trial.placed(found)
@@ -115,20 +116,24 @@ class Placer:
             result = self._place_in_order(shape, order, salt)
         return result
 
+    def _follow_mix(self) -> None:
+        """With other typical pods every score may be another one."""
+        mix = self.snapshot.mix
+        if mix is not self._mix:
+            self._mix = mix
+            self._candidates.clear()
+            self._choices.clear()
+
     def _place_in_order(self, shape: Shape, order: list[int], salt: int) -> Allocation | NoFit:
         """Place the groups of a gang in the order given, or nothing."""
         table, log = self.trial.table, self.trial.log
         state, pieces, used = self.snapshot.state, self._pieces, 0
-        if state.mix is not self._mix:  # every score may be another one now
-            self._mix = state.mix
-            self._candidates.clear()
-            self._choices.clear()
         for group in order:
             pods, demand = shape.parts[group]
             own, by_node = self._choices.get((shape.index, group)) or self._choose(shape, group)
             slot = own.slot(demand)
             result = own.kernel(
-                table, log, state.shapes.demands, demand, state.mix, own.params, own.order, own.rank, own.scores,
+                table, log, state.shapes.demands, demand, self._mix, own.params, own.order, own.rank, own.scores,
                 own.caps, own.winners, own.slots, slot, pods, by_node, self.seed, salt, pieces, used,
             )  # fmt: skip
             if result < 0:
@@ -144,7 +149,7 @@ class Placer:
         """Who places this group of a gang, and whether node by node; asked once for each shape."""
         policy, by_node = self.policy.chooser(group, len(shape.parts), shape.parts[group][0])
         if policy not in self._candidates:
-            self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed)
+            self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed, self._mix)
         choice = self._choices[shape.index, group] = (self._candidates[policy], by_node)
         return choice
 

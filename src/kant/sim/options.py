@@ -29,7 +29,8 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
       it makes none, and begins anew; not given: nothing is lost, as in published simulators.
     - `static`: arrivals one by one in random order, nothing departs. `inflate`: pods are drawn again, or left out,
       until they ask for this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
-      fragmentation is measured against.
+      fragmentation is measured against. `told`: policies are told these in advance; else they learn them from the
+      stream, as those do that learn anyway (`kant`) unless it is static.
     - `quantile`: `linear` interpolation, or `lower` (the element at index ⌊n p⌋).
     """
 
@@ -48,6 +49,7 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     static: bool = False
     inflate: float = 0.0
     typical_share: float = 0.95
+    told: bool = True
     quantile: Literal["linear", "lower"] = "linear"
 
 

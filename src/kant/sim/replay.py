@@ -189,5 +189,5 @@ def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> Run
         header.workload, header.cluster, profile, options, header.seed, again.until, hooks or RunHooks(), again.tenancy
     )
     if again.mix is not None:
-        run.observe_mix(again.mix.rows)
+        run.typical(again.mix.rows)
     return run.result(iter(again.submissions), len(again.submissions))
