@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kant.cluster.columns import Table
+from kant.cluster.columns import Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.model.decision import NeverFits, NoFit
@@ -100,7 +100,7 @@ class Placer:
         if shape.pods >= len(self._pieces):
             self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
         self._follow_mix()
-        if shape.level >= 0 or (self.policy.wish and not (self.policy.roams and shape.pods == 1)):
+        if shape.level >= 0 or (self.policy.wish and not self._roams(shape)):
             found = self._domains.place(shape, salt, self._pieces)
             if not isinstance(found, NoFit):
                 self.trial.placed(found)
@@ -115,6 +115,10 @@ class Placer:
             order.insert(0, result.group)
             result = self._place_in_order(shape, order, salt)
         return result
+
+    def _roams(self, shape: Shape) -> bool:
+        """Whether the job fills a hole, wherever that is: one pod that is smaller than a node."""
+        return self.policy.roams and shape.pods == 1 and shape.groups[0].demand.gpus < devices_of(self.trial.table)
 
     def _follow_mix(self) -> None:
         """With other typical pods every score may be another one."""

@@ -51,7 +51,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     """The level of which one domain should hold a gang that asks for none; empty: the fabric plays no part."""
 
     roams: ClassVar[bool] = False
-    """A job of one pod goes to the best node of all; else, where there is a wish, its leaf is chosen first."""
+    """A pod smaller than a node goes to the best node of all; else, where there is a wish, its leaf is chosen first."""
     learns: ClassVar[bool] = False
     """The typical pods are those of the recent stream; else a simulation tells them in advance."""
 

@@ -133,7 +133,8 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
     what is left of it (gap_prices.py). `cpu`: the free GPU for which the node would have no CPU if it were filled with
     one kind of typical pod, in expectation. `whole`: the free GPU that would not be in whole devices, or left over
     from whole pods. `fragmentation`: FGD's measure. The four are weights in percent. Costs within `step` milli-GPUs
-    are the same; of equals the fullest node wins, for its size. Gangs go as under `e-binpack`.
+    are the same; of equals the fullest node wins, for its size. Gangs, and pods that fill a node, go as
+    under `e-binpack`.
     """
 
     gaps: Percent = 100
