@@ -45,7 +45,7 @@ def cluster(nodes: int) -> ClusterSpec:
 def occupied(nodes: int, share: float) -> ClusterState:
     """The cluster filled at random, and typical pods for those who measure fragmentation."""
     state, _ = filled(nodes, share, spec=cluster(nodes))
-    state.mix = np.array([(0, gpus, 1000, 1, 1) for gpus in KINDS], dtype=np.int64)
+    state.told = np.array([(0, gpus, 1000, 1, 1) for gpus in KINDS], dtype=np.int64)
     return state
 
 

@@ -12,6 +12,7 @@ from kant.testing import check_policy, make_named_policy
 OTHERS = (
     ("placement", {"policy": "best-fit", "ties": "random"}),
     ("placement", {"policy": "fgd", "ties": "random"}),
+    ("placement", {"policy": "kant", "ties": "random", "fragmentation": 50}),
     ("placement", {"policy": "consolidated", "ties": "random", "remainder": {"policy": "worst-fit"}}),
     ("order", {"policy": "las", "thresholds_gpu_s": (60, 600, 6000)}),
     ("discipline", {"policy": "preemptive", "min_run_s": 0}),

@@ -120,3 +120,13 @@ def test_the_policies_come_in_the_published_order(curves: Any) -> None:
     middle = [mean("gpu-packing"), mean("gpu-clustering")]
     assert mean("fgd") > mean("best-fit") > max(middle)
     assert min(middle) > mean("dotprod") > mean("random")
+
+
+def test_kant_packs_more_than_fgd_on_every_workload(curves: Any) -> None:
+    gains = []
+    for workload in ("default", "cpu050", "gpushare40", "multigpu20"):
+        for seed in (42, 43):
+            ours, theirs = (curves(workload, f"openb-{name}", seed)["allocated_pct"]["100"] for name in ("kant", "fgd"))
+            gains.append(ours - theirs)
+    assert min(gains) > 0.4
+    assert sum(gains) / len(gains) > 0.7

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
@@ -12,6 +14,8 @@ from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
+
+NO_MIX: Table = np.zeros((0, 5), dtype=np.int64)
 
 
 @compiled
@@ -62,6 +66,7 @@ class Snapshot:
         self.now = state.now
         self.previous = 0  # time of the cycle before this one
         self.table = state.table.copy()
+        self._lasting = False
         self.log = c.make_log(len(state.spec.nodes))
         self._seen = int(state.log[0])
         self._tried = 0
@@ -70,7 +75,14 @@ class Snapshot:
         """The same cluster with every node in service and nothing taken. It follows nothing: never refresh it."""
         empty = Snapshot(self.state)
         empty.table = self.state.empty.copy()
+        empty._lasting = True
         return empty
+
+    @property
+    def mix(self) -> Table:
+        """The typical pods. On the empty cluster, where verdicts are for good, none but those that stay."""
+        state = self.state
+        return NO_MIX if self._lasting and state.told is None else state.mix
 
     def refresh(self, now: int) -> None:
         """Follow the state. The cost is that of the nodes that changed, or were tried, since the last time."""

@@ -16,6 +16,7 @@ from kant.cluster.invariants import check
 from kant.cluster.node_table import node_table, pool_totals
 from kant.cluster.rowlog import RowLog
 from kant.cluster.shapes import Shape, Shapes
+from kant.cluster.typical import TypicalPods
 from kant.model import event as ev
 from kant.model.errors import Violation
 from kant.model.job import Job
@@ -79,7 +80,8 @@ class ClusterState:
         self.history = RunTimes() if learn else None
         self.holdings = Holdings(self.shapes, self.table[:, c.POOL].tolist())
         self.health = Health(spec)
-        self.mix: Table = np.zeros((0, 5), dtype=np.int64)
+        self.typical = TypicalPods()
+        self.told: Table | None = None  # the typical pods, where somebody said what they are
         self.openings = 0  # counts what may let a waiting job start: capacity that came free, a waiting job that left
         self.services = (
             0  # counts what may end a promise, or open another one: nodes that changed their status or devices
@@ -113,6 +115,11 @@ class ClusterState:
             raise Violation(f"{event} lies before the state's time {self.now}")
         self._appliers[type(event)](event)
         self.now = event.time
+
+    @property
+    def mix(self) -> Table:
+        """The typical pods, rows (cpu, gpus, milli, pool mask, weight): as told, else of the recent stream."""
+        return self.typical.mix if self.told is None else self.told
 
     def shape_of(self, row: int) -> Shape:
         return self.shapes.shapes[int(self.jobs[row, c.J_SHAPE])]
@@ -164,6 +171,7 @@ class ClusterState:
         self.arrivals += 1
         self.ids.append(job.id)
         self.rows[job.id] = row
+        self.typical.submitted(shape, self.shapes.demands)
         self.live[row] = job
         if core >= 0:
             self.bursts.setdefault(core, {})[row] = None
@@ -334,7 +342,7 @@ class ClusterState:
         return node, held
 
     def _mix_observed(self, event: ev.MixObserved) -> None:
-        self.mix = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
+        self.told = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
 
     def _wait(self, row: int, now: int) -> None:
         self.pending[row] = None

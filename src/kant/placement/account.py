@@ -23,7 +23,7 @@ from kant.placement.domains import Domains
 from kant.placement.fabric_line import CLUSTER, HBD_LEVEL, LEAF_LEVEL
 from kant.placement.fits import capacity, mixed
 from kant.placement.gang import Gang
-from kant.placement.placer import tie_order
+from kant.placement.placer import roams, tie_order
 from kant.placement.policy import NodePolicy, Terms
 from kant.placement.rooms import R_BROKEN, R_FREE, R_NODES, R_TAKES, R_TIGHT, R_WHOLE
 
@@ -132,7 +132,7 @@ def account(
     snapshot.table = table.copy()
     levels: tuple[LevelSearch, ...] = ()
     order, leaf = tie_order(policy, len(table), seed), ""
-    if shape.level >= 0 or policy.wish:
+    if shape.level >= 0 or (policy.wish and not roams(policy, shape, table)):
         search = DomainSearch(snapshot, policy, seed, shape, place)
         levels = tuple(search.levels())
         order, leaf = search.stretch()
@@ -283,7 +283,7 @@ def _nodes(
     state, table = snapshot.state, snapshot.table
     pods, d = shape.parts[0]
     chooser, by_node = policy.chooser(0, len(shape.parts), pods)
-    params, demands = np.array(chooser.params or (0,), dtype=np.int64), state.shapes.demands
+    params, demands = chooser.numbers(state.mix), state.shapes.demands
     draw = mixed(mixed(seed, salt), 0) if chooser.fresh else 0
     takes = np.array([capacity(table, node, demands, d) for node in order.tolist()], dtype=np.int64)
     fits = np.flatnonzero(takes > 0)

@@ -33,6 +33,7 @@ class Domains:
         self.snapshot = snapshot
         self.policy = policy
         self.seed = seed
+        self.mix = snapshot.mix
         self.fabric = Fabric(snapshot.table, order)
         self.rooms = Rooms(self.fabric)
         self._ranks = ranks_of(snapshot.table)
@@ -90,9 +91,12 @@ class Domains:
         """Who places a group inside a domain, with its numbers, and whether node by node."""
         pods = shape.parts[group][0]
         key = (group, len(shape.parts), pods)
+        mix = self.snapshot.mix
+        if mix is not self.mix:
+            self.mix = mix
+            self._kernels.clear()
         found = self._kernels.get(key)
         if found is None:
             policy, by_node = self.policy.chooser(*key)
-            params = np.array(policy.params or (0,), dtype=np.int64)
-            found = self._kernels[key] = (kernel_of(type(policy)), params, by_node)
+            found = self._kernels[key] = (kernel_of(type(policy)), policy.numbers(mix), by_node)
         return found

@@ -38,6 +38,7 @@ class Ground(Protocol):
     fabric: Fabric
     rooms: Rooms
     wish: int
+    mix: Table
     nowhere: Table
 
     def narrowest(self, shape: Shape) -> int: ...
@@ -291,7 +292,7 @@ class Gang:
         kernel, params, by_node = self.domains.kernel(self.shape, group)
         state = snapshot.state
         return kernel(
-            snapshot.table, snapshot.log, state.shapes.demands, self.shape.parts[group][1], state.mix, params,
+            snapshot.table, snapshot.log, state.shapes.demands, self.shape.parts[group][1], self.domains.mix, params,
             nodes, first, last, count, by_node, self.domains.seed, self.salt, self.pieces[self.base :],
             used - self.base,
         ) + self.base  # fmt: skip

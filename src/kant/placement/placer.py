@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kant.cluster.columns import Table
+from kant.cluster.columns import Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.model.decision import NeverFits, NoFit
@@ -27,9 +27,9 @@ SLOT_CELLS = 1 << 22
 class Candidates:
     """For one policy: what each node is worth to each demand, kept from cycle to cycle. Losing it costs time only."""
 
-    def __init__(self, policy: NodePolicy, nodes: int, seed: int) -> None:
+    def __init__(self, policy: NodePolicy, nodes: int, seed: int, mix: Table) -> None:
         self.kernel = kernel_of(type(policy))
-        self.params = np.array(policy.params or (0,), dtype=np.int64)
+        self.params = policy.numbers(mix)
         self.order = tie_order(policy, nodes, seed)
         self.rank = np.argsort(self.order)
         self.size = 1 << max(nodes - 1, 1).bit_length()
@@ -75,6 +75,11 @@ def _group_of(shape: Shape) -> str:
     return shape.company.group if shape.company is not None else ""
 
 
+def roams(policy: NodePolicy, shape: Shape, table: Table) -> bool:
+    """Whether the job fills a hole, wherever that is: one pod that is smaller than a node."""
+    return policy.roams and shape.pods == 1 and shape.groups[0].demand.gpus < devices_of(table)
+
+
 class Placer:
     """Places gangs on a snapshot. What it places stays taken until the trial is rolled back.
 
@@ -93,7 +98,7 @@ class Placer:
         self._gpus = snapshot.state.spec.gpus
         self._candidates: dict[NodePolicy, Candidates] = {}
         self._choices: dict[tuple[int, int], tuple[Candidates, bool]] = {}
-        self._mix = snapshot.state.mix
+        self._mix = snapshot.mix
         self._pieces: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._domains: dict[tuple[NodePolicy, bool], Domains] = {}
         self._spreadings: dict[str, Spreading] = {}
@@ -118,6 +123,7 @@ class Placer:
         """
         if shape.pods >= len(self._pieces):
             self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
+        self._follow_mix()
         if shape.level < 0 and not shape.cuts and not shape.picky and self.policy_of(shape).spreads:
             found = self._spread(shape, salt)
             if found is not None:
@@ -176,7 +182,7 @@ class Placer:
 
     def _place_together(self, shape: Shape, salt: int) -> Allocation | NoFit:
         """A gang by the scores of its policy: in the best of the domains, or on the best nodes of all."""
-        if shape.level >= 0 or shape.cuts or shape.picky or self.policy_of(shape).wish:
+        if shape.level >= 0 or shape.cuts or shape.picky or (self.policy_of(shape).wish and not self._roams(shape)):
             return self._place_by_domains(shape, salt)
         order = list(range(len(shape.parts)))
         result = self._place_in_order(shape, order, salt)
@@ -191,20 +197,28 @@ class Placer:
             self.trial.placed(result, _group_of(shape))
         return result
 
+    def _roams(self, shape: Shape) -> bool:
+        """Whether the job goes to the best node of all, wherever that is. Not where there is an inference zone."""
+        return self._zone is None and roams(self.policy_of(shape), shape, self.trial.table)
+
+    def _follow_mix(self) -> None:
+        """With other typical pods every score may be another one."""
+        mix = self.snapshot.mix
+        if mix is not self._mix:
+            self._mix = mix
+            self._candidates.clear()
+            self._choices.clear()
+
     def _place_in_order(self, shape: Shape, order: list[int], salt: int) -> Allocation | NoFit:
         """Place the groups of a gang in the order given, or nothing."""
         table, log = self.trial.table, self.trial.log
         state, pieces, used = self.snapshot.state, self._pieces, 0
-        if state.mix is not self._mix:  # every score may be another one now
-            self._mix = state.mix
-            self._candidates.clear()
-            self._choices.clear()
         for group in order:
             pods, demand = shape.parts[group]
             own, by_node = self._choices.get((shape.index, group)) or self._choose(shape, group)
             slot = own.slot(demand)
             result = own.kernel(
-                table, log, state.shapes.demands, demand, state.mix, own.params, own.order, own.rank, own.scores,
+                table, log, state.shapes.demands, demand, self._mix, own.params, own.order, own.rank, own.scores,
                 own.caps, own.winners, own.slots, slot, pods, by_node, self.seed, salt, pieces, used,
             )  # fmt: skip
             if result < 0:
@@ -218,7 +232,7 @@ class Placer:
         """Who places this group of a gang, and whether node by node; asked once for each shape."""
         policy, by_node = self.policy_of(shape).chooser(group, len(shape.parts), shape.parts[group][0])
         if policy not in self._candidates:
-            self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed)
+            self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed, self._mix)
         choice = self._choices[shape.index, group] = (self._candidates[policy], by_node)
         return choice
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from msgspec import Meta, Struct
 
 from kant.cluster.columns import Table
@@ -64,10 +65,19 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         """
         return {}
 
+    roams: ClassVar[bool] = False
+    """A pod smaller than a node goes to the best node of all; else, where there is a wish, its leaf is chosen first."""
+    learns: ClassVar[bool] = False
+    """The typical pods are those of the recent stream; else a simulation tells them in advance."""
+
     @property
     def params(self) -> tuple[int, ...]:
         """The numbers that `score` and `pick` read."""
         return ()
+
+    def numbers(self, mix: Table) -> Table:
+        """These numbers as a table; with what has to be worked out once for the typical pods, where that is much."""
+        return np.array(self.params or (0,), dtype=np.int64)
 
     def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
         """Who places group number `group` of a gang of `groups`, and whether node by node instead of pod by pod."""

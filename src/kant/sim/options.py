@@ -31,7 +31,8 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
       lasts. `gpu_fault_share`: of the faults, those that cost the node one GPU; the others cost all of it.
     - `static`: arrivals one by one in random order, nothing departs. `inflate`: pods are drawn again, or left out,
       until they ask for this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
-      fragmentation is measured against.
+      fragmentation is measured against. `told`: policies are told these in advance; else they learn them from the
+      stream, as those do that learn anyway (`kant`) unless it is static.
     - `quantile`: `linear` interpolation, or `lower` (the element at index ⌊n p⌋).
     """
 
@@ -53,6 +54,7 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     static: bool = False
     inflate: float = 0.0
     typical_share: float = 0.95
+    told: bool = True
     quantile: Literal["linear", "lower"] = "linear"
 
 

@@ -212,5 +212,5 @@ def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> Run
         again.faults,
     )
     if again.mix is not None:
-        run.observe_mix(again.mix.rows)
+        run.typical(again.mix.rows)
     return run.result(iter(again.submissions), len(again.submissions))

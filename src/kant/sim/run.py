@@ -86,7 +86,7 @@ def simulate(
         workload = static_arrivals(workload, cluster, options.inflate, seed)
     gangs = Gangs(cluster, options.shape == "gpu")
     run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), tenancy, faults)
-    run.observe_mix(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
+    run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
     return run.result(arrivals(workload, gangs, options, seed), len(workload))
 
 
@@ -128,9 +128,12 @@ class Run:
         if tenancy is not None and tenancy.queues:
             self.execution.happen(QueuesChanged(0, tenancy))
 
-    def observe_mix(self, rows: np.ndarray) -> None:
-        """Say what the typical pods are, before anything arrives."""
-        self.execution.happen(MixObserved(0, rows))
+    def typical(self, rows: np.ndarray) -> None:
+        """What the typical pods are, before anything arrives: said, unless the policy has to learn it."""
+        if self.curve is not None:
+            self.curve.mix = rows
+        if self.options.told and (self.options.static or not self.profile.placement.learns):
+            self.execution.happen(MixObserved(0, rows))
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
         """Run the `total` submissions, which come in order of time, to the end and sum up."""

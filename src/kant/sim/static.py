@@ -52,6 +52,7 @@ class PackingCurve:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
+        self.mix = state.mix
         self.capacity = state.spec.gpus * GPU
         self._by_node: Table = np.zeros(len(state.spec.nodes), dtype=np.int64)
         self._cursor = -1
@@ -62,7 +63,7 @@ class PackingCurve:
     def observe(self, arrived_milli: int) -> None:
         """A pod that asks for `arrived_milli` was placed or refused."""
         state = self.state
-        self._fragments += all_fragments(state.table, state.mix, self._by_node, state.log, self._cursor)
+        self._fragments += all_fragments(state.table, self.mix, self._by_node, state.log, self._cursor)
         self._cursor = int(state.log[0])
         self._arrived += arrived_milli
         self.rows.append((self._arrived, int(state.pools[:, 2].sum()), self._fragments))
@@ -70,7 +71,7 @@ class PackingCurve:
     def curves(self) -> dict[str, dict[str, float]]:
         """`allocated_pct`, `frag_pct` and `frag_ratio_pct` by arrived percent: the mean of the steps in each bin."""
         rows = np.array(self.rows, dtype=np.float64).reshape(-1, 3)
-        weight = max(int(self.state.mix[:, 4].sum()), 1)
+        weight = max(int(self.mix[:, 4].sum()), 1)
         arrived = 100 * rows[:, 0] / self.capacity
         bins = np.floor(arrived + 0.5).astype(np.int64)
         fragments = rows[:, 2] / weight

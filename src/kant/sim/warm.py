@@ -22,5 +22,5 @@ def warm_up(profile: Profile) -> None:
     workload = make_workload("warm-up", seconds, np.flip(seconds) * 100 + SECOND, gpus)
     gangs = Gangs(cluster, options.shape == "gpu")
     run = Run(workload.name, cluster, profile, options, 0, FOREVER, RunHooks())
-    run.observe_mix(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
+    run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
     run.result(arrivals(workload, gangs, options), len(workload))

@@ -95,7 +95,7 @@ class PlacementRound:
         table, demands, mix = self.state.table, self.state.shapes.demands, self.state.mix
         for group, (pods, d) in enumerate(shape.parts):
             policy, _ = self.policy.chooser(group, len(shape.parts), pods)
-            params = np.array(policy.params or (0,), dtype=np.int64)
+            params = policy.numbers(mix)
             scores: dict[tuple[tuple[str, float], ...], int] = {}
             for node in range(len(table) if not policy.fresh else 0):
                 fits = capacity(table, node, demands, d) > 0

@@ -1,0 +1,63 @@
+"""Which pods are typical of late: counts of what was submitted, in which the past fades."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import D_CPU, D_GPUS, D_MILLI, D_POOLS, Table
+from kant.cluster.shapes import Shape
+
+FIRST = 32
+"""Jobs after which something is known. After that it is looked at anew each time that their number has doubled."""
+
+PERIOD = 8192
+"""Jobs after which all counts are halved. From then on it is looked at anew once in a period."""
+
+SHARE = 950
+"""The most frequent pods that make up this share of all, in permille, are the typical ones (Weng et al., ATC 2023)."""
+
+MOST = 64
+"""Most kinds of pods that are typical: a score looks at each."""
+
+
+class TypicalPods:
+    """Follows the submissions. What it knows depends on them alone, so every scheduler of a state sees the same.
+
+    A job counts once for each of its pods, and a pod with what it asks for except memory. `mix` is another table
+    whenever it has changed, and that is rare, since every score may then be another one.
+    """
+
+    def __init__(self) -> None:
+        self.mix: Table = np.zeros((0, 5), dtype=np.int64)  # rows (cpu, gpus, milli, pool mask, weight)
+        self._pods: dict[int, int] = {}  # by row of the demand table
+        self._jobs = 0
+        self._next = FIRST
+
+    def submitted(self, shape: Shape, demands: Table) -> None:
+        """One more job of this shape."""
+        pods = self._pods
+        for count, demand in shape.parts:
+            pods[demand] = pods.get(demand, 0) + count
+        self._jobs += 1
+        if self._jobs == self._next:
+            self.mix = self._typical(demands)
+            self._next *= 2
+        if self._jobs == PERIOD:
+            self._pods = {demand: count // 2 for demand, count in pods.items() if count > 1}
+            self._jobs, self._next = PERIOD // 2, PERIOD
+
+    def _typical(self, demands: Table) -> Table:
+        kinds: dict[tuple[int, int, int, int], int] = {}
+        for demand, count in self._pods.items():
+            row = demands[demand]
+            gpus = int(row[D_GPUS])
+            kind = (int(row[D_CPU]), gpus, int(row[D_MILLI]) if gpus else 0, int(row[D_POOLS]))
+            kinds[kind] = kinds.get(kind, 0) + count
+        ranked = sorted(kinds.items(), key=lambda entry: (entry[1], entry[0]), reverse=True)[:MOST]
+        rows, seen, total = [], 0, sum(kinds.values())
+        for kind, count in ranked:
+            if 1000 * seen >= SHARE * total:
+                break
+            rows.append((*kind, count))
+            seen += count
+        return np.array(rows, dtype=np.int64).reshape(-1, 5)

@@ -1,0 +1,158 @@
+"""Kant's default: the node on which the typical pods lose least."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from msgspec import Meta
+
+from kant.cluster.columns import (
+    CPU_FREE,
+    D_CPU,
+    D_GPUS,
+    D_MILLI,
+    DEVICES,
+    FREE,
+    GPUS,
+    IDLE,
+    POOL,
+    Table,
+    devices_of,
+)
+from kant.compiled import inlined
+from kant.model.job import Level
+from kant.placement.fits import tightest
+from kant.placement.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M_WEIGHT, fragments
+from kant.placement.gap_prices import gap_prices
+from kant.placement.policies.most_pods import MostPods
+from kant.placement.policy import NodePolicy
+
+Percent = Annotated[int, Meta(ge=0, le=1000)]
+Step = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+# Where `params` has what: the fields, the sum of the mix's weights, and the price of each gap from 0 to 1000.
+P_GAPS, P_CPU, P_WHOLE, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(7)
+
+MOST_PODS = 1 << 16
+"""More pods than a node has room for, so that CPU without a limit stays within 63 bits."""
+ROOM = 1 << 40
+
+
+@inlined
+def lost(table: Table, node: int, mix: Table, params: Table) -> int:
+    """What the typical pods lose on the node as it is, in percent of a milli-GPU times the sum of their weights."""
+    free, idle, cpu = table[node, FREE], table[node, IDLE], table[node, CPU_FREE]
+    worth = 0
+    for device in range(devices_of(table)):
+        worth += params[P_PRICES + max(table[node, DEVICES + device], 0)]
+    unserved, broken = 0, 0
+    for m in range(mix.shape[0]):
+        gpus, milli, weight = mix[m, M_GPUS], mix[m, M_MILLI], mix[m, M_WEIGHT]
+        if gpus == 0:
+            continue
+        if (mix[m, M_POOLS] >> table[node, POOL]) & 1 == 0:
+            unserved += free * weight
+            broken += free * weight
+            continue
+        if mix[m, M_CPU] > 0:
+            served = max(min(cpu // mix[m, M_CPU], MOST_PODS), 0) * gpus * milli
+            unserved += max(free - served, 0) * weight
+        if milli == 1000:
+            broken += (free - idle // gpus * gpus * 1000) * weight
+    total = params[P_CPU] * unserved + params[P_WHOLE] * broken - params[P_GAPS] * params[P_WEIGHT] * worth
+    if params[P_FRAGMENTATION] > 0:
+        total += params[P_FRAGMENTATION] * fragments(table, node, mix)
+    return int(total)
+
+
+@inlined
+def lost_after(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, chosen: int) -> int:
+    """What they lose once a pod has the devices `chosen`."""
+    milli = demands[d, D_MILLI]
+    free, idle = table[node, FREE], table[node, IDLE]
+    for device in range(devices_of(table)):
+        if (chosen >> device) & 1:
+            if table[node, DEVICES + device] == 1000:
+                table[node, IDLE] -= 1
+            table[node, DEVICES + device] -= milli
+            table[node, FREE] -= milli
+    table[node, CPU_FREE] -= demands[d, D_CPU]
+    result = lost(table, node, mix, params)
+    table[node, CPU_FREE] += demands[d, D_CPU]
+    for device in range(devices_of(table)):
+        if (chosen >> device) & 1:
+            table[node, DEVICES + device] += milli
+    table[node, FREE], table[node, IDLE] = free, idle
+    return result
+
+
+@inlined
+def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> tuple[int, int]:
+    """(steps lost, devices): for a share the device on which least is lost, the first of equals."""
+    before = lost(table, node, mix, params)
+    unit = 100 * params[P_WEIGHT] * params[P_STEP]
+    if demands[d, D_GPUS] != 1 or demands[d, D_MILLI] == 1000:
+        chosen = tightest(table, node, demands, d)
+        more = lost_after(table, node, demands, d, mix, params, chosen) - before
+        return int((2 * more + unit) // (2 * unit)), chosen
+    least, mask = ROOM, 0
+    for device in range(devices_of(table)):
+        amount = table[node, DEVICES + device]
+        if amount < demands[d, D_MILLI]:
+            continue
+        seen = False  # a device like an earlier one is worth the same
+        for earlier in range(device):
+            seen = seen or table[node, DEVICES + earlier] == amount
+        if not seen:
+            more = lost_after(table, node, demands, d, mix, params, 1 << device) - before
+            steps = (2 * more + unit) // (2 * unit)
+            if steps < least:
+                least, mask = steps, 1 << device
+    return int(least), mask
+
+
+@inlined
+def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    steps = best_choice(table, node, demands, d, mix, params)[0]
+    used = 1000  # where there are no GPUs, nothing can be lost
+    if table[node, GPUS] > 0:
+        used = 1000 - table[node, FREE] // table[node, GPUS]
+    return int((ROOM - steps) * 1024 + used)
+
+
+@inlined
+def pick(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+    return best_choice(table, node, demands, d, mix, params)[1]
+
+
+class Kant(NodePolicy, frozen=True, tag="kant"):
+    """Where the typical pods lose least: gaps that fit together, GPUs that keep their CPU, nodes whole for gangs.
+
+    A pod costs what the typical pods can no longer use, in milli-GPUs. `gaps`: what its gap on a device was worth less
+    what is left of it (gap_prices.py). `cpu`: the free GPU for which the node would have no CPU if it were filled with
+    one kind of typical pod, in expectation. `whole`: the free GPU that would not be in whole devices, or left over
+    from whole pods. `fragmentation`: FGD's measure. The four are weights in percent. Costs within `step` milli-GPUs
+    are the same; of equals the fullest node wins, for its size. Gangs, and pods that fill a node, go as
+    under `e-binpack`.
+    """
+
+    gaps: Percent = 100
+    cpu: Percent = 30
+    whole: Percent = 5
+    fragmentation: Percent = 0
+    step: Step = 40  # milli-GPUs
+
+    source: ClassVar[str] = "ours; fragmentation after FGD, Weng et al., USENIX ATC 2023, section 4"
+    score = staticmethod(score)
+    pick = staticmethod(pick)
+    wish: ClassVar[Level] = "node"
+    roams: ClassVar[bool] = True
+    learns: ClassVar[bool] = True
+
+    def numbers(self, mix: Table) -> Table:
+        fields = (self.gaps, self.cpu, self.whole, self.fragmentation, self.step, max(int(mix[:, M_WEIGHT].sum()), 1))
+        return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(mix)])
+
+    def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
+        return (self, False) if pods == 1 else (MostPods(ties=self.ties), True)
