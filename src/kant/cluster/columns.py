@@ -124,6 +124,15 @@ def bits_in(mask: int) -> int:
 
 
 @inlined
+def end_of_devices(table: Table, node: int) -> int:
+    """One more than the last device that the node has; one that it has lost may stand before it."""
+    end = devices_of(table)
+    while end > 0 and table[node, DEVICES + end - 1] < 0:
+        end -= 1
+    return end
+
+
+@inlined
 def note_change(log: Table, node: int) -> None:
     log[1 + log[0] % (log.shape[0] - 1)] = node
     log[0] += 1

@@ -11,7 +11,7 @@ Sets of devices are bits of one integer.
 
 from __future__ import annotations
 
-from kant.cluster.columns import BLOCKS, DEVICES, GPUS, ISLAND, Table, bits_in
+from kant.cluster.columns import BLOCKS, DEVICES, ISLAND, Table, bits_in, end_of_devices
 from kant.compiled import inlined
 
 LEVELS = 3
@@ -39,7 +39,7 @@ def span(first: int, size: int) -> int:
 def idle_devices(table: Table, node: int) -> int:
     """The devices of which nobody holds anything."""
     idle = 0
-    for device in range(table[node, GPUS]):
+    for device in range(end_of_devices(table, node)):
         if table[node, DEVICES + device] == 1000:
             idle |= 1 << device
     return idle
@@ -68,7 +68,7 @@ def closest(table: Table, node: int, idle: int, wanted: int) -> int:
         best, least, level = 0, 0, 0
         while best == 0 and level < LEVELS:
             size = table[node, BLOCKS + level]
-            for first in range(0, table[node, GPUS], size):
+            for first in range(0, end_of_devices(table, node), size):
                 here = room & span(first, size)
                 if bits_in(here) >= wanted:
                     left = left_around(table, node, idle, first, level)
@@ -91,7 +91,7 @@ def closest(table: Table, node: int, idle: int, wanted: int) -> int:
 def fullest_part(table: Table, node: int, room: int, level: int) -> int:
     """The devices of `room` in that block of a level which has the most of them, in the first on ties."""
     part = 0
-    for first in range(0, table[node, GPUS], table[node, BLOCKS + level]):
+    for first in range(0, end_of_devices(table, node), table[node, BLOCKS + level]):
         here = room & span(first, table[node, BLOCKS + level])
         if bits_in(here) > bits_in(part):
             part = here
@@ -102,6 +102,6 @@ def fullest_part(table: Table, node: int, room: int, level: int) -> int:
 def pods_in_islands(table: Table, node: int, idle: int, gpus: int) -> int:
     """Pods of `gpus` of the devices `idle`, each pod in one NVLink island."""
     pods = 0
-    for first in range(0, table[node, GPUS], table[node, ISLAND]):
+    for first in range(0, end_of_devices(table, node), table[node, ISLAND]):
         pods += bits_in(idle & span(first, table[node, ISLAND])) // gpus
     return int(pods)

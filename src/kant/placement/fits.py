@@ -13,13 +13,13 @@ from kant.cluster.columns import (
     D_POOLS,
     D_SLICES,
     DEVICES,
-    GPUS,
     IDLE,
     ISLAND,
     MEMORY_FREE,
     POOL,
     STATUS,
     Table,
+    end_of_devices,
 )
 from kant.compiled import inlined
 from kant.placement.devices import closest, idle_devices, left_around
@@ -40,12 +40,12 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
             pods = slices_capacity(table, node, demands, d)
         elif in_one_island(table, node, demands, d):
             pods = 0
-            for first in range(0, table[node, GPUS], table[node, ISLAND]):
+            for first in range(0, end_of_devices(table, node), table[node, ISLAND]):
                 pods += shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)
         elif milli == 1000:
             pods = table[node, IDLE] // gpus
         else:
-            pods = shared_capacity(table, node, 0, table[node, GPUS], gpus, milli)
+            pods = shared_capacity(table, node, 0, end_of_devices(table, node), gpus, milli)
         if pods == 0:
             return 0
     if demands[d, D_CPU] > 0:
@@ -58,7 +58,8 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 @inlined
 def in_one_island(table: Table, node: int, demands: Table, d: int) -> bool:
     """Whether a pod wants one NVLink island of a node that has several."""
-    return bool(demands[d, D_ISLAND] == 1 and demands[d, D_GPUS] > 1 and table[node, ISLAND] < table[node, GPUS])
+    asked = demands[d, D_ISLAND] == 1 and demands[d, D_GPUS] > 1
+    return bool(asked and table[node, ISLAND] < end_of_devices(table, node))
 
 
 @inlined
@@ -94,11 +95,11 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
         return 0
     if milli == 1000:
         return closest(table, node, idle_devices(table, node), gpus)
-    first, last = 0, table[node, GPUS]
+    first, last = 0, end_of_devices(table, node)
     if in_one_island(table, node, demands, d):
         first = tightest_island(table, node, gpus, milli)
         last = first + table[node, ISLAND]
-    blocks = table[node, BLOCKS] < table[node, GPUS]
+    blocks = table[node, BLOCKS] < end_of_devices(table, node)
     idle = idle_devices(table, node) if blocks else 0
     mask = 0
     for _ in range(gpus):
@@ -119,7 +120,7 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
 def tightest_island(table: Table, node: int, gpus: int, milli: int) -> int:
     """The first device of the island that takes the fewest of such pods, but one."""
     best, fewest = 0, NO_LIMIT
-    for first in range(0, table[node, GPUS], table[node, ISLAND]):
+    for first in range(0, end_of_devices(table, node), table[node, ISLAND]):
         pods = shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)
         if 0 < pods < fewest:
             best, fewest = first, pods

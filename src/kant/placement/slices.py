@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import D_SLICES, D_STARTS, GPUS, MIG, Table, slices_at
+from kant.cluster.columns import D_SLICES, D_STARTS, DEVICES, MIG, Table, end_of_devices, slices_at
 from kant.compiled import inlined
 from kant.model.mig import EIGHTHS, QUARTERS
 
@@ -46,7 +46,9 @@ def slices_capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """How many instances that the demand asks for the GPUs of a node in MIG mode take."""
     pods = 0
     first = slices_at(table)
-    for device in range(table[node, GPUS]):
+    for device in range(end_of_devices(table, node)):
+        if table[node, DEVICES + device] < 0:
+            continue
         pods += starts_left(table[node, first + device], demands[d, D_SLICES], demands[d, D_STARTS])
     return int(pods)
 
@@ -56,7 +58,9 @@ def best_slices(table: Table, node: int, demands: Table, d: int) -> tuple[int, i
     """(device, slices as bits) for a pod that fits: where the fewest places are lost, on ties the first."""
     first, slices = slices_at(table), 1000 // table[node, MIG]
     best, chosen, least = 0, 0, 1 << 20
-    for device in range(table[node, GPUS]):
+    for device in range(end_of_devices(table, node)):
+        if table[node, DEVICES + device] < 0:
+            continue
         occupied = table[node, first + device]
         before = places_left(occupied, slices)
         for start in range(slices):

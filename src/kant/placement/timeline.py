@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import GPUS, POOL, Table
+from kant.cluster.columns import GPUS, MIG, POOL, Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import Violation
 from kant.model.placement import MASK, WIDTH, Allocation
@@ -117,7 +117,9 @@ class Timeline:
             self.remove(key)
         for key, devices in lacking.items():
             if key not in self._held:
-                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1]], dtype=np.int64)
+                milli = int(self._empty[-2 - key, MIG])
+                slices = (1 << GPU // milli) - 1 if milli else 0
+                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices]], dtype=np.int64)
                 self._enter(key, pieces, now, FOREVER)
                 self._held[key] = (pieces, now, FOREVER)
 

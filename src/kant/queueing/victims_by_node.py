@@ -91,7 +91,10 @@ class Room:
         """(device, slices) of every MIG instance of the profile that fits; those of one profile do not overlap."""
         found = windows(demand.mig, demand.milli) if demand.mig else ()
         return [
-            (device, window) for device in range(len(self.free)) for window in found if not self.slices[device] & window
+            (device, window)
+            for device, free in enumerate(self.free)
+            for window in found
+            if free >= 0 and not self.slices[device] & window
         ]
 
     def _islands(self, demand: Demand) -> list[list[int]]:
