@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from kant.cluster.columns import DEMAND_WIDTH, Table
 from kant.model.errors import Violation
@@ -25,7 +26,10 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a gang asks for. `parts` has (pods, row in the demand table) for each group, in the job's order."""
+    """What a gang asks for. `parts` has (pods, row in the demand table) for each group, in the job's order.
+
+    Of an elastic gang it is what it needs to start: all that follows is of its floor, but for `ceiling`.
+    """
 
     index: int
     ask: Ask
@@ -43,6 +47,15 @@ class Shape:
     """Of the fabric (its index in LEVELS): one domain of it should hold all pods. -1: anywhere, or a single pod."""
     required: bool = False
     """One domain of `level` must hold all pods."""
+    ceiling: tuple[int, ...] = ()
+    """The most pods of each group of an elastic gang; empty where the gang is rigid."""
+
+    @property
+    def most_milli(self) -> int:
+        """Milli-GPUs at the ceiling."""
+        if not self.ceiling:
+            return self.gpu_milli
+        return sum(most * group.demand.gpu_milli for most, group in zip(self.ceiling, self.groups, strict=True))
 
 
 MAX_PODS = 10_000_000
@@ -54,11 +67,18 @@ def _sensible(group: PodGroup) -> bool:
     demand = group.demand
     return (
         1 <= group.count <= MAX_PODS
+        and 0 <= group.floor <= group.count
         and 0 <= demand.gpus <= MAX_PODS
         and 1 <= demand.milli <= GPU
         and 0 <= demand.cpu <= MAX_AMOUNT
         and 0 <= demand.memory <= MAX_AMOUNT
     )
+
+
+def _distinct(groups: tuple[PodGroup, ...]) -> bool:
+    """Whether GPUs tell different pods apart: on a node those with as many are one piece of an allocation."""
+    demands = {group.demand for group in groups}
+    return len({(demand.gpus, demand.milli if demand.gpus else 0) for demand in demands}) == len(demands)
 
 
 def _level(job: Job) -> int:
@@ -78,13 +98,18 @@ class Shapes:
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
         self._by_ask: dict[Ask, Shape] = {}
+        self._by_size: dict[Ask, Shape] = {}
+        self._sizes: list[Shape] = []
         self._demand_rows: dict[tuple[Demand, int], int] = {}
         self._pools_by_job: dict[tuple[tuple[str, ...], str], int] = {}
 
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
         level = _level(job) if job.within else -1
-        ask = Ask(job.groups, self._pools(job), level, level >= 0 and job.within_required)
+        groups = job.groups
+        if any(group.floor for group in groups):
+            groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
+        ask = Ask(groups, self._pools(job), level, level >= 0 and job.within_required)
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def pool_name(self, pool: int) -> str:
@@ -109,13 +134,23 @@ class Shapes:
     def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
             raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
+        if any(group.floor for group in job.groups) and not _distinct(job.groups):
+            raise Violation(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
         return self._intern(ask)
 
     def _intern(self, ask: Ask) -> Shape:
-        groups, pools = ask.groups, ask.pools
+        shape = self._make_shape(ask, len(self.shapes))
+        self.shapes.append(shape)
+        self._by_ask[ask] = shape
+        return shape
+
+    def _make_shape(self, ask: Ask, index: int) -> Shape:
+        pools = ask.pools
+        elastic = any(group.floor for group in ask.groups)
+        groups = tuple(PodGroup(group.least, group.demand) for group in ask.groups) if elastic else ask.groups
         models = {model for pool, (model, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
-        shape = Shape(
-            index=len(self.shapes),
+        return Shape(
+            index=index,
             ask=ask,
             groups=groups,
             parts=tuple((group.count, self._demand(group.demand, pools)) for group in groups),
@@ -128,15 +163,32 @@ class Shapes:
             model=models.pop() if len(models) == 1 else None,
             level=ask.level,
             required=ask.required,
+            ceiling=tuple(group.count for group in ask.groups) if elastic else (),
         )
-        self.shapes.append(shape)
-        self._by_ask[ask] = shape
-        return shape
 
     def on_model(self, shape: Shape, model: str) -> Shape:
         """`shape` kept to the pools of one GPU model."""
         ask = shape.ask._replace(pools=shape.pool_bits & self.pools_admitting((model,)))
         return self._by_ask.get(ask) or self._intern(ask)
+
+    def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
+        """A rigid shape like `shape` with so many pods of each group; groups without any are left out.
+
+        No job is of it, so its index is below zero: what is made while planning does not number the shapes of jobs.
+        """
+        groups = tuple(
+            PodGroup(count, group.demand) for count, group in zip(counts, shape.groups, strict=True) if count
+        )
+        ask = shape.ask._replace(groups=groups)
+        found = self._by_size.get(ask)
+        if found is None:
+            found = self._by_size[ask] = self._make_shape(ask, -1 - len(self._sizes))
+            self._sizes.append(found)
+        return found
+
+    def at(self, index: int) -> Shape:
+        """The shape of this index, of jobs or of a size."""
+        return self.shapes[index] if index >= 0 else self._sizes[-1 - index]
 
     def _demand(self, demand: Demand, pools: int) -> int:
         row = self._demand_rows.get((demand, pools))

@@ -26,7 +26,7 @@ def job_table(state: ClusterState, end: int) -> JobTable:
     return JobTable(
         id=state.ids,
         queue=jobs[:, c.J_QUEUE].copy(),
-        gpus=jobs[:, c.J_MILLI].copy(),
+        gpus=_asked(state),
         submit=jobs[:, c.J_SUBMIT].copy(),
         first_start=jobs[:, c.J_FIRST_START].copy(),
         end=jobs[:, c.J_END].copy(),
@@ -34,6 +34,12 @@ def job_table(state: ClusterState, end: int) -> JobTable:
         preemptions=jobs[:, c.J_PREEMPTIONS].copy(),
         status=jobs[:, c.J_STATUS].copy(),
     )
+
+
+def _asked(state: ClusterState) -> np.ndarray:
+    """Milli-GPUs that each job asked for, an elastic gang its ceiling."""
+    most = np.array([shape.most_milli for shape in state.shapes.shapes], dtype=np.int64)
+    return most[state.jobs[: len(state.ids), c.J_SHAPE]]
 
 
 def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int, quantile: str) -> dict[str, Any]:
@@ -71,7 +77,7 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
         "preemptions": int(jobs[:, c.J_PREEMPTIONS].sum()),
         "evictions": int(jobs[:, c.J_PREEMPTIONS].sum() + jobs[:, c.J_EVICTIONS].sum()),
         "failures": int(jobs[:, c.J_FAILURES].sum()),
-        "lost_gpu_s": sum(work / SECOND * int(jobs[row, c.J_MILLI]) / GPU for row, work in recorder.lost_work.items()),
+        "lost_gpu_s": sum(work / SECOND * int(table.gpus[row]) / GPU for row, work in recorder.lost_work.items()),
         "tardiness_s": _tardiness(jobs[:, c.J_DUE], table, admitted, end, quantile),
         "fairness": over_queues(by_queue),
         "by_queue": by_queue,
@@ -129,7 +135,7 @@ def _share(part: float, whole: float) -> float | None:
 def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
     jobs = state.jobs[: len(state.ids)]
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
-    spans, shapes, model = recorder.spans[rows], jobs[rows, c.J_SHAPE].tolist(), recorder.model
+    spans, shapes, model = recorder.spans[rows], [recorder.shape_at(row) for row in rows.tolist()], recorder.model
     best = np.array([model.best(shape) for shape in shapes], dtype=np.int64).reshape(-1, SPANS_WIDTH)
     slowdowns = np.array([model.of(shape, own) for shape, own in zip(shapes, spans, strict=True)], dtype=np.int64)
     return jtted(spans, best, slowdowns, {k: m[rows] for k, m in sizes.items()})

@@ -32,10 +32,16 @@ class Demand(Struct, frozen=True, array_like=True):
 
 
 class PodGroup(Struct, frozen=True, array_like=True):
-    """`count` identical pods of one gang."""
+    """`count` identical pods of one gang. With a `floor` below `count` it runs with any number between."""
 
     count: int
     demand: Demand
+    floor: int = 0  # 0, like `count`: neither more nor fewer
+
+    @property
+    def least(self) -> int:
+        """The pods that it cannot do without."""
+        return self.floor or self.count
 
 
 class Job(Struct, frozen=True, omit_defaults=True):
@@ -70,6 +76,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
 
     @property
     def gpu_milli(self) -> int:
+        """Of all its pods, an elastic gang's as many as it may have."""
         return sum(group.count * group.demand.gpu_milli for group in self.groups)
 
     @property

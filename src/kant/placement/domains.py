@@ -42,13 +42,18 @@ class Domains:
         self._kernels: dict[tuple[int, int, int], tuple[Kernel, Table, bool]] = {}
         self._nowhere: Table = np.zeros(self.rooms.domains, dtype=np.int64)
 
-    def place(self, shape: Shape, salt: int, pieces: Table) -> Allocation | NoFit:
+    def place(self, shape: Shape, salt: int, pieces: Table, held: Allocation | None = None) -> Allocation | NoFit:
         """The whole gang placed and taken from the snapshot's table, in the order of the fabric; or why not.
 
-        `pieces` is where to build it, large enough for the gang.
+        `pieces` is where to build it, large enough for the gang. `held` is what the gang has already: then `shape` is
+        that of its further pods, which come near it, and into its domain where it requires one.
         """
         gang = Gang(self, shape, salt, pieces)
-        if shape.required:
+        if held is not None:
+            gang.lies_at(held)
+        if held is not None and shape.required:
+            result = gang.beside(shape.level, held)
+        elif shape.required:
             result = gang.in_one_of(shape.level)
         else:
             # One pod is on one node wherever it is: its leaf is chosen first.
@@ -86,6 +91,15 @@ class Gang:
         self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
         for group in range(len(shape.parts)):
             self._follow(group)
+
+    def lies_at(self, held: Allocation) -> None:
+        """It has pods there already."""
+        self.touched = self.touched.copy()
+        self.touched[self.fabric.home[self.fabric.place_of[held[:, NODE]]]] = 1
+
+    def beside(self, level: int, held: Allocation) -> int | NoFit:
+        """In the domain of `level` in which it has pods already."""
+        return self._in(int(self.fabric.home[self.fabric.place_of[held[0, NODE]], level]))
 
     def anywhere(self, narrowest: int) -> int | NoFit:
         """In one domain of the narrowest level that has one, from `narrowest` on; the cluster is the last."""

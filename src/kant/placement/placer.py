@@ -97,8 +97,7 @@ class Placer:
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
-        if shape.pods >= len(self._pieces):
-            self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
+        self._make_pieces(shape)
         if shape.level >= 0 or self.policy.wish:
             found = self._domains.place(shape, salt, self._pieces)
             if not isinstance(found, NoFit):
@@ -114,6 +113,16 @@ class Placer:
             order.insert(0, result.group)
             result = self._place_in_order(shape, order, salt)
         return result
+
+    def extend(self, shape: Shape, held: Allocation, salt: int = 0) -> Allocation | NoFit:
+        """As `place`, for the further pods of a gang that holds `held` and stays: near them, as its level asks."""
+        if shape.level < 0 and not self.policy.wish:
+            return self.place(shape, salt)
+        self._make_pieces(shape)
+        found = self._domains.place(shape, salt, self._pieces, held)
+        if not isinstance(found, NoFit):
+            self.trial.placed(found)
+        return found
 
     def _place_in_order(self, shape: Shape, order: list[int], salt: int) -> Allocation | NoFit:
         """Place the groups of a gang in the order given, or nothing."""
@@ -147,6 +156,10 @@ class Placer:
             self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed)
         choice = self._choices[shape.index, group] = (self._candidates[policy], by_node)
         return choice
+
+    def _make_pieces(self, shape: Shape) -> None:
+        if shape.pods >= len(self._pieces):
+            self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
 
     def _most_pieces(self, shape: Shape) -> int:
         """Rows that a placement of `shape` can have: one a pod, but GPU pods no more than there are places for."""

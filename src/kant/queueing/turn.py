@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import J_CORE, J_LEVEL, J_LIMIT, J_PRIORITY, J_QUEUE, J_RANK, Table
+from kant.cluster.holdings import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.model.decision import (
@@ -26,7 +27,7 @@ from kant.model.decision import (
     Reserve,
     Start,
 )
-from kant.model.placement import Allocation
+from kant.model.placement import WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission
 from kant.queueing.forecast import Forecast, Timeline
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from kant.queueing.standing import Standing
 
 
+NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
+
+
 class Placer(Protocol):
     """Where something fits. Placements stay taken on `trial` until it is rolled back."""
 
@@ -46,6 +50,8 @@ class Placer(Protocol):
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit: ...
 
     def never_fits(self, shape: Shape) -> NeverFits | None: ...
+
+    def extend(self, shape: Shape, held: Allocation, salt: int = 0) -> Allocation | NoFit: ...
 
     @property
     def timeline(self) -> Timeline: ...
@@ -82,6 +88,7 @@ class Turn:
         self.admission = Admission(snapshot.state)
         self.standing: Standing | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # whom the plan stops
+        self.shrunk: dict[int, None] = {}  # whom it takes pods from
         self.cores = {-1}  # whose bursts it starts; they may not be stopped in the same plan
         self.promised: set[int] = set()  # whom it promises a place, or another one
         self.promised_anew = 0  # how many of them had none
@@ -103,18 +110,21 @@ class Turn:
         """Place a job's whole gang on the trial."""
         if self.forecast is None:
             return self.placer.place(shape, row)
-        until = min(self.now + self.forecast.estimates.duration(self.state, row), FOREVER)
+        until = min(self.now + self.forecast.estimates.duration(self.state, row, shape.pods), FOREVER)
         return self.place_beside(row, shape, until)
 
-    def place_beside(self, row: int, shape: Shape, until: int) -> Allocation | NoFit:
-        """Place a gang that runs until then where it stays clear of everything that is promised."""
-        trial = self.placer.trial
-        blocked = self.kept_clear(until)
-        if len(blocked) == 0:
-            return self.placer.place(shape, row)
-        trial.restore(blocked)
-        result = self.placer.place(shape, row)
-        trial.evict(blocked)
+    def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
+        """Place a gang that runs until then where it stays clear of everything that is promised.
+
+        With `held`: only the further pods of an elastic gang that holds that already.
+        """
+        trial, placer = self.placer.trial, self.placer
+        blocked = self.kept_clear(until) if self.forecast is not None else NOTHING
+        if len(blocked):
+            trial.restore(blocked)
+        result = placer.place(shape, row) if held is None else placer.extend(shape, held, row)
+        if len(blocked):
+            trial.evict(blocked)
         return result
 
     @cached_property
@@ -171,9 +181,10 @@ class Turn:
         core, limit = self.state.jobs[row, [J_CORE, J_LIMIT]].tolist()
         self.cores.add(core)
         self.review(self.now + limit if limit >= 0 else -1)
-        self._share(row, 1)
+        shape = self.state.shape_of(row)
+        self.share_out(row, (shape.gpu_milli, shape.cpu, shape.memory), 1)
         if self.forecast is not None:
-            duration = self.forecast.estimates.duration(self.state, row)
+            duration = self.forecast.estimates.duration(self.state, row, shape.pods)
             self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))
             if row in self.state.reserved or row in self.promised:
                 self.unpromised.add(row)
@@ -215,7 +226,7 @@ class Turn:
         self.stopped[row] = None
         self.waiting.core_stops(row)
         self.admission.stops(row)
-        self._share(row, -1)
+        self.share_out(row, self.state.holdings.charged[row][2], -1)
         if self.forecast is not None:
             self.forecast.stops(row)
 
@@ -231,10 +242,10 @@ class Turn:
         self._stops(row)
         self.placer.trial.evict(self.state.running[row])
 
-    def _share(self, row: int, sign: int) -> None:
+    def share_out(self, row: int, held: Held, sign: int) -> None:
+        """Count for the order of the queues what the plan gives a job (1), or takes from it (-1)."""
         if self.order.shares:
-            shape, queue = self.state.shape_of(row), int(self.state.jobs[row, J_QUEUE])
-            self.shares.add(queue, (shape.gpu_milli, shape.cpu, shape.memory), sign)
+            self.shares.add(int(self.state.jobs[row, J_QUEUE]), held, sign)
 
     def demote(self) -> None:
         """Say which running jobs the order moves to a lower level."""

@@ -8,6 +8,7 @@ from kant.cluster.state import ClusterState
 from kant.model.decision import Plan, Reason
 from kant.placement.placer import Placer
 from kant.queueing.forecast import Forecast
+from kant.queueing.growth import Growth
 from kant.queueing.limits import Limits
 from kant.queueing.requeue import retries_used
 from kant.queueing.turn import Turn
@@ -29,6 +30,7 @@ class Scheduler:
         lane = profile.discipline.lane if profile.discipline.lanes else None
         self.waiting = Waiting(state, profile.order, profile.requeue, lane, profile.preemption is not None)
         self.limits = Limits(state)
+        self.growth = Growth(state, profile.elastic)
         self.placer = Placer(self.snapshot, profile.placement, seed)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.timeline, profile.estimates) if ahead else None
@@ -39,7 +41,7 @@ class Scheduler:
         turn = Turn(
             self.snapshot, self.profile.order, self.waiting, self.placer, self.profile.preemption, self.forecast
         )
-        run_cycle(turn, self.profile, self.limits)
+        run_cycle(turn, self.profile, self.limits, self.growth)
         self.snapshot.previous = now
         return turn.plan
 
@@ -53,7 +55,7 @@ class Scheduler:
         self.placer.trial.begin()
 
 
-def run_cycle(turn: Turn, profile: Profile, limits: Limits) -> None:
+def run_cycle(turn: Turn, profile: Profile, limits: Limits, growth: Growth) -> None:
     """Stop, order, admit, place, make room or hold: the decisions of one instant, in the order to carry them out."""
     waiting = turn.waiting
 
@@ -75,6 +77,9 @@ def run_cycle(turn: Turn, profile: Profile, limits: Limits) -> None:
 
     # 4. Whoever had to make room and fits elsewhere moves.
     turn.resettle()
+
+    # 5. What nobody who waits can use goes to elastic gangs, up to their ceilings.
+    growth.run(turn)
     turn.review(waiting.next_ready())
 
 

@@ -24,22 +24,22 @@ class Gangs:
     def __init__(self, cluster: ClusterSpec, by_gpu: bool) -> None:
         self.node_gpus = max((node.gpus for node in cluster.nodes), default=1) or 1
         self.by_gpu = by_gpu
-        self._made: dict[tuple[int, int, int, int, int], Groups] = {}
+        self._made: dict[tuple[int, int, int, int, int, int], Groups] = {}
 
-    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
+    def of(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, floor: int = 0) -> Groups:
         """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder."""
-        key = (pods, gpus, milli, cpu, memory)
+        key = (pods, gpus, milli, cpu, memory, floor)
         groups = self._made.get(key)
         if groups is None:
-            groups = self._made[key] = self._make(pods, gpus, milli, cpu, memory)
+            groups = self._made[key] = self._make(*key)
         return groups
 
-    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int) -> Groups:
+    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, floor: int) -> Groups:
         def demand(devices: int) -> Demand:
             return Demand(devices, milli if devices else GPU, cpu, memory)
 
         if pods > 0:
-            return (PodGroup(pods, demand(gpus)),)
+            return (PodGroup(pods, demand(gpus), floor),)
         if self.by_gpu and gpus > 0:
             return (PodGroup(gpus, demand(1)),)
         whole, rest = divmod(gpus, self.node_gpus)
@@ -75,11 +75,13 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
     truth = np.maximum(run_times(workload, options), 1)
     estimate = estimates(workload, options, truth, seed)
     limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else np.full(len(truth), -1)
+    rigid = options.static or options.speed == "interval-overhead"  # these know one size only
+    floors = np.zeros_like(workload.floor) if rigid else workload.floor
     columns = (
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
-        workload.within, workload.within_required,
+        workload.within, workload.within_required, floors,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
@@ -89,10 +91,10 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, core, preemptible, level, required,
+            limit, due, title, core, preemptible, level, required, floor,
         ) in rows:  # fmt: skip
             job = Job(
-                name, submit, gangs.of(pods, gpus, milli, cpu, memory), queues[queue], users[user], priority,
+                name, submit, gangs.of(pods, gpus, milli, cpu, memory, floor), queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
                 workload.ids[core] if core >= 0 else "", LEVELS[level - 1] if level else "", bool(required),
             )  # fmt: skip

@@ -14,6 +14,7 @@ from kant.model.tenant import Queue, Quota
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
+from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
 from kant.queueing.preemption import Preemption
 from kant.queueing.requeue import Requeue
@@ -31,9 +32,11 @@ def make_cluster(*gpus: int, cpu: int = FOREVER, memory: int = FOREVER, leaf: in
     return ClusterSpec("test", nodes)
 
 
-def make_group(gpus: int = 1, pods: int = 1, *, milli: int = GPU, cpu: int = 0, memory: int = 0) -> PodGroup:
-    """`pods` pods of `gpus` devices each."""
-    return PodGroup(pods, Demand(gpus, milli, cpu, memory))
+def make_group(
+    gpus: int = 1, pods: int = 1, *, floor: int = 0, milli: int = GPU, cpu: int = 0, memory: int = 0
+) -> PodGroup:
+    """`pods` pods of `gpus` devices each; with a `floor` it can do with so many of them."""
+    return PodGroup(pods, Demand(gpus, milli, cpu, memory), floor)
 
 
 def make_job(
@@ -41,6 +44,7 @@ def make_job(
     gpus: int = 1,
     pods: int = 1,
     *,
+    floor: int = 0,
     milli: int = GPU,
     cpu: int = 0,
     memory: int = 0,
@@ -49,7 +53,7 @@ def make_job(
     **fields: Any,
 ) -> Job:
     """A job of one group of `pods` pods, or of the `groups` given; `fields` are further fields of Job."""
-    own = tuple(groups) or (make_group(gpus, pods, milli=milli, cpu=cpu, memory=memory),)
+    own = tuple(groups) or (make_group(gpus, pods, floor=floor, milli=milli, cpu=cpu, memory=memory),)
     return Job(name, submit, own, **fields)
 
 
@@ -96,6 +100,7 @@ def make_profile(
     placement: Choice = "best-fit",
     preemption: Preemption | None = None,
     requeue: Requeue | None = None,
+    elastic: Elastic | None = None,
     **simulation: Any,
 ) -> Profile:
     """A profile of three policies, with or without preemption; `simulation` is the table of that name."""
@@ -107,5 +112,6 @@ def make_profile(
         placement=make_named_policy("placement", placement),
         preemption=preemption,
         requeue=requeue or Requeue(),
+        elastic=elastic or Elastic(),
         simulation=simulation,
     )

@@ -23,6 +23,8 @@ FIELDS = (
     Field("runtime_s", "seconds", "run time in decimal seconds", high=MAX_TIME),
     Field("gpus", "whole", "GPUs per pod, or of the whole job where `pods` is 0", high=MAX_GPUS),
     Field("pods", "whole", "pods of the gang; 0: only the total is known", high=MAX_GPUS, default=0),
+    Field("floor", "whole", "pods with which an elastic gang can do; 0: it needs all of `pods`", high=MAX_GPUS,
+          default=0),
     Field("gpu_milli", "whole", "thousandths of each GPU; below 1000: a share", low=1, high=GPU, default=GPU),
     Field("cpu_milli", "whole", "thousandths of a core per pod", high=MAX_WHOLE, default=0),
     Field("memory_mib", "whole", "memory per pod in MiB", high=MAX_WHOLE, default=0),
@@ -48,7 +50,7 @@ _OPTIONAL_ID = tuple(field for field in FIELDS if field.name != "id")
 _COLUMN = {
     "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
     "due_s": "due", "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
-    "within_required": "within_required",
+    "within_required": "within_required", "floor": "floor",
 }  # fmt: skip
 
 
@@ -81,6 +83,11 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     if len(many):
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
         raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
+    over = np.flatnonzero(numbers["floor"] > numbers["pods"])
+    if len(over):
+        row = int(over[0])
+        where = f"{path}, job {ids[row]}, field floor"
+        raise InputError(where, f"at most its {int(numbers['pods'][row])} pods", int(numbers["floor"][row]))
     within = _levels(path, ids, table.texts.get("within"))
     core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))

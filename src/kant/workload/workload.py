@@ -21,7 +21,8 @@ class Workload:
     its owner calls the job) and `models` are codes into `queues`, `users`, `titles` and `model_sets`. `core`
     is the row of the job that this one is a burst of (-1: none), a row before it. `preemptible` is 0 where the
     scheduler may not stop the job. `within` is the level of the fabric of which one domain should hold the gang
-    (1 + its index in LEVELS, 0: none), and `within_required` is 1 where it must. `origin` is time zero on the
+    (1 + its index in LEVELS, 0: none), and `within_required` is 1 where it must. `floor` is the pods with which an
+    elastic gang can do (0: it needs all of them). `origin` is time zero on the
     trace's own clock: the first submission that the window keeps, before slicing.
     """
 
@@ -46,6 +47,7 @@ class Workload:
     preemptible: Ints
     within: Ints
     within_required: Ints
+    floor: Ints
     queues: tuple[str, ...] = ("default",)
     users: tuple[str, ...] = ("",)
     titles: tuple[str, ...] = ("",)
@@ -74,7 +76,7 @@ class Workload:
 
 COLUMNS = (
     "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "due", "priority", "overhead",
-    "queue", "user", "title", "models", "core", "preemptible", "within", "within_required",
+    "queue", "user", "title", "models", "core", "preemptible", "within", "within_required", "floor",
 )  # fmt: skip
 
 
@@ -84,7 +86,7 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
     defaults: dict[str, int] = {
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,
         "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "core": -1, "preemptible": 1,
-        "within": 0, "within_required": 0,
+        "within": 0, "within_required": 0, "floor": 0,
     }  # fmt: skip
     filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
     filled.update(columns)
