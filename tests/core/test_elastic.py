@@ -18,9 +18,9 @@ from tests.core.test_state_machine import said
 
 from kant.cluster.elastic import above_floor, pods_by_group, without
 from kant.cluster.state import ClusterState
-from kant.model.decision import Grow, Plan, Start
-from kant.model.errors import Violation
-from kant.model.event import JobGrown, JobProgressed, JobShrunk, JobStarted, QueuesChanged
+from kant.model.decision import Grow, Plan, Shrink, Start
+from kant.model.errors import InputError, Violation
+from kant.model.event import JobGrown, JobPreempted, JobProgressed, JobShrunk, JobStarted, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.placement import PODS
@@ -30,6 +30,7 @@ from kant.model.units import GPU, MINUTE, SECOND
 from kant.queueing.growth import Elastic
 from kant.queueing.preemption import Preemption
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
 from kant.sim.replay import replay
 from kant.sim.run import RunHooks, simulate
 from kant.testing import Harness, at_random, make_cluster, make_job, make_profile, submitted
@@ -373,8 +374,6 @@ def test_a_plan_that_makes_room_later_on_starts_a_wider_gang_after_it() -> None:
 
 @pytest.mark.parametrize("cut", [None, 30 * MINUTE])
 def test_a_run_of_elastic_gangs_replays_to_the_same_digest(tmp_path: Path, cut: int | None) -> None:
-    from kant.scheduler.profile import builtin_profile
-
     draw = generator(5)
     pods = draw.integers(1, 13, 40)
     workload = make_workload(
@@ -391,3 +390,200 @@ def test_a_run_of_elastic_gangs_replays_to_the_same_digest(tmp_path: Path, cut: 
         assert again.result.summary["sor"] == result.summary["sor"]
         assert again.result.summary["jtted"] == result.summary["jtted"]
         assert cut is not None or b'"grow"' in path.read_bytes()
+
+
+# --- shrinking -------------------------------------------------------------------------------------------------
+
+
+def made_room(harness: Harness) -> dict[str, str]:
+    """Who was stopped or shrunk, and which."""
+    kinds = {JobShrunk: "shrunk", JobPreempted: "stopped"}
+    return {event.job: kinds[type(event)] for event in harness.events if isinstance(event, JobShrunk | JobPreempted)}
+
+
+def contest(*gpus: int, rights: Preemption | None = None, discipline: Any = "best-effort", **fields: Any) -> Harness:
+    profile = make_profile("fifo", discipline, preemption=rights or Preemption(min_run_s=0), **fields)
+    return Harness(make_cluster(*gpus), profile)
+
+
+def test_a_gang_is_shrunk_where_that_suffices_and_stopped_where_it_does_not() -> None:
+    for asked, rigid, outcome in ((3, "runs", "shrunk"), (6, "runs", "shrunk"), (7, "waits", "stopped")):
+        harness = contest(8)  # 8 pods, of which 6 are above the floor
+        harness.submit(make_job("elastic", pods=8, floor=2))
+        harness.cycle()
+        assert held(harness, "elastic") == 8
+        harness.submit(make_job("urgent", pods=asked, priority=1))
+        harness.cycle(10 * SECOND)
+        assert harness.running()[-1] == "urgent"
+        assert made_room(harness) == {"elastic": outcome}, asked
+        assert ("elastic" in harness.running()) == (rigid == "runs")
+        assert rigid != "runs" or held(harness, "elastic") == 8 - asked
+
+
+def test_a_rigid_job_is_stopped_only_where_no_gang_can_make_room() -> None:
+    """The rigid job would be the cheaper victim; but for two nodes at once the gang's spare pods are not enough."""
+    harness = contest(4, 4)
+    harness.submit(make_job("elastic", pods=4, floor=1), make_job("rigid", 4))
+    harness.cycle()
+    harness.submit(make_job("small", pods=3, priority=1))
+    harness.cycle(1)
+    assert made_room(harness) == {"elastic": "shrunk"}
+    harness.submit(make_job("whole", 4, priority=2))
+    harness.cycle(2)
+    assert made_room(harness) == {"elastic": "shrunk", "rigid": "stopped"}
+
+
+def test_of_the_gangs_that_have_to_stop_those_keep_their_floors_for_whom_these_are_still_free() -> None:
+    """The newcomer needs two whole nodes of three, so one floor is in the way; the other one is not."""
+    harness = contest(4, 4, 4)
+    harness.submit(make_job("x", pods=5, floor=4), make_job("y", pods=7, floor=4))
+    for job, pieces in (("x", [(0, 4, 15), (1, 1, 1)]), ("y", [(2, 4, 15), (1, 3, 14)])):
+        rows = [(node, pods, mask, GPU, 0, 0, 1) for node, pods, mask in pieces]
+        harness.happen(JobStarted(0, job, np.array(rows, dtype=np.int64)))
+    harness.submit(make_job("urgent", 4, pods=2, priority=1))
+    harness.cycle(1)
+    assert made_room(harness) == {"x": "stopped", "y": "shrunk"}
+    assert set(harness.nodes_of("urgent")) == {"n0", "n1"} and harness.nodes_of("y") == ["n2"]
+
+
+def test_a_lender_takes_back_what_a_queue_has_above_its_floors_and_leaves_these() -> None:
+    harness = contest(8)
+    harness.set_queues(make_queue("all", 0), make_queue("a", 4, parent="all"), make_queue("b", 4, parent="all"))
+    harness.submit(make_job("elastic", pods=8, floor=4, queue="a"))
+    harness.cycle()
+    assert held(harness, "elastic") == 8
+    harness.submit(make_job("owner", pods=4, queue="b"))
+    plan = harness.cycle(1)
+    assert [(d.job, d.by, d.why) for d in plan.decisions if isinstance(d, Shrink)] == [("elastic", "owner", "reclaim")]
+    assert held(harness, "elastic") == 4
+    harness.submit(make_job("more", queue="b"))
+    harness.cycle(2)
+    assert harness.waiting() == ["more"]
+
+
+def test_whoever_may_not_stop_a_gang_may_not_shrink_it() -> None:
+    for fields in ({"priority": 0}, {"priority": 1, "preemptible": False}):
+        harness = contest(8)
+        harness.submit(make_job("elastic", pods=8, floor=2, preemptible=fields.get("preemptible", True)))
+        harness.cycle()
+        harness.submit(make_job("other", priority=fields["priority"]))
+        harness.cycle(1)
+        assert harness.waiting() == ["other"]
+    harness = contest(8, rights=Preemption(min_run_s=300))
+    harness.submit(make_job("elastic", pods=8, floor=2))
+    harness.cycle()
+    harness.submit(make_job("urgent", priority=1))
+    assert harness.cycle(SECOND).review_at == 300 * SECOND
+    harness.cycle(300 * SECOND)
+    assert made_room(harness) == {"elastic": "shrunk"}
+
+
+def test_a_late_head_takes_back_what_overtook_it() -> None:
+    """The gang started while the head waited, and with more than its floor."""
+    harness = contest(8, discipline={"policy": "backfill", "timeout_s": 60})
+    harness.submit(make_job("rigid", pods=4))
+    harness.cycle()
+    harness.submit(make_job("head", pods=6))
+    harness.cycle(1)
+    harness.submit(make_job("elastic", pods=8, floor=2))
+    harness.cycle(2)
+    assert held(harness, "elastic") == 4
+    harness.finish("rigid")
+    harness.now = 70 * SECOND
+    harness.cycle()
+    assert harness.running() == ["elastic", "head"]
+    assert made_room(harness) == {"elastic": "shrunk"}
+
+
+@pytest.mark.parametrize("high", [0, 1])
+def test_a_gang_is_not_shrunk_where_its_floor_would_then_break_a_promise(high: int) -> None:
+    """With 8 pods it ends at 100 s, when all are promised; with 4 of them only at 200 s."""
+    harness = contest(8, discipline="conservative")
+    harness.submit(make_job("elastic", pods=8, floor=4, estimate=100 * SECOND), runtime=100 * SECOND)
+    harness.cycle()
+    harness.submit(make_job("promised", pods=8, estimate=10 * SECOND, priority=high), runtime=10 * SECOND)
+    if not high:
+        harness.cycle(SECOND)
+        assert harness.state.reserved[1].start == 100 * SECOND
+    harness.submit(make_job("urgent", pods=4, estimate=20 * SECOND, priority=high), runtime=20 * SECOND)
+    harness.cycle(2 * SECOND)
+    if high == 0:
+        assert made_room(harness) == {}
+    else:
+        assert made_room(harness) == {"elastic": "stopped"}  # "promised" takes it all
+
+
+def test_a_gang_that_does_not_shrink_when_it_is_told_is_stopped() -> None:
+    harness = contest(8)
+    harness.refuse = lambda decision: isinstance(decision, Shrink)
+    harness.submit(make_job("elastic", pods=8, floor=2))
+    harness.cycle()
+    harness.submit(make_job("urgent", pods=3, priority=1))
+    harness.cycle(1)
+    assert made_room(harness) == {"elastic": "stopped"}
+    assert harness.running() == ["urgent"]
+
+
+def test_in_a_run_a_shrunk_gang_loses_what_it_had_not_saved() -> None:
+    """8 pods for 100 s, saved at 90 s: 10 s are lost. Then 4 pods until the urgent job ends, and 8 again."""
+    workload = make_workload(
+        "shrinks", np.array([0, 100, 100]) * SECOND, np.array([1000, 200, 1]) * SECOND, np.ones(3, dtype=np.int64),
+        pods=np.array([8, 4, 9]), floor=np.array([4, 0, 0]), priority=np.array([0, 1, 0]),
+    )  # fmt: skip
+    lines: list[bytes] = []
+    profile = make_profile(preemption=Preemption(min_run_s=0), elastic=Elastic(grow_s=50), checkpoint_s=30)
+    result = simulate(workload, make_cluster(8), profile, hooks=RunHooks(journal=lines.append))
+    sizes = [line for line in map(msgspec.json.decode, lines) if line["event"] in ("shrunk", "grown")]
+    assert [(line["event"], line["time"] // SECOND, line.get("cost", 0) // SECOND) for line in sizes] == [
+        ("shrunk", 100, 10),
+        ("grown", 300, 0),
+    ]
+    assert result.jobs.end[0] == (300 + (8 * 1000 - 8 * 90 - 4 * 200) // 8) * SECOND
+    assert result.summary["preemptions"] == 0 and result.summary["lost_gpu_s"] == 80
+
+
+def test_a_gang_keeps_the_pods_that_are_in_nobodys_way() -> None:
+    """On the first node two pods leave, though all six above the floor may; where memory is short, one for each."""
+    for memory, asked, left in ((0, 2, 6), (300, 1, 7), (600, 1, 6)):
+        harness = Harness(make_cluster(8, memory=8 * 300), make_profile(preemption=Preemption(min_run_s=0)))
+        harness.submit(make_job("elastic", pods=8, floor=2, memory=300 if memory else 0))
+        harness.cycle()
+        harness.submit(make_job("urgent", pods=asked, memory=memory, priority=1))
+        harness.cycle(1)
+        assert held(harness, "elastic") == left
+        assert made_room(harness) == {"elastic": "shrunk"}
+
+
+def test_of_a_quota_a_gang_gives_back_what_the_newcomer_needs() -> None:
+    """There is room on the second node, but the quota is used up; the gang gives back three pods of six."""
+    harness = contest(8, 8)
+    harness.set_queues(make_queue("a", 8, borrowing=0))
+    harness.submit(make_job("elastic", pods=8, floor=2, queue="a"))
+    harness.cycle()
+    harness.submit(make_job("urgent", pods=3, queue="a", priority=1))
+    harness.cycle(1)
+    assert (held(harness, "elastic"), held(harness, "urgent")) == (5, 3)
+    assert made_room(harness) == {"elastic": "shrunk"}
+
+
+def test_a_profile_says_how_often_gangs_grow() -> None:
+    text = builtin_texts()["kant"]
+    assert parse_profile(text, "p").elastic == Elastic()
+    assert parse_profile(text + "\n[elastic]\ngrow_s = -1\n", "p").elastic.grow_s == -1
+    for wrong in ("grow_s = -2", "grow_s = 1.5", "shrink = 1"):
+        with pytest.raises(InputError, match="p: elastic: expected a table of valid fields"):
+            parse_profile(f"{text}\n[elastic]\n{wrong}\n", "p")
+
+
+def test_metrics_follow_what_a_gang_holds() -> None:
+    """Eight GPUs for an hour with half of them idle at first: 4 pods for 1000 s, and then 8 for 2000 s."""
+    workload = make_workload(
+        "half", np.array([0, 0]) * SECOND, np.array([1000, 2500]) * SECOND, np.ones(2, dtype=np.int64),
+        pods=np.array([4, 8]), floor=np.array([0, 2]),
+    )  # fmt: skip
+    result = simulate(workload, make_cluster(8), make_profile(elastic=Elastic(grow_s=0)))
+    summary, queue = result.summary, result.summary["by_queue"]["default"]
+    assert summary["makespan_s"] == 3000 and summary["sor"] == 1
+    assert queue["gpu_hours"] == pytest.approx((4 * 1000 + 4 * 1000 + 8 * 2000) / 3600)
+    assert summary["wait_by_size"]["2-8"]["count"] == 2
+    assert result.jobs.gpus.tolist() == [4 * GPU, 8 * GPU]

@@ -70,6 +70,18 @@ def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
     return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
 
 
+def pod_by_pod(pieces: Allocation) -> Allocation:
+    """The same pieces with one row for each pod, those of the highest devices first."""
+    rows = []
+    for node, pods, mask, milli, cpu, memory, tag in pieces.tolist():
+        devices = mask.bit_count() // pods
+        for _ in range(pods):
+            own = _highest(mask, devices)
+            mask -= own
+            rows.append((node, 1, own, milli, cpu // pods, memory // pods, tag))
+    return np.array(rows, dtype=np.int64).reshape(-1, WIDTH)
+
+
 def _highest(mask: int, count: int) -> int:
     """The `count` highest bits of a mask."""
     for _ in range(mask.bit_count() - count):

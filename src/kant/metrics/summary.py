@@ -141,6 +141,17 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
     return jtted(spans, best, slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
+def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, end: int) -> Any:
+    """The time that each job would have run with all its pods, and for how long it ran: for rigid jobs the same."""
+    jobs = state.jobs[: len(state.ids)]
+    narrow = np.array([bool(shape.ceiling) for shape in state.shapes.shapes], dtype=np.bool_)[jobs[:, c.J_SHAPE]]
+    rows = np.flatnonzero(narrow & (table.first_start >= 0))
+    useful, busy = served.copy(), served.copy()
+    useful[rows] = (served[rows] * (jobs[rows, c.J_MILLI] / np.maximum(table.gpus[rows], 1))).astype(np.int64)
+    busy[rows] = np.where(table.end[rows] >= 0, table.end[rows], end) - table.submit[rows] - table.wait[rows]
+    return useful, busy
+
+
 def _by_queue(
     state: ClusterState, recorder: Recorder, table: JobTable, admitted: np.ndarray, end: int, quantile: str
 ) -> Any:
@@ -150,7 +161,7 @@ def _by_queue(
     served = jobs[:, c.J_ATTAINED] + np.where(running, end - jobs[:, c.J_SINCE], 0)
     # Hours as floats: exact integers would pass 64 bits, and this is the last division.
     gpu_hours = served / HOUR * (jobs[:, c.J_MILLI] / GPU)
-    useful = served.copy()
+    useful, busy = _useful_and_busy(state, table, served, end)
     for row, work in recorder.lost_work.items():
         useful[row] = max(int(useful[row]) - work, 0)
     tenancy = state.holdings.tenancy
@@ -164,6 +175,6 @@ def _by_queue(
             "wait_s": spread(table.wait[own & admitted], quantile),
             "gpu_hours": hours,
             "sor": _share(hours, in_service),
-            "rho": rho(table, useful, served, own & admitted, nominal_gpus(tenancy, name)),
+            "rho": rho(table, useful, busy, own & admitted, nominal_gpus(tenancy, name)),
         }
     return result

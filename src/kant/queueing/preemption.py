@@ -6,21 +6,24 @@ Kant (arXiv 2510.01256).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Annotated
 
-import numpy as np
 from msgspec import Meta, Struct
 
-from kant.cluster.columns import J_CHECKPOINT, J_CORE, J_MILLI, J_PRIORITY, J_QUEUE, J_STARTED
+from kant.cluster.columns import J_CORE, J_MILLI, J_PRIORITY, J_QUEUE
+from kant.cluster.elastic import without
 from kant.cluster.shapes import Shape
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.promises import keeps_promises
+from kant.queueing.resizing import shrink
 from kant.queueing.rights import Rights
+from kant.queueing.shrinking import choose_gently, lost, spare_candidate
 from kant.queueing.standing import BEYOND, Reclaim, Standing
 from kant.queueing.turn import Turn
-from kant.queueing.victims import Candidate, choose
+from kant.queueing.victims import Candidate
 
 
 class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,35 +47,47 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         changed, but `turn.retry_at` may say when a running job comes of age.
         """
         standing = self.standing(turn)
-        if self._is_in_vain(standing, row, shape):
+        above = standing.spare() if turn.state.elastic else None
+        if self._is_in_vain(standing, row, shape) and (above is None or self._is_in_vain(above, row, shape)):
             return None
         rights = Rights(standing, row, shape, self.reclaim != "off", self.priority)
+        to_shrink = Rights(above, row, shape, self.reclaim != "off", self.priority) if above is not None else None
         if rights.node >= 0 and not turn.admission.books.could_ever(rights.node, rights.amounts):
             return None
-        for claim in rights.claims():
-            allowed = rights.victims(claim)
-            of_age = standing.of_age_at <= turn.now
-            if (allowed & ~of_age).any():
-                turn.retry_at = _sooner(turn.retry_at, int(standing.of_age_at[allowed & ~of_age].min()))
-            found = np.flatnonzero(allowed & of_age)
-            if len(found) == 0:
+        claims = rights.claims()
+        if to_shrink is not None:
+            claims = sorted(dict.fromkeys([*claims, *to_shrink.claims()]), key=lambda claim: claim == BEYOND)
+        for claim in claims:
+            found, lent = self._found(turn, rights, claim)
+            whole = [candidate(turn, r, r in lent) for r in found]
+            spare: list[Candidate] = []
+            if to_shrink is not None:
+                found, more = self._found(turn, to_shrink, claim)
+                spare = [spare_candidate(turn, r, shape, r in more) for r in found]
+                lent |= more
+            if not whole and not spare:
                 continue
-            lent = rights.reclaims(claim)
-            candidates = [candidate(turn, int(standing.rows[i]), bool(lent[i])) for i in found]
             admits = partial(rights.admits, claim=claim) if rights.node >= 0 else None
             mark = turn.placer.trial.checkpoint()
-            chosen = choose(turn.placer, shape, row, candidates, int(self.most * shape.gpu_milli), admits)
+            chosen = choose_gently(turn, row, shape, whole, spare, int(self.most * shape.gpu_milli), admits)
             if chosen is None:
                 continue
             victims, allocation = chosen
-            if not keeps_promises(turn, row, [who.row for who in victims], allocation):
+            if not keeps_promises(turn, row, victims, allocation):
                 turn.placer.trial.rollback(mark)
                 continue
-            reclaimed = set(standing.rows[lent].tolist())
-            for who in victims:
-                stop(turn, who.row, row, "reclaim" if who.row in reclaimed else "priority")
+            make_way(turn, victims, row, "priority", lent)
             return allocation
         return None
+
+    def _found(self, turn: Turn, rights: Rights, claim: int) -> tuple[list[int], set[int]]:
+        """Whom a job may stop (or shrink) now with this claim, and from whom a lender takes back."""
+        standing = rights.standing
+        allowed, of_age = rights.victims(claim), standing.of_age_at <= turn.now
+        if (allowed & ~of_age).any():
+            turn.retry_at = _sooner(turn.retry_at, int(standing.of_age_at[allowed & ~of_age].min()))
+        lent = rights.reclaims(claim)
+        return standing.rows[allowed & of_age].tolist(), set(standing.rows[lent].tolist())
 
     def standing(self, turn: Turn) -> Standing:
         """Where the running jobs stand, as the plan is now. Made once a cycle."""
@@ -110,16 +125,24 @@ def candidate(turn: Turn, row: int, lent: bool = False) -> Candidate:
     return Candidate(row, state.running[row], milli, price, (int(core < 0), int(not lent), priority))
 
 
-def lost(turn: Turn, row: int) -> int:
-    """Milli-GPU-seconds of work that stopping a running job now throws away."""
-    milli, started, checkpoint = turn.state.jobs[row, [J_MILLI, J_STARTED, J_CHECKPOINT]].tolist()
-    ran = turn.now - started
-    return int(milli * ((ran % checkpoint if checkpoint > 0 else ran) // SECOND))
-
-
 def _running_bursts(turn: Turn, core: int) -> list[int]:
     state = turn.state
     return [b for b in state.bursts.get(core, ()) if b in state.running and b not in turn.stopped]
+
+
+def make_way(turn: Turn, victims: list[Candidate], newcomer: int, why: str, lent: Collection[int] = ()) -> None:
+    """Write that victims, given back on the trial already, stop or shrink; for the `lent` the reason is `reclaim`."""
+    by, stopped = turn.state.ids[newcomer], {who.row for who in victims if not who.spare}
+    turn.review(turn.now + 1)  # who else fits where the victims leave more than the newcomer takes
+    for who in [who for who in victims if who.spare]:
+        if int(turn.state.jobs[who.row, J_CORE]) in stopped:  # its core stops, so it does too
+            turn.preempt(who.row, by=by, why="core")
+            turn.placer.trial.evict(without(turn.state.running[who.row], who.allocation))
+        else:
+            shrink(turn, who.row, who.allocation, by, "reclaim" if who.row in lent else why)
+    for who in victims:
+        if not who.spare:
+            stop(turn, who.row, newcomer, "reclaim" if who.row in lent else why)
 
 
 def stop(turn: Turn, victim: int, newcomer: int, why: str) -> None:
@@ -127,6 +150,5 @@ def stop(turn: Turn, victim: int, newcomer: int, why: str) -> None:
     by = turn.state.ids[newcomer]
     turn.preempt(victim, by=by, why=why)
     turn.victims.append(victim)
-    turn.review(turn.now + 1)  # who else fits where the victims leave more than the newcomer takes
     for burst in _running_bursts(turn, victim):
         turn.evict(burst, by, "core")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from kant.cluster.elastic import held_by
+from kant.cluster.elastic import held_by, without
 from kant.model import placement as pl
 from kant.model.decision import Expire, Grow, Preempt, Shrink, Start
 from kant.model.placement import Allocation
@@ -47,6 +47,15 @@ def grow(turn: Turn, row: int, pieces: Allocation) -> None:
     turn.admission.resizes(row, pieces, 1)
     turn.share_out(row, held_by(pieces), 1)
     _forecast(turn, row, np.concatenate([turn.state.running[row], pieces]))
+
+
+def shrink(turn: Turn, row: int, pieces: Allocation, by: str, why: str) -> None:
+    """A running gang gives `pieces` back for the job `by`; on the trial that is done."""
+    turn.plan.decisions.append(Shrink(turn.state.ids[row], pieces, by, why))
+    turn.shrunk[row] = None
+    turn.admission.resizes(row, pieces, -1)
+    turn.share_out(row, held_by(pieces), -1)
+    _forecast(turn, row, without(turn.state.running[row], pieces))
 
 
 def _forecast(turn: Turn, row: int, allocation: Allocation) -> None:
