@@ -93,8 +93,8 @@ class Recorder:
         if row >= len(self.spans):
             self.spans = np.concatenate([self.spans, np.zeros((max(row, 1024), SPANS_WIDTH), dtype=np.int64)])
         self.spans[row] = self.model.spans(allocation)
-        shape = self.state.shape_of(row)
-        if shape.ceiling:
+        if row in self.state.elastic:
+            shape = self.state.shape_of(row)
             counts = pods_by_group(shape, allocation)
             assert counts is not None, "the state takes no other"
             self._sized[row] = self.state.shapes.sized(shape, counts).index

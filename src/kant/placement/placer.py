@@ -97,7 +97,8 @@ class Placer:
 
     def place(self, shape: Shape, salt: int = 0) -> Allocation | NoFit:
         """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
-        self._make_pieces(shape)
+        if shape.pods >= len(self._pieces):
+            self._make_pieces(shape)
         if shape.level >= 0 or self.policy.wish:
             found = self._domains.place(shape, salt, self._pieces)
             if not isinstance(found, NoFit):
@@ -118,7 +119,8 @@ class Placer:
         """As `place`, for the further pods of a gang that holds `held` and stays: near them, as its level asks."""
         if shape.level < 0 and not self.policy.wish:
             return self.place(shape, salt)
-        self._make_pieces(shape)
+        if shape.pods >= len(self._pieces):
+            self._make_pieces(shape)
         found = self._domains.place(shape, salt, self._pieces, held)
         if not isinstance(found, NoFit):
             self.trial.placed(found)
@@ -158,8 +160,7 @@ class Placer:
         return choice
 
     def _make_pieces(self, shape: Shape) -> None:
-        if shape.pods >= len(self._pieces):
-            self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
+        self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
 
     def _most_pieces(self, shape: Shape) -> int:
         """Rows that a placement of `shape` can have: one a pod, but GPU pods no more than there are places for."""

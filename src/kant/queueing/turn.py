@@ -181,10 +181,11 @@ class Turn:
         core, limit = self.state.jobs[row, [J_CORE, J_LIMIT]].tolist()
         self.cores.add(core)
         self.review(self.now + limit if limit >= 0 else -1)
-        shape = self.state.shape_of(row)
-        self.share_out(row, (shape.gpu_milli, shape.cpu, shape.memory), 1)
+        if self.order.shares:
+            shape = self.state.shape_of(row)
+            self.share_out(row, (shape.gpu_milli, shape.cpu, shape.memory), 1)
         if self.forecast is not None:
-            duration = self.forecast.estimates.duration(self.state, row, shape.pods)
+            duration = self.forecast.estimates.duration(self.state, row, self.state.shape_of(row).pods)
             self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))
             if row in self.state.reserved or row in self.promised:
                 self.unpromised.add(row)
