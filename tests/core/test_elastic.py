@@ -53,7 +53,7 @@ def held(harness: Harness, job: str) -> int:
 
 
 @given(clusters(), st.lists(jobs("any"), min_size=1, max_size=6), scripts(), CHOICES, st.integers(0, 99))
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_a_script_of_events_keeps_every_gang_between_floor_and_ceiling(
     spec: ClusterSpec, kinds: list[Job], script: list[Step], choice: Any, seed: int
 ) -> None:
