@@ -34,13 +34,15 @@ def workloads(draw: st.DrawFn) -> Workload:
     codes = np.arange(n, dtype=np.int64)
     segment = column(st.integers(0, 9))
     submit = np.sort(column(TIMES))
+    pods = column(st.integers(0, 3000))
     return make_workload(
         "w",
         submit - submit[0],
         column(TIMES),
         column(st.integers(0, 3000)),
         ids=draw(st.lists(NAMES, min_size=n, max_size=n, unique=True)),
-        pods=column(st.integers(0, 3000)),
+        pods=pods,
+        floor=np.minimum(column(st.integers(0, 3000)), pods),
         milli=column(st.integers(1, 1000)),
         cpu=column(st.integers(0, 10**15)),
         memory=column(st.integers(0, 10**15)),

@@ -122,13 +122,21 @@ class Placer:
         `salt` is the row of the job.
         """
         if shape.pods >= len(self._pieces):
-            self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
+            self._make_pieces(shape)
         self._follow_mix()
         if shape.level < 0 and not shape.cuts and not shape.picky and self.policy_of(shape).spreads:
             found = self._spread(shape, salt)
             if found is not None:
                 return found
         return self._place_together(shape, salt)
+
+    def extend(self, shape: Shape, held: Allocation, salt: int = 0) -> Allocation | NoFit:
+        """As `place`, for the further pods of a gang that holds `held` and stays: near them, as its level asks."""
+        if shape.level < 0 and not self.policy_of(shape).wish:
+            return self.place(shape, salt)
+        if shape.pods >= len(self._pieces):
+            self._make_pieces(shape)
+        return self._place_by_domains(shape, salt, held)
 
     def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
         """What is left of `held` and near it what is missing, taken on the trial (placement/mending.py)."""
@@ -161,10 +169,12 @@ class Placer:
             self._domains[policy, outside] = Domains(self.snapshot, policy, order, self.seed)
         return self._domains[policy, outside]
 
-    def _place_by_domains(self, shape: Shape, salt: int) -> Allocation | NoFit:
-        """A gang in the best of the domains; outside the inference zone, if it fits there."""
+    def _place_by_domains(self, shape: Shape, salt: int, held: Allocation | None = None) -> Allocation | NoFit:
+        """A gang in the best of the domains, beside what it has `held` so far; outside the inference zone, if it fits
+        there.
+        """
         policy, group = self.policy_of(shape), _group_of(shape)
-        held = self.trial.held_by(group) if group and shape.picky and not self._alone else ()
+        others = self.trial.held_by(group) if group and shape.picky and not self._alone else ()
         found: Allocation | NoFit | None = None
         for outside in (True, False) if self._zone is not None else (False,):
             domains = self._domains_of(policy, outside)
@@ -173,7 +183,7 @@ class Placer:
                 assert zone is not None
                 zone.refresh()
                 domains.rooms.close(zone.closed)
-            found = domains.place(shape, salt, self._pieces, held)
+            found = domains.place(shape, salt, self._pieces, others, held)
             if not isinstance(found, NoFit):
                 self.trial.placed(found, group)
                 break
@@ -235,6 +245,9 @@ class Placer:
             self._candidates[policy] = Candidates(policy, len(self.trial.table), self.seed, self._mix)
         choice = self._choices[shape.index, group] = (self._candidates[policy], by_node)
         return choice
+
+    def _make_pieces(self, shape: Shape) -> None:
+        self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
 
     def _most_pieces(self, shape: Shape) -> int:
         """Rows that a placement of `shape` can have: one a pod, but GPU pods no more than there are places for."""
