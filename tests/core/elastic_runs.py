@@ -14,13 +14,14 @@ from kant.testing import Harness
 
 
 def made_elastic(job: Job, draw: np.random.Generator) -> Job:
-    """The job with a floor for each of its groups; some stay as they are, and groups that GPUs do not tell apart."""
+    """The job with a floor for each of its groups; some stay as they are, and those that may not be elastic."""
     groups = tuple(
         msgspec.structs.replace(group, count=2 * group.count, floor=int(draw.integers(0, group.count + 1)))
         for group in job.groups
     )
     told_apart = len({group.demand.gpus for group in groups}) == len(groups)
-    return msgspec.structs.replace(job, groups=groups) if told_apart and draw.integers(3) else job
+    plain = not (job.affinity_group or job.apart) and not any(group.within or group.demand.mig for group in groups)
+    return msgspec.structs.replace(job, groups=groups) if told_apart and plain and draw.integers(3) else job
 
 
 def elastic_arrivals(draw: np.random.Generator, coming: list[JobSubmitted]) -> list[JobSubmitted]:

@@ -96,15 +96,13 @@ class Growth:
             ripe = progress.resized + self.rule.grow_s * SECOND
             if ripe > turn.now:
                 turn.review(ripe)
-            elif turn.forecast is not None or self._failed.get(row) != (progress.pods, self._stamp(row)):
+            elif turn.forecast is not None or self._failed.get(row) != (progress.pods, self._stamp(turn, row)):
                 yield row
 
-    def _stamp(self, row: int) -> int:
+    def _stamp(self, turn: Turn, row: int) -> int:
         """What must not change for a verdict "no room" to hold: capacity came free, or what quotas say."""
-        state, shape = self.state, self.state.shape_of(row)
-        if len(shape.parts) > 1:
-            return int(state.log[0]) + state.holdings.refunds
-        return sum(state.freed[pool] for pool in shape.pools) + state.holdings.refunds
+        verdicts, holdings = turn.waiting.verdicts, self.state.holdings
+        return verdicts.room(self.state.shape_of(row)) + holdings.refunds + verdicts.freed * (holdings.tree is not None)
 
     def _grow(self, turn: Turn, row: int) -> None:
         held, shapes = self.state.running[row], self.state.shapes
@@ -123,7 +121,7 @@ class Growth:
         if found is not None:
             grow(turn, row, found)
         else:
-            self._failed[row] = (sum(counts), self._stamp(row))
+            self._failed[row] = (sum(counts), self._stamp(turn, row))
 
     # --- how many --------------------------------------------------------------------------------------------
 

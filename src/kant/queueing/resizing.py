@@ -60,7 +60,12 @@ def shrink(turn: Turn, row: int, pieces: Allocation, by: str, why: str) -> None:
 
 def _forecast(turn: Turn, row: int, allocation: Allocation) -> None:
     if turn.forecast is not None:
-        turn.forecast.starts(row, allocation, turn.now, end_with(turn, row, int(allocation[:, pl.PODS].sum())))
+        forecast, timeline = turn.forecast, turn.forecast.timeline
+        end = end_with(turn, row, int(allocation[:, pl.PODS].sum()))
+        if row in timeline:  # with fewer pods it leaves some to others now, with more all of them sooner
+            fewer = bool(allocation[:, pl.PODS].sum() < timeline.allocation_of(row)[:, pl.PODS].sum())
+            forecast.opened += fewer or end < timeline.expected_end(row)
+        forecast.starts(row, allocation, turn.now, end)
 
 
 def end_with(turn: Turn, row: int, pods: int) -> int:

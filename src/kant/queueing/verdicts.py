@@ -123,9 +123,14 @@ class Verdicts:
             stamp += state.holdings.refunds + self.freed
         if waits_for_age or (self.preempts and state.holdings.tree is not None):
             stamp += state.moved.end + self._written
+        return stamp + self.room(shape)
+
+    def room(self, shape: Shape) -> int:
+        """What must not change for a shape that did not fit to be known not to: a count, which plans bring up too."""
+        state = self.state
         if shape.fickle:
-            return stamp + int(state.log[0]) + self._written
+            return int(state.log[0]) + self._written
         if len(shape.pools) == 1:
             pool = shape.pools[0]
-            return stamp + state.freed[pool] + self._freed[pool]
-        return stamp + sum(state.freed[pool] + self._freed[pool] for pool in shape.pools)
+            return state.freed[pool] + self._freed[pool]
+        return sum(state.freed[pool] + self._freed[pool] for pool in shape.pools)
