@@ -14,7 +14,6 @@ from tests.core.elastic_runs import check_plan, elastic_arrivals, made_elastic
 from tests.core.small_runs import uniform
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
 from tests.core.test_random_runs import CHOICES, play, replayed
-from tests.core.test_state_machine import said
 
 from kant.cluster.elastic import above_floor, pods_by_group, without
 from kant.cluster.state import ClusterState
@@ -31,6 +30,7 @@ from kant.queueing.growth import Elastic
 from kant.queueing.preemption import Preemption
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
+from kant.scheduler.why_there import why_there
 from kant.sim.replay import replay
 from kant.sim.run import RunHooks, simulate
 from kant.testing import Harness, at_random, make_cluster, make_job, make_profile, submitted
@@ -89,30 +89,6 @@ def test_runs_of_tenants_end_and_keep_their_quotas(discipline: Any, rights: str,
         harness.run(elastic_arrivals(draw, draw_tenants_jobs(draw, queues, 30)))
         assert all(harness.status(job) in (JobStatus.FINISHED, JobStatus.REJECTED) for job in harness.state.rows)
     assert changed > 4
-
-
-@pytest.mark.parametrize("discipline", DISCIPLINES[:3], ids=str)
-@pytest.mark.parametrize("placement", ["best-fit", "e-binpack"])
-def test_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any, placement: str) -> None:
-    grown = 0
-
-    def compare(plan: Plan) -> None:
-        nonlocal grown
-        grown += sum(isinstance(decision, Grow) for decision in plan.decisions)
-        fresh = Scheduler(harness.state, harness.profile, harness.seed).cycle(plan.time)
-        assert said(plan) == said(fresh), f"seed {seed}"
-
-    for seed in range(4):
-        draw = generator(seed)
-        spec = draw_cluster(draw, 5)
-        queues = draw_queues(draw, spec)
-        profile = make_profile("fifo", discipline, placement, elastic=NOW_AND_THEN)
-        harness = Harness(spec, profile, seed=seed, check=False, refuse=at_random(0.1, seed))
-        if seed % 2:
-            harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
-        harness.before_carrying_out = compare
-        harness.run(elastic_arrivals(draw, draw_tenants_jobs(draw, queues, 30)))
-    assert grown > 4
 
 
 @st.composite
@@ -319,9 +295,34 @@ def test_what_contradicts_an_elastic_gang_is_refused_and_changes_nothing() -> No
     with pytest.raises(Violation, match="only CPU or memory tells apart"):
         groups = (make_group(1, 2, floor=1, cpu=1), make_group(1, 2, cpu=2))
         state.apply(submitted(make_job("unclear", groups=groups), at=1))
+    for beside in ({"apart": "node"}, {"affinity_group": "a"}, {"groups": (PodGroup(4, Demand(1), "leaf", 2, 2),)}):
+        with pytest.raises(Violation, match="expected none of these beside a floor"):
+            state.apply(submitted(make_job("unclear", pods=4, floor=2, **beside), at=1))
     state.apply(JobShrunk(1, "elastic", piece(1, 2)))
     state.apply(JobGrown(1, "elastic", piece(1, 128, 1)))
     state.check()
+
+
+def test_a_gang_that_loses_a_node_is_placed_anew_with_what_there_is() -> None:
+    """A rigid gang would keep its healthy nodes; this one shrinks to what is left, and starts at once."""
+    harness = Harness(make_cluster(4, 4, 4), make_profile(placement="e-binpack"))
+    harness.submit(make_job("elastic", pods=12, floor=6))
+    harness.cycle()
+    assert held(harness, "elastic") == 12
+    harness.fail("n1")
+    plan = harness.cycle()
+    assert [decision.kept for decision in plan.decisions if isinstance(decision, Start)] == [0]
+    assert held(harness, "elastic") == 8
+    assert set(harness.nodes_of("elastic")) == {"n0", "n2"}
+
+
+def test_it_can_be_asked_why_a_gang_is_where_it_is_with_more_than_its_floor() -> None:
+    harness = Harness(make_cluster(4, 4, 4), make_profile(placement="e-binpack"))
+    harness.submit(make_job("rigid", pods=4), make_job("elastic", pods=12, floor=2))
+    place = next(d.allocation for d in Scheduler(harness.state, harness.profile).cycle(0).decisions
+                 if isinstance(d, Start) and d.job == "elastic")  # fmt: skip
+    told = why_there(Scheduler(harness.state, harness.profile), "elastic", 0, place)
+    assert (told.agrees, told.how, told.effect.nodes, told.effect.fewest_nodes) == (True, "policy", 2, 2)
 
 
 def test_what_is_above_the_floor_is_what_came_last() -> None:

@@ -50,6 +50,7 @@ NOISE = random.Random(1).randbytes(9000)
         (KANT_HEAD + ",pods\n1,1,10000,10000\n", "job 0, fields gpus and pods: expected at most"),
         (KANT_HEAD + ",gpu_milli\n1,1,1,0\n", "line 2, field gpu_milli"),
         (KANT_HEAD + ",pods,floor\n1,1,1,3,2\n1,1,1,2,3\n", "job 1, field floor: expected at most its 2 pods, got 3"),
+        (KANT_HEAD + ",pods,floor,apart\n1,1,1,3,2,leaf\n", "job 0, fields floor and apart: expected one of them"),
         (KANT_HEAD + ",floor\n1,1,8,1\n", "job 0, field floor: expected at most its 0 pods, got 1"),
         (KANT_HEAD + ",within\n1,1,1,leaf\n1,1,1,rack\n",
          "job 1, field within: expected node, hbd, leaf, spine, superspine, or nothing, got 'rack'"),

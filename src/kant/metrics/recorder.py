@@ -104,6 +104,12 @@ class Recorder:
         """The shape, by its index, that a gang has had lately: an elastic one is compared with others of its size."""
         return self._sized.get(row, int(self.state.jobs[row, c.J_SHAPE]))
 
+    def shapes(self) -> Table:
+        """The same of all jobs."""
+        found: Table = self.state.jobs[: len(self.state.ids), c.J_SHAPE].copy()
+        found[list(self._sized)] = list(self._sized.values())
+        return found
+
     def ended(self, row: int, allocation: Allocation, start: int, end: int) -> None:
         """A gang gave its place back (or the run is over)."""
         if self.keep_intervals:

@@ -17,11 +17,11 @@ from kant.metrics.result import JobTable
 from kant.metrics.statistics import over_time, spread
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
-from kant.placement.spans import SPANS_WIDTH, T_LEAVES, T_NODES, Slowdowns
+from kant.placement.spans import SPANS_WIDTH, T_LEAVES, T_NODES
 
 
-def job_table(state: ClusterState, end: int, model: Slowdowns | None = None) -> JobTable:
-    """The jobs that arrived, as they stand at `end`; with `model` also the fewest nodes and leaves of each."""
+def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -> JobTable:
+    """The jobs that arrived, as they stand at `end`; with `recorder` also the fewest nodes and leaves of each."""
     jobs = state.jobs[: len(state.ids)]
     waits = jobs[:, c.J_WAITED] + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
     return JobTable(
@@ -34,13 +34,13 @@ def job_table(state: ClusterState, end: int, model: Slowdowns | None = None) -> 
         wait=waits,
         preemptions=jobs[:, c.J_PREEMPTIONS].copy(),
         status=jobs[:, c.J_STATUS].copy(),
-        fewest=_fewest(jobs, model) if model is not None else None,
+        fewest=_fewest(recorder) if recorder is not None else None,
     )
 
 
-def _fewest(jobs: Table, model: Slowdowns) -> Table:
-    shapes, which = np.unique(jobs[:, c.J_SHAPE], return_inverse=True)
-    best = np.array([model.best(shape) for shape in shapes.tolist()], dtype=np.int64).reshape(-1, SPANS_WIDTH)
+def _fewest(recorder: Recorder) -> Table:
+    shapes, which = np.unique(recorder.shapes(), return_inverse=True)
+    best = np.array([recorder.model.best(shape) for shape in shapes.tolist()], dtype=np.int64).reshape(-1, SPANS_WIDTH)
     fewest: Table = best[:, [T_NODES, T_LEAVES]][which]
     return fewest
 
@@ -146,7 +146,7 @@ def _share(part: float, whole: float) -> float | None:
 def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
     jobs = state.jobs[: len(state.ids)]
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
-    spans, shapes, model = recorder.spans[rows], [recorder.shape_at(row) for row in rows.tolist()], recorder.model
+    spans, shapes, model = recorder.spans[rows], recorder.shapes()[rows].tolist(), recorder.model
     best = np.array([model.best(shape) for shape in shapes], dtype=np.int64).reshape(-1, SPANS_WIDTH)
     slowdowns = np.array([model.of(shape, own) for shape, own in zip(shapes, spans, strict=True)], dtype=np.int64)
     return jtted(spans, best, slowdowns, {k: m[rows] for k, m in sizes.items()})

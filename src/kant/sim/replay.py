@@ -149,7 +149,7 @@ def replay(path: Path) -> Replay:
     recorder.observe(end)
     for row, allocation in state.running.items():
         recorder.ended(row, allocation, began(state, row), end)
-    table = job_table(state, end, recorder.model)
+    table = job_table(state, end, recorder)
     summary = summarise(state, recorder, table, end, options.quantile)
     summary |= {
         "profile": profile.name, "workload": header.workload, "cluster": header.cluster.name, "seed": header.seed,

@@ -145,7 +145,7 @@ class Run:
         self.state.check()
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, began(self.state, row), end)
-        table = job_table(self.state, end, self.recorder.model)
+        table = job_table(self.state, end, self.recorder)
         summary = summarise(self.state, self.recorder, table, end, self.options.quantile)
         summary |= self._account(time.process_time() - self._began)
         if self.curve is not None:
