@@ -28,7 +28,7 @@ SHARES = {1: 3, 2: 3, 4: 4, 8: 10, 16: 10, 32: 10, 64: 10, 128: 10, 256: 10, 512
 
 FABRICS = ("regular", "lingjun")
 CLASSES = ("2-8", "9-64", "65-256", "257-1024", ">1024")
-POLICIES = ("consolidated", "e-binpack")
+POLICIES = ("consolidated", "e-binpack", "kant")
 BLIND = "consolidated"
 PROFILE = """
 order = {{ policy = "fifo" }}

@@ -106,7 +106,7 @@ def test_whole_gpus_lie_in_the_narrowest_block_that_holds_them_the_fullest_of_th
     wanted = min(wanted, idle.bit_count())
     if not wanted:
         return
-    table = np.zeros((1, c.DEVICES + 2 * gpus + 1), dtype=np.int64)
+    table = np.zeros((1, c.DEVICES + 3 * gpus + 1), dtype=np.int64)
     table[0, c.GPUS] = gpus
     table[0, c.BLOCKS : c.BLOCKS + 3] = blocks
     mask = int(closest(table, 0, idle, wanted))

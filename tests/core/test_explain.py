@@ -26,8 +26,9 @@ from kant.workload.cluster_file import read_cluster
 
 def scheduled(profile: str, *gpus: int) -> Scheduler:
     """One node of 8 GPUs, jobs `0`, `1`, … of so many GPUs, and one cycle carried out."""
-    state = ClusterState(read_cluster("1x8"))
-    scheduler = Scheduler(state, builtin_profile(profile))
+    chosen = builtin_profile(profile)
+    state = ClusterState(read_cluster("1x8"), workloads=chosen.matches)
+    scheduler = Scheduler(state, chosen)
     for i, count in enumerate(gpus):
         state.apply(JobSubmitted(0, Job(str(i), 0, (PodGroup(1, Demand(count)),), estimate=1)))
     for decision in scheduler.cycle(0).decisions:

@@ -14,7 +14,7 @@ from kant.cluster.snapshot import all_free, move
 from kant.model.decision import Plan, Preempt, Start
 from kant.model.event import NodeChanged
 from kant.model.node import ClusterSpec, Node
-from kant.model.placement import MASK, NODE, PODS
+from kant.model.placement import CPU, MASK, NODE, PODS
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.preemption import Preemption
@@ -203,14 +203,15 @@ def test_the_claim_ends_with_its_time_and_can_be_turned_off() -> None:
         assert harness.running() == (["gang"] if claims else ["high"]), (window, later)
 
 
-def test_a_gang_whose_pieces_tell_not_whose_pods_they_are_is_placed_anew() -> None:
-    """Two groups that differ in CPU alone share a piece, so that nobody knows which pods a node took with it."""
+def test_groups_that_differ_in_cpu_alone_are_told_apart_when_a_node_is_lost() -> None:
+    """Their pods never share a piece, so it is known which of them the node took with it."""
     harness = Harness(make_cluster(2, 2, 2, cpu=9000), make_profile(placement="first-fit"))
     harness.submit(make_job("gang", groups=(make_group(1, 3, cpu=1000), make_group(1, 1, cpu=2000))))
     harness.cycle()
-    assert harness.state.running[0][:, PODS].tolist() == [2, 2]
+    assert harness.state.running[0][:, PODS].tolist() == [2, 1, 1]
     harness.fail("n0")
-    assert kept(harness.cycle()) == {"gang": 0}
+    assert kept(harness.cycle()) == {"gang": 2}
+    assert sorted(harness.state.running[0][:, CPU].tolist()) == [1000, 2000, 2000]
 
 
 def test_a_gang_on_a_node_that_must_be_empty_moves_only_what_is_there() -> None:

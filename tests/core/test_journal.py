@@ -73,7 +73,8 @@ def test_a_scheduler_that_follows_a_journal_decides_what_the_journal_says(name: 
     records = read_lines(iter(lines), "run.jsonl")
     header = next(records)
     assert isinstance(header, Header)
-    state, profile, plans = ClusterState(header.cluster), parse_profile(header.profile, "journal"), 0
+    profile, plans = parse_profile(header.profile, "journal"), 0
+    state = ClusterState(header.cluster, workloads=profile.matches)
     scheduler = Scheduler(state, profile, header.seed)
     for record in records:
         if isinstance(record, Plan):

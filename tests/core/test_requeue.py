@@ -112,15 +112,15 @@ def test_refusals_and_evictions_use_up_no_retries() -> None:
 
 
 def test_a_job_is_stopped_on_time_at_its_limit_though_nothing_else_happens() -> None:
-    """The plan that starts it asks for the cycle that stops it, and that one for the cycle that goes on from there."""
+    """The plan that starts it asks for the cycle that stops it; that one gives its place to the next."""
     harness = Harness(make_cluster(1))
     harness.submit(make_job("long", limit=MINUTE), make_job("next"))
     assert harness.cycle(0).review_at == MINUTE
     assert not any(isinstance(d, Expire) for d in harness.cycle(MINUTE - 1).decisions)
     plan = harness.cycle(MINUTE)
-    assert (plan.decisions, plan.review_at) == ([Expire("long")], MINUTE + 1)
-    plan = harness.cycle(MINUTE + 1)
-    assert (started(plan), harness.status("long")) == (["next"], JobStatus.REJECTED)
+    assert (plan.decisions[0], started(plan), plan.review_at) == (Expire("long"), ["next"], MINUTE + 1)
+    harness.cycle(MINUTE + 1)
+    assert harness.status("long") is JobStatus.REJECTED
     failed = [event for event in harness.events if isinstance(event, JobFailed)]
     assert [(event.job, event.reason) for event in failed] == [("long", "limit")]
 

@@ -164,7 +164,7 @@ ZONE = '[[workloads]]\nplacement = { policy = "e-spread" }\n'
         (HEAD + ZONE.replace("e-spread", "spred"), "p: workloads 1.placement.policy: expected one of best-fit, "),
         (HEAD + ZONE.replace(" }", ", grow_at = 50 }"), "`shrink_at` must be less than `grow_at`"),
         (HEAD + ZONE + ZONE.replace(" }", ", least = 5 }"), "one inference zone: e-spread with the same fields"),
-        (HEAD.replace("e-binpack", "fgd") + ZONE, "p: placement: expected one of e-binpack, e-spread wherever"),
+        (HEAD.replace("e-binpack", "fgd") + ZONE, "p: placement: expected one of e-binpack, e-spread, kant wherever"),
     ],
 )
 def test_what_cannot_be_a_workload_is_refused_in_one_sentence(text: str, sentence: str) -> None:

@@ -182,16 +182,18 @@ class DomainSearch:
     def stretch(self) -> tuple[Table, str]:
         """The nodes among which the policy chose, in the order in which equals are taken, and the leaf that they are.
 
-        Of several leaves the one of which the least part is taken: the others take no more.
+        Where there are HBDs it is one of these. Of several the one of which the least part is taken: the others take no
+        more.
         """
         if self.last == 0:
             return self.place[:1, NODE], ""
-        leaves = np.unique(self.homes[:, LEAF_LEVEL]).tolist()
-        pods = {leaf: int(self.place[self.homes[:, LEAF_LEVEL] == leaf, PODS].sum()) for leaf in leaves}
+        level = LEAF_LEVEL if self.fabric.flat and self.last > HBD_LEVEL else HBD_LEVEL
+        leaves = np.unique(self.homes[:, level]).tolist()
+        pods = {leaf: int(self.place[self.homes[:, level] == leaf, PODS].sum()) for leaf in leaves}
         room = self.rooms[self.gang.slots].sum(axis=0)[:, R_TAKES]
         leaf = max(leaves, key=lambda leaf: (int(room[leaf]) - pods[leaf], -leaf))
         begin, end = self.fabric.spans[leaf].tolist()
-        return self.fabric.walk[begin:end], self._name(leaf, LEAF_LEVEL)
+        return self.fabric.walk[begin:end], self._name(leaf, level)
 
     def _level(self, level: int) -> LevelSearch:
         first, last = self.fabric.offsets[level : level + 2]

@@ -14,6 +14,8 @@ Management Science 44(11), 1998).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from kant.cluster.columns import Table
@@ -37,14 +39,21 @@ def gap_prices(mix: Table) -> Table:
     for row in mix.tolist():
         if row[M_GPUS] > 0 and row[M_MILLI] < GPU:
             supply[row[M_MILLI]] = supply.get(row[M_MILLI], 0) + row[M_GPUS] * row[M_WEIGHT]
+    return _worth(tuple(sorted(supply.items(), reverse=True)))
+
+
+@lru_cache(maxsize=64)
+def _worth(supply: tuple[tuple[int, int], ...]) -> Table:
+    """The worth of each gap, where there are so many shares (second) of each size (first), the largest first."""
     worth = np.zeros(GPU + 1, dtype=np.int64)
     if supply:
-        total = sum(supply.values())
-        sizes = np.array(sorted(supply, reverse=True), dtype=np.int64)
-        counts = np.array([max(supply[size] * _SUPPLY // total, 1) for size in sizes.tolist()], dtype=np.int64)
+        total = sum(count for _, count in supply)
+        sizes = np.array([size for size, _ in supply], dtype=np.int64)
+        counts = np.array([max(count * _SUPPLY // total, 1) for _, count in supply], dtype=np.int64)
         worth[:] = _best_fillings(sizes, _prices(sizes, counts))[0]
         worth = worth * GPU // max(int(worth[GPU]), 1)
     worth[GPU] = GPU
+    worth.flags.writeable = False
     return worth
 
 

@@ -121,9 +121,7 @@ class Placer:
 
         `salt` is the row of the job.
         """
-        if shape.pods >= len(self._pieces):
-            self._make_pieces(shape)
-        self._follow_mix()
+        self._prepare(shape)
         if shape.level < 0 and not shape.cuts and not shape.picky and self.policy_of(shape).spreads:
             found = self._spread(shape, salt)
             if found is not None:
@@ -134,8 +132,7 @@ class Placer:
         """As `place`, for the further pods of a gang that holds `held` and stays: near them, as its level asks."""
         if shape.level < 0 and not self.policy_of(shape).wish:
             return self.place(shape, salt)
-        if shape.pods >= len(self._pieces):
-            self._make_pieces(shape)
+        self._prepare(shape)
         return self._place_by_domains(shape, salt, held)
 
     def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
@@ -211,8 +208,10 @@ class Placer:
         """Whether the job goes to the best node of all, wherever that is. Not where there is an inference zone."""
         return self._zone is None and roams(self.policy_of(shape), shape, self.trial.table)
 
-    def _follow_mix(self) -> None:
-        """With other typical pods every score may be another one."""
+    def _prepare(self, shape: Shape) -> None:
+        """Room for all pieces of the gang; and with other typical pods every score may be another one."""
+        if shape.pods >= len(self._pieces):
+            self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
         mix = self.snapshot.mix
         if mix is not self._mix:
             self._mix = mix
@@ -246,9 +245,6 @@ class Placer:
         choice = self._choices[shape.index, group] = (self._candidates[policy], by_node)
         return choice
 
-    def _make_pieces(self, shape: Shape) -> None:
-        self._pieces = np.zeros((max(self._most_pieces(shape), len(self._pieces)), WIDTH), dtype=np.int64)
-
     def _most_pieces(self, shape: Shape) -> int:
         """Rows that a placement of `shape` can have: one a pod, but GPU pods no more than there are places for."""
         rows = 1
@@ -264,6 +260,7 @@ class Placer:
                 self._empty = Placer(self.snapshot.of_empty_cluster(), self.policy, self.seed, self.policies[1:])
                 self._empty._alone = True
                 self._empty._zone = None  # nobody runs there
+            self._empty._prepare(shape)
             verdict = self._empty._place_together(shape, 0)
             self._empty.trial.rollback(0)
             self._never[shape.index] = (

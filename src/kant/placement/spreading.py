@@ -12,7 +12,7 @@ from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.compiled import compiled
 from kant.model.decision import NoFit
 from kant.model.placement import NODE, PODS, Allocation
-from kant.placement.fabric_line import Fabric
+from kant.placement.fabric_line import LEAF_LEVEL, Fabric
 from kant.placement.fits import capacity, tightest
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
@@ -36,8 +36,8 @@ class Spreading:
         self.trial = trial
         self.order = order
         fabric = Fabric(snapshot.table, order)
-        self._leaf: Table = (fabric.home[fabric.place_of, 1] - fabric.offsets[1]).astype(np.int64)
-        self._leaves = fabric.offsets[2] - fabric.offsets[1]
+        self._leaf: Table = (fabric.home[fabric.place_of, LEAF_LEVEL] - fabric.offsets[LEAF_LEVEL]).astype(np.int64)
+        self._leaves = fabric.offsets[LEAF_LEVEL + 1] - fabric.offsets[LEAF_LEVEL]
         self.services = Services(snapshot, trial, lambda shape: policy_of(shape).spreads)
         self.zone = Zone(snapshot, zone, self._leaf, order, policy_of) if zone is not None else None
 

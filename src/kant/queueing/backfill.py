@@ -272,7 +272,8 @@ class Backfill:
             return False
         if self.lifted or self.state.jobs[row, J_PRIORITY] > self.lowest:
             return False
-        return self._known_to_fail(self.state.shape_of(row), self.forecast.estimates.duration(self.state, row))
+        shape = self.state.shape_of(row)  # who can be promised nothing may insist
+        return shape.promisable and self._known_to_fail(shape, self.forecast.estimates.duration(self.state, row))
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | None:
         """What preemption can do without touching what is promised."""
