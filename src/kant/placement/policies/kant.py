@@ -26,7 +26,7 @@ from kant.placement.fits import tightest
 from kant.placement.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M_WEIGHT, fragments
 from kant.placement.gap_prices import gap_prices
 from kant.placement.policies.most_pods import MostPods
-from kant.placement.policy import NodePolicy
+from kant.placement.policy import NodePolicy, Terms
 
 Percent = Annotated[int, Meta(ge=0, le=1000)]
 Step = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -34,9 +34,12 @@ Step = Annotated[int, Meta(ge=1, le=1_000_000)]
 # Where `params` has what: the fields, the sum of the mix's weights, and the price of each gap from 0 to 1000.
 P_GAPS, P_CPU, P_WHOLE, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(7)
 
+WEIGHTS = {"gaps": P_GAPS, "cpu": P_CPU, "whole": P_WHOLE, "fragmentation": P_FRAGMENTATION}
+"""What a pod costs, in GPUs once it is weighted."""
+
 MOST_PODS = 1 << 16
 """More pods than a node has room for, so that CPU without a limit stays within 63 bits."""
-ROOM = 1 << 40
+ROOM = 1 << 24
 
 
 @inlined
@@ -113,12 +116,14 @@ def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table, par
 
 
 @inlined
+def used(table: Table, node: int) -> int:
+    """Thousandths of the node's GPUs that are taken; all, where it has none: nothing can be lost there."""
+    return int(1000 - table[node, FREE] // table[node, GPUS]) if table[node, GPUS] > 0 else 1000
+
+
+@inlined
 def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
-    steps = best_choice(table, node, demands, d, mix, params)[0]
-    used = 1000  # where there are no GPUs, nothing can be lost
-    if table[node, GPUS] > 0:
-        used = 1000 - table[node, FREE] // table[node, GPUS]
-    return int((ROOM - steps) * 1024 + used)
+    return (ROOM - best_choice(table, node, demands, d, mix, params)[0]) * 1024 + used(table, node)
 
 
 @inlined
@@ -153,6 +158,18 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
     def numbers(self, mix: Table) -> Table:
         fields = (self.gaps, self.cpu, self.whole, self.fragmentation, self.step, max(int(mix[:, M_WEIGHT].sum()), 1))
         return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(mix)])
+
+    @staticmethod
+    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+        steps, chosen = best_choice(table, node, demands, d, mix, params)
+        found: Terms = {}
+        for name, weight in WEIGHTS.items():
+            alone = params.copy()
+            alone[[other for other in WEIGHTS.values() if other != weight]] = 0
+            if alone[weight] > 0:
+                more = lost_after(table, node, demands, d, mix, alone, chosen) - lost(table, node, mix, alone)
+                found[name] = more / (100 * params[P_WEIGHT] * 1000)
+        return found | {"steps lost": steps, "of it used": used(table, node) / 1000}
 
     def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
         return (self, False) if pods == 1 else (MostPods(ties=self.ties), True)
