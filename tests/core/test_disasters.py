@@ -236,6 +236,6 @@ def test_where_nobody_can_be_stopped_a_cycle_looks_once(monkeypatch: pytest.Monk
     harness.cycle()
     assert len(harness.running()) == 2000
     harness.submit(*(make_job(f"h{i}", 1 + i // 10, queue=f"q{i % 10}") for i in range(100)))
-    calls = counted(monkeypatch, "Standing", "Rights", "candidate", "choose")
+    calls = counted(monkeypatch, "Standing", "Rights", "candidate", "choose_gently")
     assert not stopped(harness.cycle())
     assert calls == {"Standing": 1}

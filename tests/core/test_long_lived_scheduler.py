@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.core.elastic_runs import elastic_arrivals
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
 from tests.core.test_state_machine import said
 
@@ -22,6 +23,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Tenancy
 from kant.model.units import SECOND
 from kant.placement.placer import Placer
+from kant.queueing.growth import Elastic
 from kant.queueing.preemption import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.cycle import Scheduler
@@ -183,8 +185,18 @@ def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discip
     assert sum(compared(seed, discipline, rights) for seed in SEEDS) > 20 * len(SEEDS)
 
 
-def compared(seed: int, discipline: Any, rights: str) -> int:
-    """The plans of one run, each compared with that of a scheduler born at this moment."""
+@pytest.mark.parametrize("rights", RIGHTS)
+@pytest.mark.parametrize("discipline", DISCIPLINES, ids=str)
+def test_so_it_does_with_elastic_gangs(discipline: Any, rights: str) -> None:
+    """Also where a plan opens what a gang could not grow into before, and where a gang that grows ends sooner."""
+    for seed, placement in ((3, "best-fit"), (8, "best-fit"), (4, "e-binpack")):
+        assert compared(seed, discipline, rights, Elastic(grow_s=100), placement) > 20
+
+
+def compared(
+    seed: int, discipline: Any, rights: str, elastic: Elastic | None = None, placement: str = "best-fit"
+) -> int:
+    """The plans of one run, each compared with that of a scheduler born at this moment; `elastic`: most gangs are."""
     plans = 0
 
     def compare(plan: Plan) -> None:
@@ -197,12 +209,14 @@ def compared(seed: int, discipline: Any, rights: str) -> int:
     spec = draw_cluster(draw, 5)
     queues = draw_queues(draw, spec)
     order = str(draw.choice(["fifo", "sjf", "aged", "drf", "fair-share"]))
-    profile = make_profile(order, discipline, "best-fit", RIGHTS[rights], Requeue(base_s=30 * int(seed % 5 == 0)))
+    profile = make_profile(order, discipline, placement, RIGHTS[rights], Requeue(base_s=30 * int(seed % 5 == 0)),
+                           elastic=elastic)  # fmt: skip
     harness = Harness(spec, profile, seed=seed, check=False, refuse=at_random(0.2, seed) if seed % 4 == 3 else never)
     if seed % 3:
         harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
     harness.before_carrying_out = compare
     jobs = draw_tenants_jobs(draw, queues, 40)
+    jobs = elastic_arrivals(draw, jobs) if elastic is not None else jobs
     for at, event in enumerate(jobs):
         harness.run(until=event.time)
         harness.now = event.time

@@ -34,13 +34,19 @@ def workloads(draw: st.DrawFn) -> Workload:
     codes = np.arange(n, dtype=np.int64)
     segment = column(st.integers(0, 9))
     submit = np.sort(column(TIMES))
+    pods = column(st.integers(0, 3000))
+    apart = np.where(segment > 0, 0, column(st.integers(0, 5)))
+    affinities = tuple(draw(st.lists(st.one_of(st.just(""), NAMES), min_size=n, max_size=n)))
+    named = np.array([bool(name) for name in affinities])
+    rigid = (segment > 0) | (apart > 0) | named
     return make_workload(
         "w",
         submit - submit[0],
         column(TIMES),
         column(st.integers(0, 3000)),
         ids=draw(st.lists(NAMES, min_size=n, max_size=n, unique=True)),
-        pods=column(st.integers(0, 3000)),
+        pods=pods,
+        floor=np.where(rigid, 0, np.minimum(column(st.integers(0, 3000)), pods)),
         milli=column(st.integers(1, 1000)),
         cpu=column(st.integers(0, 10**15)),
         memory=column(st.integers(0, 10**15)),
@@ -52,10 +58,10 @@ def workloads(draw: st.DrawFn) -> Workload:
         within_required=column(st.integers(0, 1)),
         segment=segment,
         affinity=codes,
-        affinities=tuple(draw(st.lists(NAMES, min_size=n, max_size=n))),
-        apart=np.where(segment > 0, 0, column(st.integers(0, 5))),
+        affinities=affinities,
+        apart=apart,
         apart_required=column(st.integers(0, 1)),
-        near=column(st.integers(0, 5)),
+        near=np.where(named, column(st.integers(0, 5)), 0),
         segment_within=np.minimum(segment, 5),
         queue=codes,
         user=codes,

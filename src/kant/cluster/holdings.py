@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kant.cluster.elastic import held_by
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape, Shapes
 from kant.cluster.usage import UsageHours
@@ -53,11 +54,11 @@ class Holdings:
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """What a gang counts for against quotas: on its one GPU model, or where `allocation` puts it.
 
-        Without either, as on a model that no quota names.
+        Without either, as on a model that no quota names. Of an elastic gang `allocation` also says how much it holds.
         """
         if self.tree is None:
             return ()
-        if shape.model is None and allocation is not None:
+        if allocation is not None and (shape.model is None or shape.ceiling):
             return self.tree.amounts_of(self._by_model(allocation))
         known = self._amounts.get(shape.index)
         if known is None:
@@ -77,7 +78,7 @@ class Holdings:
 
     def started(self, row: int, queue: int, user: int, shape: Shape, allocation: Allocation, now: int) -> None:
         """A job got its place."""
-        held = (shape.gpu_milli, shape.cpu, shape.memory)
+        held = held_by(allocation) if shape.ceiling else (shape.gpu_milli, shape.cpu, shape.memory)
         self._add(queue, held, 1)
         self.usage.changed(queue, held[0], now)
         amounts = self.amounts(shape, allocation)
@@ -92,6 +93,19 @@ class Holdings:
         self.usage.changed(queue, -held[0], now)
         if self.tree is not None and self.node_of[queue] >= 0:
             self.tree.refund(self.node_of[queue], user, amounts)
+            self.refunds += 1
+
+    def resized(self, row: int, shape: Shape, allocation: Allocation, now: int) -> None:
+        """An elastic gang holds `allocation` from now on."""
+        queue, user, before, amounts = self.charged[row]
+        held, after = held_by(allocation), self.amounts(shape, allocation)
+        self._add(queue, before, -1)
+        self._add(queue, held, 1)
+        self.usage.changed(queue, held[0] - before[0], now)
+        self.charged[row] = (queue, user, held, after)
+        if self.tree is not None and self.node_of[queue] >= 0:
+            self.tree.refund(self.node_of[queue], user, amounts)
+            self.tree.charge(self.node_of[queue], user, after)
             self.refunds += 1
 
     def _add(self, queue: int, held: Held, sign: int) -> None:
@@ -116,8 +130,9 @@ class Holdings:
     def check(self, running: dict[int, tuple[int, Shape, Allocation]]) -> None:
         """Raise Violation unless the books are what the running jobs (queue, shape, allocation) add up to."""
         held = [[0, 0, 0] for _ in self._names]
-        for queue, shape, _ in running.values():
-            for i, part in enumerate((shape.gpu_milli, shape.cpu, shape.memory)):
+        for queue, shape, allocation in running.values():
+            parts = held_by(allocation) if shape.ceiling else (shape.gpu_milli, shape.cpu, shape.memory)
+            for i, part in enumerate(parts):
                 held[queue][i] += part
         if held != self.held:
             raise Violation("does not hold: what a queue holds is the sum over its running jobs")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.elastic import pods_by_group
 from kant.cluster.node_table import pool_totals
 from kant.model import placement as pl
 from kant.model.errors import Violation
@@ -29,6 +30,9 @@ def check(state: ClusterState) -> None:
     for row, allocation in state.running.items():
         _say(c.take(fresh, scratch, ignored, allocation) < 0,
              f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
+        shape = state.shape_of(row)
+        _say(not shape.ceiling or pods_by_group(shape, allocation) is not None,
+             f"elastic gang {state.ids[row]!r} holds between its floor and its ceiling")  # fmt: skip
         _say(int(allocation[:, pl.PODS].sum()) == state.jobs[row, c.J_PODS],
              f"the gang of job {state.ids[row]!r} is placed in part")  # fmt: skip
         _say(pl.gpu_milli(allocation) == state.jobs[row, c.J_MILLI],
@@ -60,6 +64,8 @@ def check(state: ClusterState) -> None:
          "the companions of an affinity group are its running jobs")  # fmt: skip
     _say(state.waiting_milli == sum(int(state.jobs[row, c.J_MILLI]) for row in state.pending),
          "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
+    _say(state.elastic.keys() == {row for row in state.live if state.shape_of(row).ceiling},
+         "the progress of elastic gangs is known while they live")  # fmt: skip
     _say(len(state.rows) == len(state.ids), "a job has one row")
     _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
     state.health.check(state.table, state.live.keys(), state.pending.keys())

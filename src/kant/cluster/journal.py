@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kant.model.decision import Plan, Start
+from kant.model.decision import Grow, Plan, Shrink, Start
 from kant.model.errors import InputError
-from kant.model.event import Event, JobStarted, MixObserved
+from kant.model.event import Event, JobGrown, JobShrunk, JobStarted, MixObserved
 from kant.model.node import ClusterSpec
 from kant.model.placement import WIDTH
 
@@ -99,10 +99,10 @@ def _fits(record: Line) -> bool:
     """Whether the tables of a line have the columns that belong there."""
     if isinstance(record, MixObserved):
         return bool(record.rows.shape[1] == MIX_WIDTH)
-    if isinstance(record, JobStarted):
+    if isinstance(record, JobStarted | JobGrown | JobShrunk):
         return bool(record.allocation.shape[1] == WIDTH)
     if isinstance(record, Plan):
-        return all(d.allocation.shape[1] == WIDTH for d in record.decisions if isinstance(d, Start))
+        return all(d.allocation.shape[1] == WIDTH for d in record.decisions if isinstance(d, Start | Shrink | Grow))
     return True
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from kant.cluster.columns import DEMAND_WIDTH, Table
 from kant.model.errors import Violation
@@ -43,7 +44,10 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a gang asks for. `parts` has (pods, row in the demand table) for each group, in the job's order."""
+    """What a gang asks for. `parts` has (pods, row in the demand table) for each group, in the job's order.
+
+    Of an elastic gang it is what it needs to start: all that follows is of its floor, but for `ceiling`.
+    """
 
     index: int
     ask: Ask
@@ -67,6 +71,16 @@ class Shape:
 
     company: Company | None = None
     """Its affinity group and what it wishes of it; None where it has none and its pods may lie together."""
+
+    ceiling: tuple[int, ...] = ()
+    """The most pods of each group of an elastic gang; empty where the gang is rigid."""
+
+    @property
+    def most_milli(self) -> int:
+        """Milli-GPUs at the ceiling."""
+        if not self.ceiling:
+            return self.gpu_milli
+        return sum(most * group.demand.gpu_milli for most, group in zip(self.ceiling, self.groups, strict=True))
 
     @property
     def picky(self) -> bool:
@@ -97,6 +111,7 @@ def _sensible(group: PodGroup) -> bool:
     demand = group.demand
     return (
         1 <= group.count <= MAX_PODS
+        and 0 <= group.floor <= group.count
         and 0 <= demand.gpus <= MAX_PODS
         and 1 <= demand.milli <= GPU
         and 0 <= demand.cpu <= MAX_AMOUNT
@@ -123,6 +138,23 @@ def _company(job: Job) -> Company | None:
         bool(apart) and job.apart_required,
         LEVELS.index(job.near) if job.near else -1,
     )
+
+
+def _distinct(groups: tuple[PodGroup, ...]) -> bool:
+    """Whether GPUs tell different pods apart: on a node those with as many are one piece of an allocation."""
+    demands = {group.demand for group in groups}
+    return len({(demand.gpus, demand.milli if demand.gpus else 0) for demand in demands}) == len(demands)
+
+
+def _check_elastic(job: Job, ask: Ask) -> None:
+    """Raise Violation where it would not be known which pods of a gang may go, or which more may come."""
+    if not _distinct(job.groups):
+        raise Violation(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
+    if ask.company is not None or any(group.within or group.demand.mig for group in job.groups):
+        raise Violation(
+            f"elastic gang {job.id!r} asks for segments, MIG slices, its pods apart or an affinity group; "
+            "expected none of these beside a floor"
+        )
 
 
 def _level(job: Job) -> int:
@@ -152,6 +184,8 @@ class Shapes:
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
         self._by_ask: dict[Ask, Shape] = {}
+        self._by_size: dict[Ask, Shape] = {}
+        self._sizes: list[Shape] = []
         self._demand_rows: dict[tuple[Demand, int], int] = {}
         self._pools_by_job: dict[tuple[tuple[str, ...], str, frozenset[tuple[str, int]]], int] = {}
 
@@ -160,7 +194,10 @@ class Shapes:
         level = _level(job) if job.within else -1
         company = _company(job) if job.affinity_group or job.apart or job.near else None
         workload = self._workload(job) if self.workloads else 0
-        ask = Ask(job.groups, self._pools(job), level, level >= 0 and job.within_required, company, workload)
+        groups = job.groups
+        if any(group.floor for group in groups):
+            groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
+        ask = Ask(groups, self._pools(job), level, level >= 0 and job.within_required, company, workload)
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def _workload(self, job: Job) -> int:
@@ -210,13 +247,23 @@ class Shapes:
             if group.within not in ("", *LEVELS) or (group.segment and not group.within):
                 expected = f"one of {', '.join(LEVELS)} for its segments"
                 raise Violation(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
+        if any(group.floor for group in ask.groups):
+            _check_elastic(job, ask)
         return self._intern(ask)
 
     def _intern(self, ask: Ask) -> Shape:
-        groups, pools = ask.groups, ask.pools
+        shape = self._make_shape(ask, len(self.shapes))
+        self.shapes.append(shape)
+        self._by_ask[ask] = shape
+        return shape
+
+    def _make_shape(self, ask: Ask, index: int) -> Shape:
+        pools = ask.pools
+        elastic = any(group.floor for group in ask.groups)
+        groups = tuple(PodGroup(group.least, group.demand) for group in ask.groups) if elastic else ask.groups
         models = {model for pool, (model, _, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
-        shape = Shape(
-            index=len(self.shapes),
+        return Shape(
+            index=index,
             ask=ask,
             groups=groups,
             parts=tuple((group.count, self._demand(group.demand, pools)) for group in groups),
@@ -231,10 +278,8 @@ class Shapes:
             required=ask.required,
             cuts=_cuts(groups),
             company=ask.company,
+            ceiling=tuple(group.count for group in ask.groups) if elastic else (),
         )
-        self.shapes.append(shape)
-        self._by_ask[ask] = shape
-        return shape
 
     def on_model(self, shape: Shape, model: str) -> Shape:
         """`shape` kept to the pools of one GPU model."""
@@ -245,6 +290,25 @@ class Shapes:
         """Some pods of `shape`, which may lie anywhere."""
         ask = Ask(groups, shape.pool_bits)
         return self._by_ask.get(ask) or self._intern(ask)
+
+    def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
+        """A rigid shape like `shape` with so many pods of each group; groups without any are left out.
+
+        No job is of it, so its index is below zero: what is made while planning does not number the shapes of jobs.
+        """
+        groups = tuple(
+            PodGroup(count, group.demand) for count, group in zip(counts, shape.groups, strict=True) if count
+        )
+        ask = shape.ask._replace(groups=groups)
+        found = self._by_size.get(ask)
+        if found is None:
+            found = self._by_size[ask] = self._make_shape(ask, -1 - len(self._sizes))
+            self._sizes.append(found)
+        return found
+
+    def at(self, index: int) -> Shape:
+        """The shape of this index, of jobs or of a size."""
+        return self.shapes[index] if index >= 0 else self._sizes[-1 - index]
 
     def _demand(self, demand: Demand, pools: int) -> int:
         row = self._demand_rows.get((demand, pools))

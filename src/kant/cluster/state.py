@@ -9,6 +9,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.elastic import Progress, held_by, pods_by_group, without
 from kant.cluster.health import Health
 from kant.cluster.history import RunTimes
 from kant.cluster.holdings import Holdings
@@ -22,7 +23,7 @@ from kant.model.errors import Violation
 from kant.model.job import Job
 from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
-from kant.model.placement import MASK, NODE, Allocation, Reservation
+from kant.model.placement import MASK, NODE, PODS, Allocation, Reservation
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER, GPU
 
@@ -45,8 +46,9 @@ class ClusterState:
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `freed[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
     `reserved` has what waiting jobs are promised, `bursts` the live bursts of each live core, `health` what is wrong
-    with nodes and who suffered from it. With `learn` it keeps the run times of finished jobs in `history`. `companions`
-    has the running jobs of each affinity group. `workloads` are those of the profile, whose jobs are told apart.
+    with nodes and who suffered from it, `elastic` the progress of live elastic gangs. With `learn` it keeps the run
+    times of finished jobs in `history`. `companions` has the running jobs of each affinity group. `workloads` are those
+    of the profile, whose jobs are told apart.
     """
 
     def __init__(self, spec: ClusterSpec, learn: bool = False, workloads: tuple[Match, ...] = ()) -> None:
@@ -74,6 +76,7 @@ class ClusterState:
         self.reserved: dict[int, Reservation] = {}
         self.bursts: dict[int, dict[int, None]] = {}
         self.companions: dict[str, dict[int, None]] = {}
+        self.elastic: dict[int, Progress] = {}
         self.moved = RowLog()
         self.queues: dict[str, int] = {}
         self.users: dict[str, int] = {}
@@ -91,6 +94,8 @@ class ClusterState:
         self._appliers: dict[type, Callable[[Any], None]] = {
             ev.JobSubmitted: self._submitted,
             ev.JobStarted: self._started,
+            ev.JobGrown: self._grown,
+            ev.JobShrunk: self._shrunk,
             ev.JobFinished: self._finished,
             ev.JobPreempted: self._preempted,
             ev.JobEvicted: self._evicted,
@@ -161,7 +166,7 @@ class ClusterState:
             self.holdings.queue_added(job.queue)
         queue = self.queues[job.queue]
         user = self.users.setdefault(job.user, len(self.users))
-        kind, promises = self._promises(job, queue, user, shape.gpu_milli)
+        kind, promises = self._promises(job, queue, user, shape.most_milli if shape.ceiling else shape.gpu_milli)
         self.jobs[row] = (
             job.submit, JobStatus.PENDING.value, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
             job.estimate, event.time, 0, 0, -1, -1, 0, self.arrivals, 0, 0, shape.pods,
@@ -175,6 +180,9 @@ class ClusterState:
         self.live[row] = job
         if core >= 0:
             self.bursts.setdefault(core, {})[row] = None
+        if shape.ceiling:
+            self.elastic[row] = Progress(shape, job.estimate)
+            self.elastic[row].rest(self.jobs, row)
         self._wait(row, event.time)
 
     def _promises(self, job: Job, queue: int, user: int, milli: int) -> tuple[int, tuple[int, ...]]:
@@ -188,13 +196,13 @@ class ClusterState:
         row = self.row_of(event.job)
         if row not in self.pending:
             raise Violation(f"job {event.job!r} started without waiting")
-        missing = c.take(self.table, self.log, self.pools, event.allocation)
-        if missing >= 0:
-            raise Violation(f"job {event.job!r} was given what is not free: piece {event.allocation[missing].tolist()}")
+        shape = self.shape_of(row)
+        if shape.ceiling and pods_by_group(shape, event.allocation) is None:
+            raise Violation(f"job {event.job!r} started with other than its floor up to its ceiling")
+        self._take(event.job, event.allocation)
         del self.pending[row]
         self.reserved.pop(row, None)
         self.health.broken.pop(row, None)
-        shape = self.shape_of(row)
         self.waiting_milli -= shape.gpu_milli
         rivals = self.rivals[shape.pool_bits]
         del rivals.pending[row]
@@ -207,6 +215,57 @@ class ClusterState:
         if shape.company is not None and shape.company.group:
             self.companions.setdefault(shape.company.group, {})[row] = None
         c.job_starts(self.jobs, row, event.time)
+        if shape.ceiling:
+            self._resize(row, event.time)
+
+    def _take(self, job: str, allocation: Allocation) -> None:
+        missing = c.take(self.table, self.log, self.pools, allocation)
+        if missing >= 0:
+            raise Violation(f"job {job!r} was given what is not free: piece {allocation[missing].tolist()}")
+
+    def _grown(self, event: ev.JobGrown) -> None:
+        row, held = self._elastic(event.job, event.cost)
+        wider = np.concatenate([held, event.allocation])
+        if len(event.allocation) == 0 or pods_by_group(self.shape_of(row), wider) is None:
+            raise Violation(f"job {event.job!r} grew by other than pods up to its ceiling")
+        self._take(event.job, event.allocation)
+        self._hold(row, wider, event.cost, event.time)
+
+    def _shrunk(self, event: ev.JobShrunk) -> None:
+        row, held = self._elastic(event.job, event.cost)
+        rest = without(held, event.allocation)
+        if len(event.allocation) == 0 or pods_by_group(self.shape_of(row), rest) is None:
+            raise Violation(f"job {event.job!r} shrank by other than pods above its floor")
+        self._opened(int(c.give(self.table, self.log, self.pools, event.allocation)))
+        self._hold(row, rest, event.cost, event.time)
+
+    def _elastic(self, job: str, cost: int) -> tuple[int, Allocation]:
+        """The row of an elastic gang that runs, and what it holds."""
+        row = self.row_of(job)
+        if row not in self.elastic or row not in self.running:
+            raise Violation(f"job {job!r} is no elastic gang that runs")
+        if not 0 <= cost < FOREVER:
+            raise Violation(f"a new size costs job {job!r} {cost}: not a time")
+        return row, self.running[row]
+
+    def _hold(self, row: int, allocation: Allocation, cost: int, now: int) -> None:
+        """A running gang has another size from now on."""
+        shape = self.shape_of(row)
+        self.elastic[row].settle(self.jobs, row, now)
+        self.elastic[row].costs(cost)
+        self.running[row] = allocation
+        self.jobs[row, c.J_SINCE] = now
+        self._resize(row, now)
+        self.holdings.resized(row, shape, allocation, now)
+        self.moved.add(row)
+        self.rivals[shape.pool_bits].stirred = now
+
+    def _resize(self, row: int, now: int) -> None:
+        """What the job table says of a gang is at the size that it has now."""
+        allocation, progress = self.running[row], self.elastic[row]
+        pods = int(allocation[:, PODS].sum())
+        progress.turn_to(self.jobs, row, pods, held_by(allocation)[0])
+        progress.resized = now
 
     def _finished(self, event: ev.JobFinished) -> None:
         row = self._leave_devices(event.job, event.time, JobStatus.FINISHED, 0)
@@ -244,6 +303,8 @@ class ClusterState:
     def _refused(self, event: ev.JobRefused) -> None:
         row = self._give_back(event.job, event.time)
         c.job_was_refused(self.jobs, row)
+        if row in self.elastic:
+            self.elastic[row].rest(self.jobs, row)
         self.jobs[row, c.J_RETURNS] += 1
         self._wait(row, event.time)
 
@@ -262,9 +323,15 @@ class ClusterState:
         row = self.row_of(event.job)
         if row not in self.running:
             raise Violation(f"job {event.job!r} made progress without running")
+        progress = self.elastic.get(row)
+        if progress is not None:
+            progress.settle(self.jobs, row, event.time)
         self.jobs[row, c.J_ATTAINED] += event.time - self.jobs[row, c.J_SINCE]
         self.jobs[row, c.J_SINCE] = event.time
         self.jobs[row, c.J_REMAINING] = event.remaining
+        if progress is not None:
+            progress.left = event.remaining * progress.ceiling
+            progress.turn_to(self.jobs, row, progress.pods, progress.milli)
         self.moved.add(row)
         self.rivals[self.shape_of(row).pool_bits].stirred = event.time
 
@@ -359,7 +426,13 @@ class ClusterState:
         if not 0 <= cost < FOREVER:
             raise Violation(f"stopping job {job!r} costs {cost}: not a time")
         row = self._give_back(job, now)
+        progress = self.elastic.get(row)
+        if progress is not None:
+            progress.settle(self.jobs, row, now)
+            progress.costs(cost)
         c.job_stops(self.jobs, row, now, status.value, cost)
+        if progress is not None:
+            progress.rest(self.jobs, row)
         return row
 
     def _give_back(self, job: str, now: int) -> int:
@@ -378,13 +451,16 @@ class ClusterState:
                 del self.companions[shape.company.group]
         self.holdings.stopped(row, now)
         self.moved.add(row)
-        pools = int(c.give(self.table, self.log, self.pools, allocation))
+        self._opened(int(c.give(self.table, self.log, self.pools, allocation)))
+        return row
+
+    def _opened(self, pools: int) -> None:
+        """Capacity came free in these pools, as bits."""
         self.openings += 1
         freed = self.freed
         for pool in range(pools.bit_length()):
             if (pools >> pool) & 1:
                 freed[pool] += 1
-        return row
 
     def _withdraw(self, row: int, now: int, status: JobStatus) -> None:
         if row not in self.pending:
@@ -407,6 +483,8 @@ class ClusterState:
         """A job leaves for good. Bursts that have lost their core are the scheduler's to stop."""
         del self.live[row]
         self.health.forget(row)
+        if row in self.elastic:
+            self.elastic.pop(row).leave(self.jobs, row)
         core = int(self.jobs[row, c.J_CORE])
         if core >= 0:
             del self.bursts[core][row]

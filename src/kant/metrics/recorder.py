@@ -6,6 +6,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.elastic import pods_by_group
 from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.metrics.result import Series
@@ -55,6 +56,12 @@ def sample(
     return at + 1
 
 
+def began(state: ClusterState, row: int) -> int:
+    """Since when a running gang has held what it holds."""
+    progress = state.elastic.get(row)
+    return int(state.jobs[row, c.J_STARTED]) if progress is None else progress.resized
+
+
 class Recorder:
     """Follows one `ClusterState`. `observe` once at each instant, `started` and `ended` for each piece of a run."""
 
@@ -69,6 +76,7 @@ class Recorder:
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
         self.replaced = 0  # gangs that got another node in place of one that they had lost, and kept the rest
+        self._sized: dict[int, int] = {}  # of elastic gangs
         self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
 
     def observe(self, now: int) -> None:
@@ -82,10 +90,25 @@ class Recorder:
         )  # fmt: skip
 
     def started(self, row: int, allocation: Allocation) -> None:
-        """A gang got its place."""
+        """A gang got its place, or another size."""
         if row >= len(self.spans):
             self.spans = np.concatenate([self.spans, np.zeros((max(row, 1024), SPANS_WIDTH), dtype=np.int64)])
         self.spans[row] = self.model.spans(allocation)
+        if row in self.state.elastic:
+            shape = self.state.shape_of(row)
+            counts = pods_by_group(shape, allocation)
+            assert counts is not None, "the state takes no other"
+            self._sized[row] = self.state.shapes.sized(shape, counts).index
+
+    def shape_at(self, row: int) -> int:
+        """The shape, by its index, that a gang has had lately: an elastic one is compared with others of its size."""
+        return self._sized.get(row, int(self.state.jobs[row, c.J_SHAPE]))
+
+    def shapes(self) -> Table:
+        """The same of all jobs."""
+        found: Table = self.state.jobs[: len(self.state.ids), c.J_SHAPE].copy()
+        found[list(self._sized)] = list(self._sized.values())
+        return found
 
     def ended(self, row: int, allocation: Allocation, start: int, end: int) -> None:
         """A gang gave its place back (or the run is over)."""

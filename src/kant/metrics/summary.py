@@ -17,32 +17,38 @@ from kant.metrics.result import JobTable
 from kant.metrics.statistics import over_time, spread
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
-from kant.placement.spans import SPANS_WIDTH, T_LEAVES, T_NODES, Slowdowns
+from kant.placement.spans import SPANS_WIDTH, T_LEAVES, T_NODES
 
 
-def job_table(state: ClusterState, end: int, model: Slowdowns | None = None) -> JobTable:
-    """The jobs that arrived, as they stand at `end`; with `model` also the fewest nodes and leaves of each."""
+def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -> JobTable:
+    """The jobs that arrived, as they stand at `end`; with `recorder` also the fewest nodes and leaves of each."""
     jobs = state.jobs[: len(state.ids)]
     waits = jobs[:, c.J_WAITED] + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
     return JobTable(
         id=state.ids,
         queue=jobs[:, c.J_QUEUE].copy(),
-        gpus=jobs[:, c.J_MILLI].copy(),
+        gpus=_asked(state),
         submit=jobs[:, c.J_SUBMIT].copy(),
         first_start=jobs[:, c.J_FIRST_START].copy(),
         end=jobs[:, c.J_END].copy(),
         wait=waits,
         preemptions=jobs[:, c.J_PREEMPTIONS].copy(),
         status=jobs[:, c.J_STATUS].copy(),
-        fewest=_fewest(jobs, model) if model is not None else None,
+        fewest=_fewest(recorder) if recorder is not None else None,
     )
 
 
-def _fewest(jobs: Table, model: Slowdowns) -> Table:
-    shapes, which = np.unique(jobs[:, c.J_SHAPE], return_inverse=True)
-    best = np.array([model.best(shape) for shape in shapes.tolist()], dtype=np.int64).reshape(-1, SPANS_WIDTH)
+def _fewest(recorder: Recorder) -> Table:
+    shapes, which = np.unique(recorder.shapes(), return_inverse=True)
+    best = np.array([recorder.model.best(shape) for shape in shapes.tolist()], dtype=np.int64).reshape(-1, SPANS_WIDTH)
     fewest: Table = best[:, [T_NODES, T_LEAVES]][which]
     return fewest
+
+
+def _asked(state: ClusterState) -> np.ndarray:
+    """Milli-GPUs that each job asked for, an elastic gang its ceiling."""
+    most = np.array([shape.most_milli for shape in state.shapes.shapes], dtype=np.int64)
+    return most[state.jobs[: len(state.ids), c.J_SHAPE]]
 
 
 def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int, quantile: str) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
         "node_faults": state.health.faults,
         "replaced_in_place": recorder.replaced,
         "failures": int(jobs[:, c.J_FAILURES].sum()),
-        "lost_gpu_s": sum(work / SECOND * int(jobs[row, c.J_MILLI]) / GPU for row, work in recorder.lost_work.items()),
+        "lost_gpu_s": sum(work / SECOND * int(table.gpus[row]) / GPU for row, work in recorder.lost_work.items()),
         "tardiness_s": _tardiness(jobs[:, c.J_DUE], table, admitted, end, quantile),
         "fairness": over_queues(by_queue),
         "by_queue": by_queue,
@@ -140,10 +146,21 @@ def _share(part: float, whole: float) -> float | None:
 def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
     jobs = state.jobs[: len(state.ids)]
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
-    spans, shapes, model = recorder.spans[rows], jobs[rows, c.J_SHAPE].tolist(), recorder.model
+    spans, shapes, model = recorder.spans[rows], recorder.shapes()[rows].tolist(), recorder.model
     best = np.array([model.best(shape) for shape in shapes], dtype=np.int64).reshape(-1, SPANS_WIDTH)
     slowdowns = np.array([model.of(shape, own) for shape, own in zip(shapes, spans, strict=True)], dtype=np.int64)
     return jtted(spans, best, slowdowns, {k: m[rows] for k, m in sizes.items()})
+
+
+def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, end: int) -> Any:
+    """The time that each job would have run with all its pods, and for how long it ran: for rigid jobs the same."""
+    jobs = state.jobs[: len(state.ids)]
+    narrow = np.array([bool(shape.ceiling) for shape in state.shapes.shapes], dtype=np.bool_)[jobs[:, c.J_SHAPE]]
+    rows = np.flatnonzero(narrow & (table.first_start >= 0))
+    useful, busy = served.copy(), served.copy()
+    useful[rows] = (served[rows] * (jobs[rows, c.J_MILLI] / np.maximum(table.gpus[rows], 1))).astype(np.int64)
+    busy[rows] = np.where(table.end[rows] >= 0, table.end[rows], end) - table.submit[rows] - table.wait[rows]
+    return useful, busy
 
 
 def _by_queue(
@@ -155,7 +172,7 @@ def _by_queue(
     served = jobs[:, c.J_ATTAINED] + np.where(running, end - jobs[:, c.J_SINCE], 0)
     # Hours as floats: exact integers would pass 64 bits, and this is the last division.
     gpu_hours = served / HOUR * (jobs[:, c.J_MILLI] / GPU)
-    useful = served.copy()
+    useful, busy = _useful_and_busy(state, table, served, end)
     for row, work in recorder.lost_work.items():
         useful[row] = max(int(useful[row]) - work, 0)
     tenancy = state.holdings.tenancy
@@ -169,6 +186,6 @@ def _by_queue(
             "wait_s": spread(table.wait[own & admitted], quantile),
             "gpu_hours": hours,
             "sor": _share(hours, in_service),
-            "rho": rho(table, useful, served, own & admitted, nominal_gpus(tenancy, name)),
+            "rho": rho(table, useful, busy, own & admitted, nominal_gpus(tenancy, name)),
         }
     return result

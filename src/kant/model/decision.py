@@ -183,6 +183,20 @@ class Preempt(_Decision, frozen=True, tag="preempt"):
     why: str = ""
 
 
+class Shrink(_Decision, frozen=True, tag="shrink"):
+    """Take `allocation` back from an elastic gang, which runs on with the rest. `by` and `why` as for `Preempt`."""
+
+    allocation: np.ndarray
+    by: str = ""
+    why: str = ""
+
+
+class Grow(_Decision, frozen=True, tag="grow"):
+    """Give `allocation` to an elastic gang that runs, in addition to what it holds."""
+
+    allocation: np.ndarray
+
+
 class Reject(_Decision, frozen=True, tag="reject"):
     """Give the job back to its owner."""
 
@@ -223,7 +237,7 @@ class Reorder(Struct, frozen=True, tag="reorder", tag_field="do"):
     jobs: tuple[str, ...]
 
 
-Decision = Start | Preempt | Reject | Hold | Reserve | Release | Expire | Demote | Reorder
+Decision = Start | Preempt | Shrink | Grow | Reject | Hold | Reserve | Release | Expire | Demote | Reorder
 
 
 class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):

@@ -32,6 +32,23 @@ class JobStarted(_Event, frozen=True, tag="started"):
     allocation: np.ndarray
 
 
+class JobGrown(_Event, frozen=True, tag="grown"):
+    """An elastic gang that runs has got `allocation` in addition. To take it in costs it `cost` more work."""
+
+    job: str
+    allocation: np.ndarray
+    cost: int = 0
+
+
+class JobShrunk(_Event, frozen=True, tag="shrunk"):
+    """An elastic gang that runs has given `allocation` back and runs on with the rest, with `cost` more work to do."""
+
+    job: str
+    allocation: np.ndarray
+    cost: int = 0
+    by: str = ""  # the job that takes its place, where one does
+
+
 class JobFinished(_Event, frozen=True, tag="finished"):
     """The job ended by itself and gave everything back."""
 
@@ -163,6 +180,8 @@ class MixObserved(_Event, frozen=True, tag="mix"):
 Event = (
     JobSubmitted
     | JobStarted
+    | JobGrown
+    | JobShrunk
     | JobFinished
     | JobPreempted
     | JobEvicted

@@ -36,7 +36,7 @@ class Demand(Struct, frozen=True, array_like=True):
 
 
 class PodGroup(Struct, frozen=True, array_like=True):
-    """`count` identical pods of one gang.
+    """`count` identical pods of one gang. With a `floor` below `count` it runs with any number between.
 
     With `within` each `segment` pods in a row have to lie in one domain of that level of the fabric, the last ones also
     where they are fewer; with `segment` 0 all of them: a child gang. So it is required; `Job.within` is that of all.
@@ -46,6 +46,12 @@ class PodGroup(Struct, frozen=True, array_like=True):
     demand: Demand
     within: Level = ""
     segment: int = 0
+    floor: int = 0  # 0, like `count`: neither more nor fewer
+
+    @property
+    def least(self) -> int:
+        """The pods that it cannot do without."""
+        return self.floor or self.count
 
 
 class Job(Struct, frozen=True, omit_defaults=True):
@@ -87,6 +93,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
 
     @property
     def gpu_milli(self) -> int:
+        """Of all its pods, an elastic gang's as many as it may have."""
         return sum(group.count * group.demand.gpu_milli for group in self.groups)
 
     @property

@@ -42,11 +42,18 @@ class Domains:
         self.nowhere: Table = np.zeros(self.rooms.domains, dtype=np.int64)
 
     def place(
-        self, shape: Shape, salt: int, pieces: Table, companions: Sequence[Allocation] = ()
+        self,
+        shape: Shape,
+        salt: int,
+        pieces: Table,
+        companions: Sequence[Allocation] = (),
+        held: Allocation | None = None,
     ) -> Allocation | NoFit:
         """The whole gang placed and taken from the snapshot's table, in the order of the fabric; or why not.
 
-        `pieces` is where to build it, large enough for the gang; `companions` what its affinity group holds.
+        `pieces` is where to build it, large enough for the gang; `companions` what its affinity group holds. `held` is
+        what an elastic gang has already: then `shape` is that of its further pods, which come near it, and into its
+        domain where it requires one.
         """
         company = shape.company
         if company is not None and company.apart >= 0:
@@ -55,6 +62,10 @@ class Domains:
             if isinstance(result, NoFit) and not company.apart_required:
                 gang = Apart(self, shape, salt, pieces, companions, strict=False)
                 result = gang.seat(companions)
+        elif held is not None:
+            gang = Gang(self, shape, salt, pieces)
+            gang.lies_at(held)
+            result = gang.beside(shape.level, held) if shape.required else gang.anywhere(gang.narrowest)
         else:
             gang = Gang(self, shape, salt, pieces)
             result = gang.seat(companions)

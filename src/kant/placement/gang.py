@@ -81,6 +81,15 @@ class Gang:
             return self.in_one_of(shape.level)
         return self.anywhere(self.narrowest)
 
+    def lies_at(self, held: Allocation) -> None:
+        """It has pods there already."""
+        self.touched = self.touched.copy()
+        self.touched[self.fabric.home[self.fabric.place_of[held[:, NODE]]]] = 1
+
+    def beside(self, level: int, held: Allocation) -> int | NoFit:
+        """In the domain of `level` in which it has pods already."""
+        return self._in(int(self.fabric.home[self.fabric.place_of[held[0, NODE]], level]))
+
     @property
     def narrowest(self) -> int:
         """The level of which a domain is looked for first."""

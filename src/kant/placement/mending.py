@@ -34,12 +34,12 @@ def mend(
 ) -> Mended | None:
     """`held`, of which some is gone, made whole again and taken on the trial; None, and nothing taken, if it cannot be.
 
-    It cannot where nothing of it is left, where the gang wishes for more than a level (segments and the like are
-    placed anew as a whole), and where it is not clear whose pods a piece holds: pods of two groups that differ in CPU
-    or memory alone may share one. The new pods avoid the nodes `bad` where they can.
+    It cannot where nothing of it is left, where the gang is elastic or wishes for more than a level (segments and the
+    like are placed anew as a whole), and where it is not clear whose pods a piece holds: pods of two groups that differ
+    in CPU or memory alone may share one. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
-    if shape.cuts or ask != Ask(ask.groups, ask.pools, ask.level, ask.required):
+    if shape.ceiling or shape.cuts or ask != Ask(ask.groups, ask.pools, ask.level, ask.required):
         return None
     mark = trial.checkpoint()
     wounds = _keep(shape, held, trial)

@@ -128,6 +128,13 @@ class Placer:
                 return found
         return self._place_together(shape, salt)
 
+    def extend(self, shape: Shape, held: Allocation, salt: int = 0) -> Allocation | NoFit:
+        """As `place`, for the further pods of a gang that holds `held` and stays: near them, as its level asks."""
+        if shape.level < 0 and not self.policy_of(shape).wish:
+            return self.place(shape, salt)
+        self._prepare(shape)
+        return self._place_by_domains(shape, salt, held)
+
     def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
         """What is left of `held` and near it what is missing, taken on the trial (placement/mending.py)."""
         return mend(self._domains_of(self.policy_of(shape), False), shape, held, bad, salt, self.trial)
@@ -159,10 +166,12 @@ class Placer:
             self._domains[policy, outside] = Domains(self.snapshot, policy, order, self.seed)
         return self._domains[policy, outside]
 
-    def _place_by_domains(self, shape: Shape, salt: int) -> Allocation | NoFit:
-        """A gang in the best of the domains; outside the inference zone, if it fits there."""
+    def _place_by_domains(self, shape: Shape, salt: int, held: Allocation | None = None) -> Allocation | NoFit:
+        """A gang in the best of the domains, beside what it has `held` so far; outside the inference zone, if it fits
+        there.
+        """
         policy, group = self.policy_of(shape), _group_of(shape)
-        held = self.trial.held_by(group) if group and shape.picky and not self._alone else ()
+        others = self.trial.held_by(group) if group and shape.picky and not self._alone else ()
         found: Allocation | NoFit | None = None
         for outside in (True, False) if self._zone is not None else (False,):
             domains = self._domains_of(policy, outside)
@@ -171,7 +180,7 @@ class Placer:
                 assert zone is not None
                 zone.refresh()
                 domains.rooms.close(zone.closed)
-            found = domains.place(shape, salt, self._pieces, held)
+            found = domains.place(shape, salt, self._pieces, others, held)
             if not isinstance(found, NoFit):
                 self.trial.placed(found, group)
                 break

@@ -137,7 +137,7 @@ class Slowdowns:
         found = self._best.get(shape)
         if found is None:
             shapes = self.state.shapes
-            found = self._best[shape] = best_spans(shapes.shapes[shape], shapes.demands, self.state.empty)
+            found = self._best[shape] = best_spans(shapes.at(shape), shapes.demands, self.state.empty)
         return found
 
     def of(self, shape: int, spans: Table) -> int:

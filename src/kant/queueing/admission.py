@@ -113,6 +113,13 @@ class Admission:
         if node >= 0:
             self.books.charge(node, user, self.holdings.amounts(self.state.shape_of(row), allocation))
 
+    def resizes(self, row: int, pieces: Allocation, sign: int) -> None:
+        """The plan gives an elastic gang `pieces` in addition (1), or takes them back (-1)."""
+        node, user = self._place_in_tree(row)
+        if node >= 0:
+            amounts = self.holdings.amounts(self.state.shape_of(row), pieces)
+            (self.books.charge if sign > 0 else self.books.refund)(node, user, amounts)
+
     def stops(self, row: int) -> None:
         """The plan stops a running job."""
         self._runs[row] = False

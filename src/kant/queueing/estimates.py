@@ -26,14 +26,26 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
     def learns(self) -> bool:
         return self.source == "learned"
 
-    def duration(self, state: ClusterState, row: int) -> int:
-        """How much longer the job runs once it starts, microseconds; FOREVER where nobody knows."""
+    def duration(self, state: ClusterState, row: int, pods: int = 0) -> int:
+        """How much longer the job runs once it starts, microseconds; FOREVER where nobody knows.
+
+        An elastic gang with so many `pods`; with 0 as it is: with those that it holds, or with its floor if it waits.
+        """
+        if state.elastic and row in state.elastic:
+            return self._of_elastic(state, row, pods)
         promised, attained, remaining = state.jobs[
             row, [J_P50 if self.probability == 50 else J_P90, J_ATTAINED, J_REMAINING]
         ].tolist()
         if self.learns and promised >= 0:
             return max(int(promised) - int(attained), MINUTE)
         return max(int(remaining), 1) if remaining >= 0 else FOREVER
+
+    def _of_elastic(self, state: ClusterState, row: int, pods: int) -> int:
+        progress, promised = state.elastic[row], int(state.jobs[row, J_P50 if self.probability == 50 else J_P90])
+        pods, left = pods or progress.pods, progress.left
+        if self.learns and promised >= 0:
+            left = max(promised - progress.time_at_ceiling(), MINUTE) * progress.ceiling
+        return min(max(-(-left // pods), 1), FOREVER) if left >= 0 else FOREVER
 
     def end(self, state: ClusterState, row: int, now: int) -> int:
         """When a running job is expected to end, later than `now`; FOREVER where nobody knows.

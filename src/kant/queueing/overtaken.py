@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import repeat
 
-import numpy as np
-
-from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
+from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_SINCE, J_SUBMIT
 from kant.cluster.shapes import Shape
 from kant.model.decision import Start
 from kant.model.placement import Allocation
-from kant.queueing.preemption import candidate, fits_without, stop
+from kant.queueing.preemption import candidate, fits_without, make_way
+from kant.queueing.rights import given_back
+from kant.queueing.shrinking import choose_gently, spare_candidate
 from kant.queueing.standing import BEYOND, Mask, Standing
 from kant.queueing.turn import Turn
-from kant.queueing.victims import Admits, Candidate, choose
+from kant.queueing.victims import Admits, Candidate
 
 UNLIMITED = 1 << 60
 
@@ -27,7 +28,7 @@ def overtakers(standing: Standing, row: int) -> Mask:
     since, core, *own = jobs[row, [J_SINCE, J_CORE, J_PRIORITY, J_SUBMIT]].tolist()
     rows, priority, submit = standing.rows, standing.priority, jobs[standing.rows, J_SUBMIT]
     later = (submit > own[1]) | ((submit == own[1]) & (rows > row))
-    behind: Mask = standing.loose & (jobs[rows, J_STARTED] >= since) & (rows != core)
+    behind: Mask = standing.loose & (standing.started >= since) & (rows != core)
     behind &= (priority < own[0]) | ((priority == own[0]) & later)
     return behind
 
@@ -51,8 +52,8 @@ def within_its_right(standing: Standing, row: int, shape: Shape) -> Iterator[tup
         return
 
     def is_within(victims: Collection[Candidate]) -> bool:
-        charged = [state.holdings.charged[who.row] for who in victims]
-        gone = [(user, held) for home, user, _, held in charged if home == queue]
+        given = [given_back(state, who) for who in victims]
+        gone = [(user, held) for home, user, held in given if home == queue]
         return standing.reach(node, amounts, gone) != BEYOND
 
     if limited:
@@ -60,14 +61,16 @@ def within_its_right(standing: Standing, row: int, shape: Shape) -> Iterator[tup
     yield behind & standing.beyond, None
 
 
-def is_hopeless(standing: Standing, row: int, shape: Shape) -> bool:
+def is_hopeless(standing: Standing, above: Standing | None, row: int, shape: Shape) -> bool:
     """Whether the head would not fit if all overtakers stopped, of age or not, and this plan started nothing."""
     trial = standing.turn.placer.trial
     mark = trial.checkpoint()
     for decision in standing.turn.plan.decisions:
         if isinstance(decision, Start):
             trial.evict(decision.allocation)
-    fits = fits_without(standing, overtakers(standing, row) & (standing.pools & shape.pool_bits != 0), row, shape)
+    near = standing.pools & shape.pool_bits != 0
+    grown = above.rows[overtakers(above, row)].tolist() if above is not None else ()
+    fits = fits_without(standing, standing.rows[overtakers(standing, row) & near].tolist(), row, shape, grown)
     trial.rollback(mark)
     return not fits
 
@@ -79,25 +82,38 @@ def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
         return None
     hopeless.forget(row)
     standing = turn.evictor.standing(turn) if turn.evictor is not None else Standing(turn, "off", 0)
+    above = standing.spare() if turn.state.elastic else None
     by_one = not shape.fickle  # of a gang of several groups less room may fit more
-    if by_one and is_hopeless(standing, row, shape):
+    if by_one and is_hopeless(standing, above, row, shape):
         hopeless.add(row)
         return None
     for option in turn.admission.options(row, shape):
         if turn.admission.shortage(row, option) is not None:
             continue
-        for right, admits in within_its_right(standing, row, option):
-            allowed = standing.whole(right) & (standing.pools & option.pool_bits != 0)
-            young = allowed & (standing.of_age_at > turn.now)
-            turn.review(int(standing.of_age_at[young].min()) if young.any() else -1)
-            allowed &= ~young
-            if by_one and not fits_without(standing, allowed, row, option):
+        rights = within_its_right(standing, row, option)
+        to_shrink = within_its_right(above, row, option) if above is not None else repeat(None)
+        for (right, admits), grown in zip(rights, to_shrink, strict=False):
+            allowed = standing.rows[_of_age(standing, right, option)].tolist()
+            wide: list[int] = []
+            if above is not None and grown is not None:
+                wide = above.rows[_of_age(above, grown[0], option)].tolist()
+            if by_one and not fits_without(standing, allowed, row, option, wide):
                 continue
-            found = [candidate(turn, int(standing.rows[i])) for i in np.flatnonzero(allowed)]
-            chosen = choose(turn.placer, option, row, found, UNLIMITED, admits) if found else None
+            whole = [candidate(turn, victim) for victim in allowed]
+            spare = [spare_candidate(turn, victim, option) for victim in wide]
+            chosen = choose_gently(turn, row, option, whole, spare, UNLIMITED, admits)
             if chosen is not None:
                 victims, allocation = chosen
-                for victim in victims:
-                    stop(turn, victim.row, row, "backfill")
+                make_way(turn, victims, row, "backfill")
                 return allocation
     return None
+
+
+def _of_age(standing: Standing, right: Mask, shape: Shape) -> Mask:
+    """Those of `right` who hold something that the shape may use; who is too young is looked at when he is not."""
+    turn = standing.turn
+    allowed = standing.whole(right) & (standing.pools & shape.pool_bits != 0)
+    young = allowed & (standing.of_age_at > turn.now)
+    turn.review(int(standing.of_age_at[young].min()) if young.any() else -1)
+    of_age: Mask = allowed & ~young
+    return of_age

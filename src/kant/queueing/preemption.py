@@ -6,22 +6,38 @@ Kant (arXiv 2510.01256).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Meta, Struct
 
-from kant.cluster.columns import J_CHECKPOINT, J_CORE, J_MILLI, J_PRIORITY, J_QUEUE, J_STARTED
+from kant.cluster.columns import J_CORE, J_MILLI, J_PRIORITY, J_QUEUE
+from kant.cluster.elastic import above_floor, without
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.promises import keeps_promises
+from kant.queueing.resizing import shrink
 from kant.queueing.rights import Rights
-from kant.queueing.standing import BEYOND, Mask, Reclaim, Standing
+from kant.queueing.shrinking import choose_gently, lost, spare_candidate
+from kant.queueing.standing import BEYOND, Reclaim, Standing
 from kant.queueing.turn import Turn
-from kant.queueing.victims import EXACT, Candidate, choose
+from kant.queueing.victims import EXACT, Candidate
+
+
+class Allowed(NamedTuple):
+    """Whom a job may stop (or shrink) with one claim."""
+
+    rows: list[int]
+    found: list[int]  # those of them who are of age
+    lent: set[int]  # from whom a lender takes back
+    age: int  # when the next of them comes of age; -1 where all are
+
+
+NOBODY = Allowed([], [], set(), -1)
 
 
 class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,38 +63,43 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         """
         standing = self.standing(turn)
         turn.lasts &= int(turn.state.jobs[row, J_PRIORITY]) <= turn.lowest  # it may stop those once they run
-        if self._is_in_vain(standing, row, shape):
+        above = standing.spare() if turn.state.elastic else None
+        if self._is_in_vain(standing, row, shape) and (above is None or self._is_in_vain(above, row, shape)):
             return None
         rights = Rights(standing, row, shape, self.reclaim != "off", self.priority)
+        to_shrink = Rights(above, row, shape, self.reclaim != "off", self.priority) if above is not None else None
         surely = rights.node < 0 and not shape.fickle  # more room never makes it fit less
         if rights.node >= 0 and not turn.admission.books.could_ever(rights.node, rights.amounts):
             return None
-        for claim in rights.claims():
-            allowed = rights.victims(claim)
-            young = allowed & (standing.of_age_at > turn.now)
-            if young.any():
-                if surely and not fits_without(standing, allowed, row, shape):
+        claims = rights.claims()
+        if to_shrink is not None:
+            claims = sorted(dict.fromkeys([*claims, *to_shrink.claims()]), key=lambda claim: claim == BEYOND)
+        for claim in claims:
+            own = _allowed(rights, claim)
+            wide = _allowed(to_shrink, claim) if to_shrink is not None else NOBODY
+            young = [age for age in (own.age, wide.age) if age >= 0]
+            if young:
+                if surely and not fits_without(standing, own.rows, row, shape, wide.rows):
                     continue
-                turn.retry_at = _sooner(turn.retry_at, int(standing.of_age_at[young].min()))
-            found = allowed & ~young
-            if not found.any():
+                turn.retry_at = _sooner(turn.retry_at, min(young))
+            if not own.found and not wide.found:
                 continue
-            lent = rights.reclaims(claim)
-            candidates = [candidate(turn, int(standing.rows[i]), bool(lent[i])) for i in np.flatnonzero(found)]
+            whole = [candidate(turn, r, r in own.lent) for r in own.found]
+            spare = [spare_candidate(turn, r, shape, r in wide.lent) for r in wide.found]
             admits = partial(rights.admits, claim=claim) if rights.node >= 0 else None
             mark = turn.placer.trial.checkpoint()
-            chosen = choose(turn.placer, shape, row, candidates, int(self.most * shape.gpu_milli), admits)
+            chosen = choose_gently(turn, row, shape, whole, spare, int(self.most * shape.gpu_milli), admits)
             if chosen is None:
                 # The search may choose other victims as their prices grow; where it was exact, or in vain, it may not.
-                turn.lasts &= len(candidates) <= EXACT or (surely and not fits_without(standing, found, row, shape))
+                turn.lasts &= len(whole) + len(spare) <= EXACT or (
+                    surely and not fits_without(standing, own.found, row, shape, wide.found)
+                )
                 continue
             victims, allocation = chosen
-            if not keeps_promises(turn, row, [who.row for who in victims], allocation):
+            if not keeps_promises(turn, row, victims, allocation):
                 turn.placer.trial.rollback(mark)
                 continue
-            reclaimed = set(standing.rows[lent].tolist())
-            for who in victims:
-                stop(turn, who.row, row, "reclaim" if who.row in reclaimed else "priority")
+            make_way(turn, victims, row, "priority", own.lent | wide.lent)
             return allocation
         return None
 
@@ -102,16 +123,33 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return node < 0 or not any(amounts) or standing.reach(node, amounts) == BEYOND
 
 
+def _allowed(rights: Rights, claim: int) -> Allowed:
+    standing = rights.standing
+    allowed = rights.victims(claim)
+    young = allowed & (standing.of_age_at > standing.turn.now)
+    return Allowed(
+        standing.rows[allowed].tolist(),
+        standing.rows[allowed & ~young].tolist(),
+        set(standing.rows[rights.reclaims(claim)].tolist()),
+        int(standing.of_age_at[young].min()) if young.any() else -1,
+    )
+
+
 def _sooner(time: int, other: int) -> int:
     return other if time < 0 else min(time, other)
 
 
-def fits_without(standing: Standing, gone: Mask, row: int, shape: Shape) -> bool:
-    """Whether the job would fit if these stopped."""
-    placer, running = standing.turn.placer, standing.state.running
+def fits_without(
+    standing: Standing, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
+) -> bool:
+    """Whether the job would fit if these stopped, and the gangs `shrunk` had only their floors."""
+    placer, state = standing.turn.placer, standing.state
     mark = placer.trial.checkpoint()
-    if gone.any():
-        leaving = [running[other] for other in standing.rows[gone].tolist()]
+    leaving = [state.running[other] for other in stopped]
+    if shrunk:
+        gone = set(stopped)
+        leaving += [above_floor(state.shape_of(other), state.running[other]) for other in shrunk if other not in gone]
+    if leaving:
         for allocation in leaving if shape.picky else [np.concatenate(leaving)]:
             placer.trial.evict(allocation)
     result = placer.place(shape, row)
@@ -131,16 +169,24 @@ def candidate(turn: Turn, row: int, lent: bool = False) -> Candidate:
     return Candidate(row, state.running[row], milli, price, (int(core < 0), int(not lent), priority))
 
 
-def lost(turn: Turn, row: int) -> int:
-    """Milli-GPU-seconds of work that stopping a running job now throws away."""
-    milli, started, checkpoint = turn.state.jobs[row, [J_MILLI, J_STARTED, J_CHECKPOINT]].tolist()
-    ran = turn.now - started
-    return int(milli * ((ran % checkpoint if checkpoint > 0 else ran) // SECOND))
-
-
 def _running_bursts(turn: Turn, core: int) -> list[int]:
     state = turn.state
     return [b for b in state.bursts.get(core, ()) if b in state.running and b not in turn.stopped]
+
+
+def make_way(turn: Turn, victims: list[Candidate], newcomer: int, why: str, lent: Collection[int] = ()) -> None:
+    """Write that victims, given back on the trial already, stop or shrink; for the `lent` the reason is `reclaim`."""
+    by, stopped = turn.state.ids[newcomer], {who.row for who in victims if not who.spare}
+    turn.review(turn.now + 1)  # who else fits where the victims leave more than the newcomer takes
+    for who in [who for who in victims if who.spare]:
+        if int(turn.state.jobs[who.row, J_CORE]) in stopped:  # its core stops, so it does too
+            turn.preempt(who.row, by=by, why="core")
+            turn.placer.trial.evict(without(turn.state.running[who.row], who.allocation))
+        else:
+            shrink(turn, who.row, who.allocation, by, "reclaim" if who.row in lent else why)
+    for who in victims:
+        if not who.spare:
+            stop(turn, who.row, newcomer, "reclaim" if who.row in lent else why)
 
 
 def stop(turn: Turn, victim: int, newcomer: int, why: str) -> None:
@@ -148,6 +194,5 @@ def stop(turn: Turn, victim: int, newcomer: int, why: str) -> None:
     by = turn.state.ids[newcomer]
     turn.preempt(victim, by=by, why=why)
     turn.victims.append(victim)
-    turn.review(turn.now + 1)  # who else fits where the victims leave more than the newcomer takes
     for burst in _running_bursts(turn, victim):
         turn.evict(burst, by, "core")

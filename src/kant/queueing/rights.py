@@ -9,8 +9,17 @@ import numpy as np
 from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_USER
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
 from kant.queueing.standing import BEYOND, Mask, Standing
 from kant.queueing.victims_proof import Candidate
+
+
+def given_back(state: ClusterState, who: Candidate) -> tuple[int, int, Amounts]:
+    """The queue and user of a victim, and what of the quotas it gives back."""
+    queue, user, _, amounts = state.holdings.charged[who.row]
+    if who.spare:
+        amounts = state.holdings.amounts(state.shape_of(who.row), who.allocation)
+    return queue, user, amounts
 
 
 class Rights:
@@ -93,8 +102,8 @@ class Rights:
         """Whether its quota lets it in once these have left, and its claim is then true."""
         turn, holdings = self.standing.turn, self.standing.state.holdings
         books = turn.admission.books
-        charged = [holdings.charged[who.row] for who in victims]
-        known = [(holdings.node_of[queue], user, amounts) for queue, user, _, amounts in charged]
+        given = [given_back(self.standing.state, who) for who in victims]
+        known = [(holdings.node_of[queue], user, amounts) for queue, user, amounts in given]
         for node, user, amounts in known:
             if node >= 0:
                 books.refund(node, user, amounts)

@@ -3,11 +3,14 @@
 A queue is entitled to its nominal quota, or to its fair share. A running job is *within* while it and those jobs of
 its queue that started before it hold no more than that; else it is *beyond*. So what starts within stays within,
 whatever starts after it, until the entitlement itself shrinks.
+
+An elastic gang counts here as its floor. What it has above that comes after all floors of its queue (`spare`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -15,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import J_CORE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, J_USER, Table
+from kant.cluster.elastic import above_floor
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree
+from kant.cluster.state import ClusterState
 from kant.model.units import FOREVER
 
 if TYPE_CHECKING:
@@ -59,12 +64,14 @@ class Standing:
         self.tree = holdings.tree if holdings.tree is not None and holdings.tree.keys else None
         homes = np.array(holdings.node_of, dtype=np.int64)
         own = [holdings.tree.queues[home].min_run if holdings.tree and home >= 0 else 0 for home in holdings.node_of]
-        self.of_age_at = jobs[:, J_STARTED] + np.maximum(np.array(own, dtype=np.int64), min_run)[self.queue]
+        self.started = jobs[:, J_STARTED]
+        self.of_age_at = self.started + np.maximum(np.array(own, dtype=np.int64), min_run)[self.queue]
         self.home = homes[self.queue]
         self._followed = -1
         if self.tree is not None:
             self.entitled, self.own_part = entitlements(self.turn, self.tree, reclaim == "fair-share")
-            parts = chain.from_iterable(holdings.charged[row][3] for row in self.rows.tolist())
+            self.above = {row: amounts_above(state, row) for row in self.rows.tolist() if is_wide(state, row)}
+            parts = chain.from_iterable(self._floor_of(row) for row in self.rows.tolist())
             width = len(self.tree.keys)
             self.held = np.fromiter(parts, np.int64, len(self.rows) * width).reshape(-1, width)
             self.over: Mask = self.held > 0  # by key: beyond in it
@@ -74,16 +81,55 @@ class Standing:
 
     def follow(self) -> None:
         """Take in whom the plan has stopped since the last time."""
-        stopped = self.turn.stopped
-        if self._followed == len(stopped):
+        stopped, shrunk = self.turn.stopped, self.turn.shrunk
+        if self._followed == len(stopped) + len(shrunk):
             return
-        self._followed = len(stopped)
+        self._followed = len(stopped) + len(shrunk)
         gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
         self.loose, self.runs = self.loose & ~gone, ~gone
+        if shrunk:  # what is left of them stays for this plan
+            self.loose = self.loose & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
         if self.tree is not None:
             self._weigh(np.unique(self.home[gone]), gone)
         self.lowest = int(self.priority[self.loose].min()) if self.loose.any() else FOREVER
         self.lends = self.tree is not None and bool((self.over.any(axis=1) & self.loose).any())
+
+    def _floor_of(self, row: int) -> Amounts:
+        amounts, above = self.state.holdings.charged[row][3], self.above.get(row)
+        return amounts if above is None else tuple(a - b for a, b in zip(amounts, above, strict=True))
+
+    def spare(self) -> Standing | None:
+        """The elastic gangs as what they hold above their floors, which may be taken without stopping them.
+
+        That is beyond where it and all floors of the queue, and what others have above theirs and started before,
+        are more than the queue's part. None where nobody has more than his floor.
+        """
+        state, rows = self.state, self.rows.tolist()
+        places = [place for place, row in enumerate(rows) if self.loose[place] and is_wide(state, row)]
+        if not places:
+            return None
+        own = copy(self)
+        own.rows, own.queue, own.priority, own.user, own.core = (
+            column[places] for column in (self.rows, self.queue, self.priority, self.user, self.core)
+        )
+        own.pools, own.home, own.of_age_at = self.pools[places], self.home[places], self.of_age_at[places]
+        own.loose, own.runs = self.loose[places], self.runs[places]
+        own.started = np.array([state.elastic[row].resized for row in own.rows.tolist()], dtype=np.int64)
+        own.beyond = own.unlimited = np.ones(len(places), dtype=np.bool_)
+        own.lends = False
+        if self.tree is not None:
+            own.held = np.array([self.above[row] for row in own.rows.tolist()], dtype=np.int64)
+            own.over = own.held > 0
+            own.unlimited = own.held.max(axis=1) == 0
+            for node in np.unique(own.home[own.home >= 0]).tolist():
+                there, width = np.flatnonzero(own.home == node), len(self.tree.keys)
+                part = np.array(self.own_part[node * width : node * width + width], dtype=np.int64)
+                floors = self.held[(self.home == node) & self.runs].sum(axis=0)
+                own.over[there] &= floors + own.held[there].cumsum(axis=0) > part
+            own.beyond = own.over.any(axis=1) | own.unlimited
+            own.lends = bool(own.over.any())
+        own.lowest = int(own.priority.min())
+        return own
 
     def _weigh(self, nodes: Table, gone: Mask) -> None:
         """See which jobs of these queues are beyond."""
@@ -136,6 +182,18 @@ class Standing:
         return any(
             amount > 0 and books.usage(node, key) > self.entitled[first + key] for key, amount in enumerate(amounts)
         )
+
+
+def is_wide(state: ClusterState, row: int) -> bool:
+    """Whether a running job is an elastic gang with more than its floor."""
+    progress = state.elastic.get(row) if state.elastic else None
+    return progress is not None and progress.pods > progress.shape.pods
+
+
+def amounts_above(state: ClusterState, row: int) -> Amounts:
+    """What an elastic gang has above its floor, of what quotas are about."""
+    shape = state.shape_of(row)
+    return state.holdings.amounts(shape, above_floor(shape, state.running[row]))
 
 
 def entitlements(turn: Turn, tree: QuotaTree, fair: bool) -> tuple[list[int], list[int]]:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import J_CORE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, Table
+from kant.cluster.holdings import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.model.decision import (
@@ -26,7 +27,7 @@ from kant.model.decision import (
     Reserve,
     Start,
 )
-from kant.model.placement import Allocation
+from kant.model.placement import WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission
 from kant.queueing.forecast import Forecast, Timeline
@@ -36,6 +37,9 @@ from kant.queueing.waiting import Waiting
 
 if TYPE_CHECKING:
     from kant.queueing.standing import Standing
+
+
+NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
 
 class Mended(Protocol):
@@ -57,6 +61,8 @@ class Placer(Protocol):
     def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None: ...
 
     def never_fits(self, shape: Shape) -> NeverFits | None: ...
+
+    def extend(self, shape: Shape, held: Allocation, salt: int = 0) -> Allocation | NoFit: ...
 
     @property
     def timeline(self) -> Timeline: ...
@@ -93,8 +99,9 @@ class Turn:
         self.admission = Admission(snapshot.state)
         self.standing: Standing | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # whom the plan stops
+        self.shrunk: dict[int, None] = {}  # whom it takes pods from
         self.cores = {-1}  # whose bursts it starts; they may not be stopped in the same plan
-        self.lowest = FOREVER  # of the priorities of those that it starts and that may be stopped from then on
+        self.lowest = FOREVER  # of the priorities of those that it starts or shrinks and that may be stopped then
         self.promised: set[int] = set()  # whom it promises a place, or another one
         self.promised_anew = 0  # how many of them had none
         self.unpromised: set[int] = set()  # who had a promise, and will have none: it has started, or it was taken back
@@ -117,29 +124,32 @@ class Turn:
         """Place a job's whole gang on the trial."""
         if self.forecast is None:
             return self._place(row, shape)
-        until = min(self.now + self.forecast.estimates.duration(self.state, row), FOREVER)
+        until = min(self.now + self.forecast.estimates.duration(self.state, row, shape.pods), FOREVER)
         return self.place_beside(row, shape, until)
 
-    def place_beside(self, row: int, shape: Shape, until: int) -> Allocation | NoFit:
-        """Place a gang that runs until then where it stays clear of everything that is promised."""
+    def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
+        """Place a gang that runs until then where it stays clear of everything that is promised.
+
+        With `held`: only the further pods of an elastic gang that holds that already.
+        """
         trial = self.placer.trial
-        blocked = self.kept_clear(until)
-        if len(blocked) == 0:
-            return self._place(row, shape)
-        trial.restore(blocked)
-        result = self._place(row, shape)
-        trial.evict(blocked)
+        blocked = self.kept_clear(until) if self.forecast is not None else NOTHING
+        if len(blocked):
+            trial.restore(blocked)
+        result = self._place(row, shape, held)
+        if len(blocked):
+            trial.evict(blocked)
         return result
 
-    def _place(self, row: int, shape: Shape) -> Allocation | NoFit:
+    def _place(self, row: int, shape: Shape, held: Allocation | None = None) -> Allocation | NoFit:
         """Not on the job's bad nodes while others suffice. That it fits nowhere is so for all jobs of the shape."""
-        bad = self.bad_nodes(row)
+        placer, bad = self.placer, self.bad_nodes(row)
         if bad:
-            with self.placer.trial.without(bad):
-                result = self.placer.place(shape, row)
+            with placer.trial.without(bad):
+                result = placer.place(shape, row) if held is None else placer.extend(shape, held, row)
             if not isinstance(result, NoFit):
                 return result
-        return self.placer.place(shape, row)
+        return placer.place(shape, row) if held is None else placer.extend(shape, held, row)
 
     def bad_nodes(self, row: int) -> tuple[int, ...]:
         """Where the job has failed, and should not be while other nodes suffice."""
@@ -201,9 +211,11 @@ class Turn:
         self.cores.add(core)
         self.lowest = min(self.lowest, priority) if preemptible else self.lowest
         self.review(self.now + limit if limit >= 0 else -1)
-        self._share(row, 1)
+        if self.order.shares:
+            shape = self.state.shape_of(row)
+            self.share_out(row, (shape.gpu_milli, shape.cpu, shape.memory), 1)
         if self.forecast is not None:
-            duration = self.forecast.estimates.duration(self.state, row)
+            duration = self.forecast.estimates.duration(self.state, row, self.state.shape_of(row).pods)
             self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))
             if row in self.state.reserved or row in self.promised:
                 self.unpromised.add(row)
@@ -252,9 +264,15 @@ class Turn:
         self.stopped[row] = None
         self.waiting.stops(row)
         self.admission.stops(row)
-        self._share(row, -1)
+        self.share_out(row, self.state.holdings.charged[row][2], -1)
         if self.forecast is not None:
             self.forecast.stops(row)
+
+    def shrinks(self, row: int, pieces: Allocation) -> None:
+        """The plan takes pods from a running gang; what it has left may be taken only once that is done."""
+        self.shrunk[row] = None
+        self.lowest = min(self.lowest, int(self.state.jobs[row, J_PRIORITY]))
+        self.waiting.shrinks(row, pieces)
 
     def evict(self, row: int, by: str = "", why: str = "") -> None:
         """Stop a running job and give back what it holds on the trial."""
@@ -268,10 +286,10 @@ class Turn:
         self._stops(row)
         self.placer.trial.evict(self.state.running[row])
 
-    def _share(self, row: int, sign: int) -> None:
+    def share_out(self, row: int, held: Held, sign: int) -> None:
+        """Count for the order of the queues what the plan gives a job (1), or takes from it (-1)."""
         if self.order.shares:
-            shape, queue = self.state.shape_of(row), int(self.state.jobs[row, J_QUEUE])
-            self.shares.add(queue, (shape.gpu_milli, shape.cpu, shape.memory), sign)
+            self.shares.add(int(self.state.jobs[row, J_QUEUE]), held, sign)
 
     def demote(self) -> None:
         """Say which running jobs the order moves to a lower level."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kant.cluster.columns import J_CORE, J_PRIORITY, POOL
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
-from kant.model.placement import NODE
+from kant.model.placement import NODE, Allocation
 
 LaneKey = tuple[int, ...]
 """The queue first, where the order is one of queues."""
@@ -40,10 +40,12 @@ class Verdicts:
         self.state = state
         self.preempts = preempts
         self.draws = draws
-        self.freed = 0  # times that plans have stopped a job; what they free counts before they are carried out
+        self.freed = (
+            0  # times that plans have stopped or shrunk a job; what they free counts before they are carried out
+        )
         self.bursts = 0  # bursts that have moved, or that a plan has started or stopped
         self._freed = [0] * len(state.freed)  # as `freed`, by pool
-        self._written = 0  # starts and stops of plans
+        self._written = 0  # starts, stops and shrinks of plans
         self._cycle = 0
         self._found: dict[Kind, Verdict] = {}
         self._groups = False  # whether one of them is on a gang of several groups
@@ -60,11 +62,11 @@ class Verdicts:
         self._written += 1
         self.bursts += int(self.state.jobs[row, J_CORE] >= 0)
 
-    def stopped(self, row: int) -> None:
-        """The plan stops a running job."""
+    def stopped(self, row: int, pieces: Allocation) -> None:
+        """The plan stops a running job, or shrinks it: these pieces come free."""
         self.started(row)
         self.freed += 1
-        for pool in set(self.state.table[self.state.running[row][:, NODE], POOL].tolist()):
+        for pool in set(self.state.table[pieces[:, NODE], POOL].tolist()):
             self._freed[pool] += 1
 
     # --- verdicts --------------------------------------------------------------------------------------------
@@ -121,9 +123,14 @@ class Verdicts:
             stamp += state.holdings.refunds + self.freed
         if waits_for_age or (self.preempts and state.holdings.tree is not None):
             stamp += state.moved.end + self._written
+        return stamp + self.room(shape)
+
+    def room(self, shape: Shape) -> int:
+        """What must not change for a shape that did not fit to be known not to: a count, which plans bring up too."""
+        state = self.state
         if shape.fickle:
-            return stamp + int(state.log[0]) + self._written
+            return int(state.log[0]) + self._written
         if len(shape.pools) == 1:
             pool = shape.pools[0]
-            return stamp + state.freed[pool] + self._freed[pool]
-        return stamp + sum(state.freed[pool] + self._freed[pool] for pool in shape.pools)
+            return state.freed[pool] + self._freed[pool]
+        return sum(state.freed[pool] + self._freed[pool] for pool in shape.pools)

@@ -23,6 +23,7 @@ class Candidate:
     milli: int  # milli-GPUs
     price: int  # milli-GPU-seconds of work that stopping it now would lose, never negative
     rank: tuple[int, ...]  # the smaller, the sooner it has to be the victim
+    spare: bool = False  # only what an elastic gang has above its floor; it runs on
 
 
 Admits = Callable[[Collection[Candidate]], bool]

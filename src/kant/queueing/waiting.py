@@ -16,6 +16,7 @@ import numpy as np
 from kant.cluster.columns import J_CORE, J_PRIORITY, J_QUEUE, J_RETURNS, J_SHAPE, J_USER
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
+from kant.model.placement import Allocation
 from kant.queueing.hopeless import Hopeless
 from kant.queueing.order import Order
 from kant.queueing.requeue import Requeue
@@ -190,10 +191,15 @@ class Waiting:
 
     def stops(self, row: int) -> None:
         """The plan stops a running job; its bursts may not be tried any more, others may fit where it was."""
-        self.verdicts.stopped(row)
+        self.verdicts.stopped(row, self.state.running[row])
         self._opens = True
         if row in self.state.bursts:
             self._cores[row] = False
+
+    def shrinks(self, row: int, pieces: Allocation) -> None:
+        """The plan takes these pieces from a running gang; others may fit there."""
+        self.verdicts.stopped(row, pieces)
+        self._opens = True
 
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, LaneKey]]:
         """Each head that may be tried now, best first over all lanes; queues with the least share first.

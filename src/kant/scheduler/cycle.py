@@ -9,6 +9,7 @@ from kant.model.decision import Plan, Reason
 from kant.model.errors import Violation
 from kant.placement.placer import Placer
 from kant.queueing.forecast import Forecast
+from kant.queueing.growth import Growth
 from kant.queueing.limits import Limits
 from kant.queueing.repair import repair
 from kant.queueing.requeue import retries_used
@@ -34,6 +35,7 @@ class Scheduler:
         self.limits = Limits(state)
         if state.shapes.workloads != profile.matches:
             raise Violation("the state was not made to tell the profile's workloads apart (`workloads`)")
+        self.growth = Growth(state, profile.elastic)
         self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.timeline, profile.estimates) if ahead else None
@@ -44,7 +46,7 @@ class Scheduler:
         turn = Turn(
             self.snapshot, self.profile.order, self.waiting, self.placer, self.profile.preemption, self.forecast
         )
-        run_cycle(turn, self.profile, self.limits)
+        run_cycle(turn, self.profile, self.limits, self.growth)
         self.snapshot.previous = now
         return turn.plan
 
@@ -58,7 +60,7 @@ class Scheduler:
         self.placer.trial.begin()
 
 
-def run_cycle(turn: Turn, profile: Profile, limits: Limits) -> None:
+def run_cycle(turn: Turn, profile: Profile, limits: Limits, growth: Growth) -> None:
     """Stop, order, admit, place, make room or hold: the decisions of one instant, in the order to carry them out."""
     waiting = turn.waiting
 
@@ -83,6 +85,9 @@ def run_cycle(turn: Turn, profile: Profile, limits: Limits) -> None:
 
     # 5. Whoever had to make room and fits elsewhere moves.
     turn.resettle()
+
+    # 6. What nobody who waits can use goes to elastic gangs, up to their ceilings.
+    growth.run(turn)
     turn.review(waiting.next_ready())
 
 

@@ -14,13 +14,14 @@ from kant.model.matching import Match
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.estimates import Estimates
+from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
 from kant.queueing.preemption import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
 from kant.scheduler.strategies import Strategy, parse_strategies
 
-SETTINGS: dict[str, type] = {"preemption": Preemption, "requeue": Requeue, "estimates": Estimates}
+SETTINGS: dict[str, type] = {"preemption": Preemption, "requeue": Requeue, "estimates": Estimates, "elastic": Elastic}
 """Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
 
 PARTS = ("name", "about", *KINDS, "workloads", *SETTINGS, "simulation")
@@ -32,7 +33,7 @@ class Profile:
 
     The first of `strategies` that matches a job places it instead of `placement`.
     Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that came back is tried,
-    `estimates` what disciplines that plan ahead take for its run time.
+    `estimates` what disciplines that plan ahead take for its run time, `elastic` when running gangs change their size.
     `simulation` is for the simulator alone: how jobs run, and what an experiment does that a cluster does not.
     `text` is the TOML that the profile was read from.
     """
@@ -46,6 +47,7 @@ class Profile:
     preemption: Preemption | None = None
     requeue: Requeue = field(default_factory=Requeue)
     estimates: Estimates = field(default_factory=Estimates)
+    elastic: Elastic = field(default_factory=Elastic)
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.elastic import pods_by_group
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.cluster.state import ClusterState
@@ -97,6 +98,9 @@ class Witness:
     def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
         return self.placer.mend(shape, held, bad, salt)
 
+    def extend(self, shape: Shape, held: Allocation, salt: int = 0) -> Allocation | NoFit:
+        return self.placer.extend(shape, held, salt)
+
     def never_fits(self, shape: Shape) -> NeverFits | None:
         return self.placer.never_fits(shape)
 
@@ -116,7 +120,7 @@ def why_there(scheduler: Scheduler, job: str, now: int, place: Allocation) -> Wh
     scheduler.catch_up(now)
     witness = Witness(scheduler.placer, row)
     turn = Turn(scheduler.snapshot, profile.order, scheduler.waiting, witness, profile.preemption, scheduler.forecast)
-    run_cycle(turn, profile, scheduler.limits)
+    run_cycle(turn, profile, scheduler.limits, scheduler.growth)
     starts = {decision.job: decision for decision in turn.plan.decisions if isinstance(decision, Start)}
     agrees = job in starts and np.array_equal(starts[job].allocation, place)
     chosen = witness.seen if witness.seen is not None and np.array_equal(witness.seen[2], place) else None
@@ -127,10 +131,16 @@ def why_there(scheduler: Scheduler, job: str, now: int, place: Allocation) -> Wh
         job=job, now=now, place=place, agrees=agrees, how="plan" if chosen is None else "wish" if wishes else "policy",
         account=account(state, before, policy, seed, chosen[1], row, place)
         if chosen is not None and agrees and not wishes else None,
-        effect=effect(slowdowns, before, shape, place), choice=either,
+        effect=effect(slowdowns, before, _at_its_size(state, shape, place), place), choice=either,
         within=LEVELS[shape.level] if shape.level >= 0 else "", required=shape.required,
         stopped=tuple(d.job for d in turn.plan.decisions if isinstance(d, Preempt) and d.by == job) if agrees else (),
     )  # fmt: skip
+
+
+def _at_its_size(state: ClusterState, shape: Shape, place: Allocation) -> Shape:
+    """The shape of what a gang got: an elastic one may have got more than its floor."""
+    counts = pods_by_group(shape, place) if shape.ceiling else None
+    return shape if counts is None else state.shapes.sized(shape, counts)
 
 
 def effect(slowdowns: Slowdowns, before: Table, shape: Shape, place: Allocation) -> Effect:

@@ -9,10 +9,11 @@ import msgspec
 from kant.cluster import columns as c
 from kant.cluster.journal import Journal
 from kant.cluster.state import ClusterState
-from kant.metrics.recorder import Recorder
+from kant.metrics.recorder import Recorder, began
 from kant.model.decision import (
     Demote,
     Expire,
+    Grow,
     Hold,
     Plan,
     Preempt,
@@ -20,6 +21,7 @@ from kant.model.decision import (
     Release,
     Reorder,
     Reserve,
+    Shrink,
     Start,
     sentence,
 )
@@ -31,16 +33,19 @@ from kant.model.event import (
     JobEvicted,
     JobFailed,
     JobFinished,
+    JobGrown,
     JobPreempted,
     JobProgressed,
     JobRejected,
     JobReleased,
     JobReserved,
+    JobShrunk,
     JobStarted,
     JobSubmitted,
     NodeChanged,
     QueueOrdered,
 )
+from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
 from kant.placement.communication import FULL
@@ -80,7 +85,11 @@ class Execution:
             self.happen(JobCancelled(event.time, event.job.id))
             return
         self.happen(event)
-        self.speed.submitted(len(state.ids) - 1, event.runtime, event.overhead)
+        row = len(state.ids) - 1
+        if row in state.elastic:
+            self.speed.submitted(row, event.runtime, event.overhead, state.elastic[row].ceiling)
+        else:
+            self.speed.submitted(row, event.runtime, event.overhead)
 
     def end_jobs(self, now: int) -> bool:
         """Whoever ends now ends; returns whether anybody did."""
@@ -119,20 +128,45 @@ class Execution:
         """A running job is stopped; returns the extra work that this costs it."""
         self._leave(row, now)
         self._own_up(row, now)
-        cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now)
+        return self._interrupt(row, now)
+
+    def _interrupt(self, row: int, now: int, saves: bool = False) -> int:
+        """The cost of a stop, or of a change of size: what it says is journalled before."""
+        cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now, saves)
         self.recorder.lost(row, cost)
         return cost
+
+    def _resize(self, job: str, now: int, pieces: Allocation, by: str | None) -> None:
+        """A gang shrinks (for `by`), or grows (None): it loses what it has not saved, or it saves before."""
+        row = self.state.rows[job]
+        self._leave(row, now)
+        self._own_up(row, now)
+        cost = self._interrupt(row, now, saves=by is None)
+        self.happen(JobGrown(now, job, pieces, cost) if by is None else JobShrunk(now, job, pieces, cost, by))
+        self._run(row, now)
+
+    def _run(self, row: int, now: int) -> None:
+        """A gang runs from now on where, and with as many pods as, the state says."""
+        self.recorder.started(row, self.state.running[row])
+        if row in self.state.elastic:
+            self.speed.started(row, now, self._slowdown(row), self.state.elastic[row].pods)
+        else:
+            self.speed.started(row, now, self._slowdown(row))
 
     def _own_up(self, row: int, now: int) -> None:
         """A job that ran slower than planned says so when it is stopped: it has more left than its time tells."""
         behind, remaining = self.speed.behind(row, now), int(self.state.jobs[row, c.J_REMAINING])
         if behind and remaining >= 0:
             done = now - int(self.state.jobs[row, c.J_SINCE]) - behind
-            self.happen(JobProgressed(now, self.state.ids[row], max(remaining - done, 0)))
+            left = max(remaining - done, 0)
+            if row in self.state.elastic:  # with all its pods
+                progress = self.state.elastic[row]
+                left = -(-max(progress.left - done * progress.pods, 0) // progress.ceiling)
+            self.happen(JobProgressed(now, self.state.ids[row], left))
 
     def _leave(self, row: int, now: int) -> None:
         if self.recorder.keep_intervals:
-            self.recorder.ended(row, self.state.running[row], int(self.state.jobs[row, c.J_STARTED]), now)
+            self.recorder.ended(row, self.state.running[row], began(self.state, row), now)
 
     def fall_ill(self, health: NodeHealth, now: int) -> None:
         """A node takes another state: whoever holds what is lost by it is evicted first."""
@@ -156,8 +190,7 @@ class Execution:
                     row = state.rows[job]
                     self.recorder.replaced += kept > 0
                     self.happen(JobStarted(now, job, allocation))
-                    self.recorder.started(row, allocation)
-                    self.speed.started(row, now, self._slowdown(row))
+                    self._run(row, now)
                 case Hold():
                     pass
                 case Reject(job=job, reason=reason):
@@ -166,6 +199,10 @@ class Execution:
                     gone.append(state.rows[job])
                 case Preempt(job=job, moved=moved, by=by):
                     self.happen(JobPreempted(now, job, self._stop(state.rows[job], now), moved, by))
+                case Shrink(job=job, allocation=pieces, by=by):
+                    self._resize(job, now, pieces, by)
+                case Grow(job=job, allocation=pieces):
+                    self._resize(job, now, pieces, None)
                 case Expire(job=job):
                     self.happen(JobFailed(now, job, "limit", self._stop(state.rows[job], now)))
                 case Reserve(job=job, start=start, end=end, allocation=allocation):
@@ -183,7 +220,7 @@ class Execution:
         """Of a job that has just got its place, in thousandths."""
         if not self.placed:
             return FULL
-        return self.recorder.model.of(int(self.state.jobs[row, c.J_SHAPE]), self.recorder.spans[row])
+        return self.recorder.model.of(self.recorder.shape_at(row), self.recorder.spans[row])
 
 
 def speed_of(options: SimOptions) -> Speed:

@@ -31,26 +31,27 @@ class Gangs:
         self.island_gpus = max((node.island for node in cluster.nodes), default=1) or 1
         self.by_gpu = by_gpu
         self._nodes = cluster.nodes
-        self._made: dict[tuple[int, int, int, int, int, int, str, tuple[str, ...], int, int], Groups] = {}
+        self._made: dict[tuple[int, int, int, int, int, int, str, tuple[str, ...], int, int, int], Groups] = {}
 
     def of(
         self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
-        models: tuple[str, ...] = (), segment: int = 0, level: int = 0,
+        models: tuple[str, ...] = (), segment: int = 0, level: int = 0, floor: int = 0,
     ) -> Groups:  # fmt: skip
         """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
 
         With `island` a pod must lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is
         one instance of that profile; how much of a GPU that is, is as on the first node of `models` that offers it.
-        `segment` pods in a row have to lie in one domain of a level (1 + its index in LEVELS); 0 and 0 for none.
+        `segment` pods in a row have to lie in one domain of a level (1 + its index in LEVELS); 0 and 0 for none. An
+        elastic gang can do with `floor` pods; 0 for others.
         """
-        key = (pods, gpus, milli, cpu, memory, island, mig, models if mig else (), segment, level)
+        key = (pods, gpus, milli, cpu, memory, island, mig, models if mig else (), segment, level, floor)
         groups = self._made.get(key)
         if groups is None:
             if mig:
                 demand = Demand(1, self._milli_of(mig, models), cpu, memory, mig=mig)
                 groups = (PodGroup(max(pods, 1), demand),)
             else:
-                groups = self._make(pods, gpus, milli, cpu, memory, island)
+                groups = self._make(pods, gpus, milli, cpu, memory, island, floor)
             if level:
                 cut = LEVELS[level - 1]
                 groups = tuple(
@@ -65,12 +66,12 @@ class Gangs:
         found = (profile_on(geometry, mig) for geometry in here)
         return next((offer[0] for offer in found if offer is not None), usual_milli(mig))
 
-    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int) -> Groups:
+    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int, floor: int) -> Groups:
         def demand(devices: int) -> Demand:
             return Demand(devices, milli if devices else GPU, cpu, memory, bool(island) and devices > 1)
 
         if pods > 0:
-            return (PodGroup(pods, demand(gpus)),)
+            return (PodGroup(pods, demand(gpus), floor=floor),)
         if self.by_gpu and gpus > 0:
             return (PodGroup(gpus, demand(1)),)
         most = self.island_gpus if island else self.node_gpus
@@ -107,12 +108,14 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
     truth = np.maximum(run_times(workload, options), 1)
     estimate = estimates(workload, options, truth, seed)
     limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else np.full(len(truth), -1)
+    rigid = options.static or options.speed == "interval-overhead"  # these know one size only
+    floors = np.zeros_like(workload.floor) if rigid else workload.floor
     columns = (
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
         limits, workload.due, workload.title, workload.core, workload.preemptible,
         workload.within, workload.within_required, workload.island, workload.mig, workload.segment,
-        workload.segment_within, workload.affinity, workload.apart, workload.apart_required, workload.near,
+        workload.segment_within, workload.affinity, workload.apart, workload.apart_required, workload.near, floors,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     profiles = workload.profiles
@@ -124,10 +127,10 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
             limit, due, title, core, preemptible, level, required, island, mig, segment, segment_level,
-            affinity, apart, apart_required, near,
+            affinity, apart, apart_required, near, floor,
         ) in rows:  # fmt: skip
             groups = gangs.of(
-                pods, gpus, milli, cpu, memory, island, profiles[mig], models[model], segment, segment_level
+                pods, gpus, milli, cpu, memory, island, profiles[mig], models[model], segment, segment_level, floor
             )
             job = Job(
                 name, submit, groups, queues[queue], users[user], priority,

@@ -10,7 +10,7 @@ from pathlib import Path
 from kant.cluster import columns as c
 from kant.cluster.journal import Footer, Header, Journal, read_lines
 from kant.cluster.state import ClusterState
-from kant.metrics.recorder import Recorder
+from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
 from kant.model.decision import Plan, Start
@@ -22,9 +22,11 @@ from kant.model.event import (
     JobEvicted,
     JobFailed,
     JobFinished,
+    JobGrown,
     JobPreempted,
     JobRefused,
     JobRejected,
+    JobShrunk,
     JobStarted,
     JobSubmitted,
     MixObserved,
@@ -140,14 +142,14 @@ def replay(path: Path) -> Replay:
             tenancy = line.tenancy
         elif isinstance(line, NodeChanged | DevicesChanged):
             faults.append(_health_of(state, line))
-        elif isinstance(line, JobStarted):
-            recorder.started(state.rows[line.job], line.allocation)
+        elif isinstance(line, JobStarted | JobGrown | JobShrunk):
+            recorder.started(state.rows[line.job], state.running[state.rows[line.job]])
     recorder.observe(state.now)
     end = state.now if footer is None else max(footer.time, state.now)
     recorder.observe(end)
     for row, allocation in state.running.items():
-        recorder.ended(row, allocation, int(state.jobs[row, c.J_STARTED]), end)
-    table = job_table(state, end, recorder.model)
+        recorder.ended(row, allocation, began(state, row), end)
+    table = job_table(state, end, recorder)
     summary = summarise(state, recorder, table, end, options.quantile)
     summary |= {
         "profile": profile.name, "workload": header.workload, "cluster": header.cluster.name, "seed": header.seed,
@@ -168,12 +170,15 @@ def replay(path: Path) -> Replay:
 
 
 def _follow(state: ClusterState, recorder: Recorder, event: Event) -> None:
-    if isinstance(event, JobCancelled | JobEvicted | JobFailed | JobFinished | JobPreempted | JobRefused):
+    if isinstance(
+        event,
+        JobCancelled | JobEvicted | JobFailed | JobFinished | JobGrown | JobPreempted | JobRefused | JobShrunk,
+    ):
         row = state.rows.get(event.job, -1)
-        if isinstance(event, JobEvicted | JobFailed | JobPreempted):
+        if isinstance(event, JobEvicted | JobFailed | JobGrown | JobPreempted | JobShrunk):
             recorder.lost(row, event.cost)
         if row in state.running:
-            recorder.ended(row, state.running[row], int(state.jobs[row, c.J_STARTED]), event.time)
+            recorder.ended(row, state.running[row], began(state, row), event.time)
 
 
 def _health_of(state: ClusterState, event: NodeChanged | DevicesChanged) -> NodeHealth:

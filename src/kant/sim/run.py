@@ -21,10 +21,10 @@ from kant.cluster import columns as c
 from kant.cluster.journal import Footer, Header, Journal
 from kant.cluster.state import ClusterState
 from kant.metrics.ledger import Ledger, wait_by_cause
-from kant.metrics.recorder import Recorder
+from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.model.decision import Expire, Plan, Preempt
+from kant.model.decision import Expire, Plan, Preempt, Shrink
 from kant.model.event import JobSubmitted, MixObserved, QueuesChanged
 from kant.model.node import ClusterSpec
 from kant.model.tenant import Tenancy
@@ -144,8 +144,8 @@ class Run:
         self.journal.write(Footer(end, self.interrupted or end == self.until, self.interrupted))
         self.state.check()
         for row, allocation in self.state.running.items():
-            self.recorder.ended(row, allocation, int(self.state.jobs[row, c.J_STARTED]), end)
-        table = job_table(self.state, end, self.recorder.model)
+            self.recorder.ended(row, allocation, began(self.state, row), end)
+        table = job_table(self.state, end, self.recorder)
         summary = summarise(self.state, self.recorder, table, end, self.options.quantile)
         summary |= self._account(time.process_time() - self._began)
         if self.curve is not None:
@@ -243,7 +243,7 @@ class Run:
             self._wake = plan.review_at
         if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
             self._wake = min(self._wake, now + self.options.recheck_s * SECOND)
-        if any(isinstance(d, Expire) or (isinstance(d, Preempt) and d.by) for d in plan.decisions):
+        if any(isinstance(d, Expire) or (isinstance(d, Preempt | Shrink) and d.by) for d in plan.decisions):
             self._wake = now  # who was stopped is tried again, and so is who fits where there is room left over
 
     def _waiting_because(self) -> dict[str, int]:

@@ -12,18 +12,26 @@ from kant.placement.communication import FULL
 class Speed(Protocol):
     """The truth about run times. Rows are those of the job table; times are microseconds."""
 
-    def submitted(self, row: int, runtime: int, overhead: int) -> None: ...
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
+        """A job has come. `ceiling` is the pods with which an elastic gang needs `runtime`; 1 for others."""
+        ...
 
-    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
-        """The job runs from now on, each thousand microseconds of its work in `slowdown` of time."""
+    def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
+        """The job runs from now on, each thousand microseconds of its work in `slowdown` of time.
+
+        An elastic gang with so many `pods`; others always with 1.
+        """
         ...
 
     def behind(self, row: int, now: int) -> int:
         """By how much the work that a running job has done is less than the time since it started."""
         ...
 
-    def stopped(self, row: int, gpus: int, now: int) -> int:
-        """The job is stopped before its end; returns the extra work that this costs it."""
+    def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
+        """The job is stopped before its end; returns the extra work that this costs it.
+
+        With `saves` it may save its work before. A change of size is to be stopped and started.
+        """
         ...
 
     def dropped(self, row: int) -> None:
@@ -60,43 +68,52 @@ class Steady:
     """A job runs at one speed from start to end. To be stopped costs it what `cost` says, and its unsaved work.
 
     It saves its work every `checkpoint` microseconds that it runs; 0: never; None: at every moment. Work is counted in
-    whole microseconds at full speed: what has been begun of one when a job is stopped is done again.
+    whole microseconds at full speed: what has been begun of one when a job is stopped is done again. That of an elastic
+    gang is counted in pod-microseconds: p pods do p of them in a microsecond, so it is exact at any size.
     """
 
     def __init__(self, cost: ResumeCost, checkpoint: int | None = None) -> None:
         self.cost = cost
         self.checkpoint = checkpoint
         self._left: dict[int, int] = {}
-        self._began: dict[int, int] = {}  # of running jobs, as are their ends and slowdowns
+        self._ceiling: dict[int, int] = {}  # of elastic gangs
+        self._began: dict[int, int] = {}  # of running jobs, as are their ends, slowdowns and (elastic) pods
         self._ends: dict[int, int] = {}
         self._slowdown: dict[int, int] = {}
+        self._pods: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
 
-    def submitted(self, row: int, runtime: int, overhead: int) -> None:
-        self._left[row] = runtime
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
+        self._left[row] = runtime * ceiling
+        if ceiling > 1:
+            self._ceiling[row] = ceiling
 
-    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
-        end = now + -(-self._left[row] * slowdown // FULL)
+    def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
+        end = now + -(-self._left[row] * slowdown // (FULL * pods))
         self._began[row], self._ends[row], self._slowdown[row] = now, end, slowdown
+        if pods > 1:
+            self._pods[row] = pods
         heappush(self._heap, (end, row))
 
     def behind(self, row: int, now: int) -> int:
         ran = now - self._began[row]
         return ran - ran * FULL // self._slowdown[row]
 
-    def stopped(self, row: int, gpus: int, now: int) -> int:
-        ran, slowdown = now - self._began[row], self._slowdown[row]
-        done = saved = ran * FULL // slowdown
-        if self.checkpoint is not None:
-            saved = (ran - ran % self.checkpoint) * FULL // slowdown if self.checkpoint else 0
-        extra = self.cost.of(gpus) + done - saved
-        self._left[row] += extra - done
+    def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
+        ran, slowdown, pods = now - self._began[row], self._slowdown[row], self._pods.pop(row, 1)
+        done = saved = ran * FULL * pods // slowdown
+        if self.checkpoint is not None and not saves:
+            saved = (ran - ran % self.checkpoint) * FULL * pods // slowdown if self.checkpoint else 0
+        ceiling = self._ceiling.get(row, 1)
+        extra = self.cost.of(gpus) - (saved - done) // ceiling
+        self._left[row] += extra * ceiling - done
         del self._began[row], self._ends[row], self._slowdown[row]
         return extra
 
     def dropped(self, row: int) -> None:
         """A running job leaves for good before its end."""
         del self._began[row], self._ends[row], self._slowdown[row], self._left[row]
+        self._pods.pop(row, None)
 
     def next_end(self) -> int:
         heap, ends = self._heap, self._ends
@@ -119,16 +136,16 @@ class Steady:
 class Endless:
     """Nothing ever ends: for static packing."""
 
-    def submitted(self, row: int, runtime: int, overhead: int) -> None:
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
         pass
 
-    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
+    def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
         pass
 
     def behind(self, row: int, now: int) -> int:
         return 0
 
-    def stopped(self, row: int, gpus: int, now: int) -> int:
+    def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
         return 0
 
     def dropped(self, row: int) -> None:
@@ -159,17 +176,17 @@ class IntervalOverhead:
         self._running: dict[int, None] = {}
         self._updated = 0
 
-    def submitted(self, row: int, runtime: int, overhead: int) -> None:
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
         self._left[row] = runtime
         self._overhead[row] = overhead
 
-    def started(self, row: int, now: int, slowdown: int = FULL) -> None:
+    def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
         self._running[row] = None
 
     def behind(self, row: int, now: int) -> int:
         return 0  # what it has left is reported at every event
 
-    def stopped(self, row: int, gpus: int, now: int) -> int:
+    def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
         del self._running[row]
         return 0
 

@@ -14,6 +14,7 @@ from kant.model.tenant import Queue, Quota
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
+from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
 from kant.queueing.preemption import Preemption
 from kant.queueing.requeue import Requeue
@@ -33,10 +34,17 @@ def make_cluster(*gpus: int, cpu: int = FOREVER, memory: int = FOREVER, leaf: in
 
 
 def make_group(
-    gpus: int = 1, pods: int = 1, *, milli: int = GPU, cpu: int = 0, memory: int = 0, island: bool = False
+    gpus: int = 1,
+    pods: int = 1,
+    *,
+    floor: int = 0,
+    milli: int = GPU,
+    cpu: int = 0,
+    memory: int = 0,
+    island: bool = False,
 ) -> PodGroup:
-    """`pods` pods of `gpus` devices each."""
-    return PodGroup(pods, Demand(gpus, milli, cpu, memory, island))
+    """`pods` pods of `gpus` devices each; with a `floor` it can do with so many of them."""
+    return PodGroup(pods, Demand(gpus, milli, cpu, memory, island), floor=floor)
 
 
 def make_job(
@@ -44,6 +52,7 @@ def make_job(
     gpus: int = 1,
     pods: int = 1,
     *,
+    floor: int = 0,
     milli: int = GPU,
     cpu: int = 0,
     memory: int = 0,
@@ -53,7 +62,7 @@ def make_job(
     **fields: Any,
 ) -> Job:
     """A job of one group of `pods` pods, or of the `groups` given; `fields` are further fields of Job."""
-    own = tuple(groups) or (make_group(gpus, pods, milli=milli, cpu=cpu, memory=memory, island=island),)
+    own = tuple(groups) or (make_group(gpus, pods, floor=floor, milli=milli, cpu=cpu, memory=memory, island=island),)
     return Job(name, submit, own, **fields)
 
 
@@ -103,6 +112,7 @@ def make_profile(
     preemption: Preemption | None = None,
     requeue: Requeue | None = None,
     workloads: Sequence[dict[str, Any]] = (),
+    elastic: Elastic | None = None,
     **simulation: Any,
 ) -> Profile:
     """A profile of three policies, with or without preemption; `workloads` and `simulation` are the tables so named."""
@@ -116,5 +126,6 @@ def make_profile(
         strategies=parse_strategies(list(workloads), where, "test"),
         preemption=preemption,
         requeue=requeue or Requeue(),
+        elastic=elastic or Elastic(),
         simulation=simulation,
     )

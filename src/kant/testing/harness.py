@@ -1,7 +1,8 @@
 """Harness: a small driver in virtual time over a state and a scheduler, for tests. It may refuse what it is told.
 
 After every event the invariants of the state are checked. A start that is refused is taken on and given up at once
-(what was bound is assumed until the driver says otherwise), so the job is back in the queue as if never started.
+(what was bound is assumed until the driver says otherwise), so the job is back in the queue as if never started. A
+gang that refuses to grow gives back at once what it got; one that refuses to shrink is stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,20 @@ from kant.cluster.columns import J_FIRST_START as FIRST_START
 from kant.cluster.columns import J_STATUS as STATUS
 from kant.cluster.journal import Journal
 from kant.cluster.state import ClusterState
-from kant.model.decision import Demote, Expire, Plan, Preempt, Reject, Release, Reorder, Reserve, Start, sentence
+from kant.model.decision import (
+    Demote,
+    Expire,
+    Grow,
+    Plan,
+    Preempt,
+    Reject,
+    Release,
+    Reorder,
+    Reserve,
+    Shrink,
+    Start,
+    sentence,
+)
 from kant.model.event import (
     DevicesChanged,
     Event,
@@ -24,11 +38,13 @@ from kant.model.event import (
     JobEvicted,
     JobFailed,
     JobFinished,
+    JobGrown,
     JobPreempted,
     JobRefused,
     JobRejected,
     JobReleased,
     JobReserved,
+    JobShrunk,
     JobStarted,
     JobSubmitted,
     NodeChanged,
@@ -45,16 +61,16 @@ from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
 from kant.testing.builders import make_profile, submitted
 
-Refuse = Callable[[Start], bool]
-"""Whether the driver refuses this start."""
+Refuse = Callable[[Start | Grow | Shrink], bool]
+"""Whether the driver refuses this start, or this change of size."""
 
 
-def never(start: Start) -> bool:
+def never(start: Start | Grow | Shrink) -> bool:
     """A driver that does as it is told."""
     return False
 
 
-def always(start: Start) -> bool:
+def always(start: Start | Grow | Shrink) -> bool:
     """A driver that starts nothing."""
     return True
 
@@ -63,6 +79,11 @@ def at_random(share: float, seed: int = 0) -> Refuse:
     """A driver that refuses this share of the starts."""
     draw = np.random.Generator(np.random.PCG64(seed))
     return lambda start: bool(draw.random() < share)
+
+
+def refused(event: Event) -> bool:
+    """Whether the driver says by this event that it did not do as it was told."""
+    return isinstance(event, JobRefused) or (isinstance(event, JobShrunk) and not event.by)
 
 
 class Harness:
@@ -108,8 +129,8 @@ class Harness:
     def submit(self, *jobs: Job, runtime: int = FOREVER) -> None:
         """Jobs arrive now; in `run` each ends when it has run for `runtime` microseconds."""
         for job in jobs:
-            self._left[job.id] = runtime
             self.happen(submitted(job, runtime, at=self.now))
+            self._comes(job.id, runtime)
 
     def finish(self, *jobs: str) -> None:
         for job in jobs:
@@ -176,6 +197,15 @@ class Harness:
                 case Preempt(job=job, moved=moved, by=by):
                     self._stop(job)
                     self.happen(JobPreempted(self.now, job, 0, moved, by))
+                case Shrink(job=job, by=by) if self.refuse(decision):
+                    self._stop(job)
+                    self.happen(JobPreempted(self.now, job, 0, by=by))
+                case Shrink(job=job, allocation=pieces, by=by):
+                    self._resize(JobShrunk(self.now, job, pieces, 0, by))
+                case Grow(job=job, allocation=pieces):
+                    self._resize(JobGrown(self.now, job, pieces))
+                    if self.refuse(decision):
+                        self._resize(JobShrunk(self.now, job, pieces))
                 case Expire(job=job):
                     self.fail_job(job, reason="limit")
                 case Reserve(job=job, start=start, end=end, allocation=allocation):
@@ -191,15 +221,30 @@ class Harness:
         self.after_carrying_out(plan)
         return plan
 
+    def _comes(self, job: str, runtime: int) -> None:
+        """A job has so much to do: its run time, of an elastic gang times the pods that it may have."""
+        progress = self.state.elastic.get(self.state.rows[job])
+        self._left[job] = runtime * progress.ceiling if progress is not None and runtime < FOREVER else runtime
+
+    def _pods(self, job: str) -> int:
+        """Those of an elastic gang, which share its work; of other jobs 1."""
+        progress = self.state.elastic.get(self.state.rows[job])
+        return progress.pods if progress is not None else 1
+
     def _begin(self, job: str) -> None:
         self._runs[job] = (len(self.events), self.now)
         if self._left.get(job, FOREVER) < FOREVER:
-            heappush(self._ends, (self.now + self._left[job], len(self.events), job))
+            heappush(self._ends, (self.now - (-self._left[job] // self._pods(job)), len(self.events), job))
 
     def _stop(self, job: str) -> None:
         _, began = self._runs.pop(job, (0, self.now))
         if self._left.get(job, FOREVER) < FOREVER:
-            self._left[job] = max(self._left[job] - (self.now - began), 1)
+            self._left[job] = max(self._left[job] - (self.now - began) * self._pods(job), 1)
+
+    def _resize(self, event: JobGrown | JobShrunk) -> None:
+        self._stop(event.job)
+        self.happen(event)
+        self._begin(event.job)
 
     def _current(self, end: tuple[int, int, str]) -> bool:
         """Whether the run that would end so has not been stopped."""
@@ -227,13 +272,13 @@ class Harness:
             self.finish(*ended)
             while first < len(arrivals) and arrivals[first].time == now:
                 event = arrivals[first]
-                self._left[event.job.id] = event.runtime
                 self.happen(event)
+                self._comes(event.job.id, event.runtime)
                 first += 1
             known = len(self.events)
             plan = self.cycle(now)
             wake = plan.review_at if plan.review_at > now else FOREVER
-            if any(isinstance(event, JobRefused) for event in self.events[known:]):
+            if any(refused(event) for event in self.events[known:]):
                 wake = min(wake, now + self.retry)
         raise AssertionError(f"the run did not end within {most} cycles")
 

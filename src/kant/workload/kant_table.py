@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.model.errors import InputError
 from kant.model.job import LEVELS
@@ -24,6 +25,8 @@ FIELDS = (
     Field("runtime_s", "seconds", "run time in decimal seconds", high=MAX_TIME),
     Field("gpus", "whole", "GPUs per pod, or of the whole job where `pods` is 0", high=MAX_GPUS),
     Field("pods", "whole", "pods of the gang; 0: only the total is known", high=MAX_GPUS, default=0),
+    Field("floor", "whole", "pods with which an elastic gang can do; 0: it needs all of `pods`", high=MAX_GPUS,
+          default=0),
     Field("gpu_milli", "whole", "thousandths of each GPU; below 1000: a share", low=1, high=GPU, default=GPU),
     Field("cpu_milli", "whole", "thousandths of a core per pod", high=MAX_WHOLE, default=0),
     Field("memory_mib", "whole", "memory per pod in MiB", high=MAX_WHOLE, default=0),
@@ -60,7 +63,7 @@ _COLUMN = {
     "pods": "pods", "gpu_milli": "milli", "cpu_milli": "cpu", "memory_mib": "memory", "limit_s": "limit",
     "due_s": "due", "priority": "priority", "overhead_s": "overhead", "preemptible": "preemptible",
     "within_required": "within_required", "one_island": "island", "segment": "segment",
-    "apart_required": "apart_required",
+    "apart_required": "apart_required", "floor": "floor",
 }  # fmt: skip
 
 
@@ -93,18 +96,26 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
     if len(many):
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"
         raise InputError(where, f"at most {MAX_GPUS} GPUs in a job")
+    over = np.flatnonzero(numbers["floor"] > numbers["pods"])
+    if len(over):
+        row = int(over[0])
+        where = f"{path}, job {ids[row]}, field floor"
+        raise InputError(where, f"at most its {int(numbers['pods'][row])} pods", int(numbers["floor"][row]))
     mig, profiles = _profiles(path, ids, table)
     within = _levels(path, ids, "within", table.texts.get("within"))
     segment_within = _levels(path, ids, "segment_within", table.texts.get("segment_within"))
     apart = _levels(path, ids, "apart", table.texts.get("apart"))
     near = _levels(path, ids, "near", table.texts.get("near"))
     affinity, affinities = coded(table.texts.get("affinity_group", [""] * n))
-    named = (
-        np.array([bool(name) for name in affinities], dtype=np.bool_)[affinity] if n else np.zeros(0, dtype=np.bool_)
-    )
+    named = _named(affinity, affinities)
+    elastic = (numbers["floor"] > 0) & (numbers["floor"] < numbers["pods"])
     for wrong, fields, expected in (
         ((near > 0) & ~named, "near and affinity_group", "the name of a group where near is given"),
         ((apart > 0) & (segment_within > 0), "apart and segment", "one of them"),
+        (elastic & _named(mig, profiles), "floor and mig", "one of them"),
+        (elastic & (segment_within > 0), "floor and segment", "one of them"),
+        (elastic & (apart > 0), "floor and apart", "one of them"),
+        (elastic & named, "floor and affinity_group", "one of them"),
     ):
         if wrong.any():
             raise InputError(f"{path}, job {ids[int(np.argmax(wrong))]}, fields {fields}", expected)
@@ -144,6 +155,13 @@ def _trace(path: Path, table: Table) -> dict[str, object]:
         **{column: numbers[name] for name, column in _COLUMN.items()},
     )
     return {"jobs": jobs, "slices": queue, "names": queues}
+
+
+def _named(codes: Ints, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Which jobs have a name that is not empty."""
+    return (
+        np.array([bool(name) for name in names], dtype=np.bool_)[codes] if len(codes) else np.zeros(0, dtype=np.bool_)
+    )
 
 
 def _levels(path: Path, ids: list[str], field: str, names: list[str] | None) -> Ints:

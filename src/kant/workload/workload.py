@@ -26,7 +26,7 @@ class Workload:
     one instance (empty: none; else `gpus` is 1 and `milli` 1000). `segment` pods in a row have
     to lie in one domain of the level `segment_within` (0 and 0: no such wish). `affinity` is the affinity group (a
     code into `affinities`), and `apart`, `apart_required` and `near` are what it wishes of that, levels as in `within`.
-    `origin` is time zero on the
+    `floor` is the pods with which an elastic gang can do (0: it needs all of them). `origin` is time zero on the
     trace's own clock: the first submission that the window keeps, before slicing.
     """
 
@@ -59,6 +59,7 @@ class Workload:
     apart: Ints
     apart_required: Ints
     near: Ints
+    floor: Ints
     queues: tuple[str, ...] = ("default",)
     users: tuple[str, ...] = ("",)
     titles: tuple[str, ...] = ("",)
@@ -90,7 +91,7 @@ class Workload:
 COLUMNS = (
     "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "due", "priority", "overhead",
     "queue", "user", "title", "models", "core", "preemptible", "within", "within_required", "island", "mig",
-    "segment", "segment_within", "affinity", "apart", "apart_required", "near",
+    "segment", "segment_within", "affinity", "apart", "apart_required", "near", "floor",
 )  # fmt: skip
 
 
@@ -101,7 +102,7 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,
         "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "core": -1, "preemptible": 1,
         "within": 0, "within_required": 0, "island": 0, "mig": 0, "segment": 0, "segment_within": 0,
-        "affinity": 0, "apart": 0, "apart_required": 0, "near": 0,
+        "affinity": 0, "apart": 0, "apart_required": 0, "near": 0, "floor": 0,
     }  # fmt: skip
     filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
     filled.update(columns)

@@ -1,0 +1,169 @@
+"""Elastic gangs: what they may hold, what they give back, and how far they have come at sizes that change.
+
+The work of an elastic gang is its run time with all its pods times their number. With fewer pods it goes on in
+proportion: p pods do p pod-microseconds of it in a microsecond. So progress is a sum of integers at any size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import J_ATTAINED, J_MILLI, J_PODS, J_REMAINING, J_SINCE, Table
+from kant.cluster.shapes import Shape
+from kant.model.errors import Violation
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.units import FOREVER
+
+Kind = tuple[int, int, int, int]
+"""What a pod asks for: devices, thousandths of each (0 without devices), CPU, memory."""
+
+
+def pods_by_kind(allocation: Allocation) -> dict[Kind, int]:
+    """How many pods of each kind an allocation holds."""
+    found: dict[Kind, int] = {}
+    for _, pods, mask, milli, cpu, memory, _ in allocation.tolist():
+        pods = max(pods, 1)
+        devices = mask.bit_count() // pods
+        kind = (devices, milli if devices else 0, cpu // pods, memory // pods)
+        found[kind] = found.get(kind, 0) + pods
+    return found
+
+
+def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | None:
+    """How many pods of each group of an elastic gang are held: none below its floor, and what is more in their order.
+
+    None where that is not between floor and ceiling.
+    """
+    held = pods_by_kind(allocation)
+    kinds = []
+    for group in shape.groups:
+        demand = group.demand
+        kinds.append((demand.gpus, demand.milli if demand.gpus else 0, demand.cpu, demand.memory))
+        held[kinds[-1]] = held.get(kinds[-1], 0) - group.count
+    counts = []
+    for kind, group, ceiling in zip(kinds, shape.groups, shape.ceiling, strict=True):
+        more = min(max(held[kind], 0), ceiling - group.count)
+        held[kind] -= more
+        counts.append(group.count + more)
+    sums = (0, 0, 0)
+    for kind, count in zip(kinds, counts, strict=True):
+        sums = (sums[0] + count * kind[0] * kind[1], sums[1] + count * kind[2], sums[2] + count * kind[3])
+    return None if any(held.values()) or sums != held_by(allocation) else tuple(counts)
+
+
+def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
+    """The pieces that an elastic gang holds above its floor: the last that it got, so that the first ranks stay."""
+    spare = pods_by_kind(allocation)
+    for group in shape.groups:
+        demand = group.demand
+        spare[demand.gpus, demand.milli if demand.gpus else 0, demand.cpu, demand.memory] -= group.count
+    pieces = []
+    for piece in reversed(allocation.tolist()):
+        pods, mask = max(piece[PODS], 1), piece[MASK]
+        devices = mask.bit_count() // pods
+        kind = (devices, piece[MILLI] if devices else 0, piece[CPU] // pods, piece[MEMORY] // pods)
+        leave = min(spare[kind], pods)
+        if leave:
+            spare[kind] -= leave
+            pieces.append([piece[NODE], leave, _highest(mask, leave * devices), piece[MILLI],
+                           leave * kind[2], leave * kind[3], piece[TAG]])  # fmt: skip
+    return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
+
+
+def pod_by_pod(pieces: Allocation) -> Allocation:
+    """The same pieces with one row for each pod, those of the highest devices first."""
+    rows = []
+    for node, pods, mask, milli, cpu, memory, tag in pieces.tolist():
+        devices = mask.bit_count() // pods
+        for _ in range(pods):
+            own = _highest(mask, devices)
+            mask -= own
+            rows.append((node, 1, own, milli, cpu // pods, memory // pods, tag))
+    return np.array(rows, dtype=np.int64).reshape(-1, WIDTH)
+
+
+def _highest(mask: int, count: int) -> int:
+    """The `count` highest bits of a mask."""
+    for _ in range(mask.bit_count() - count):
+        mask &= mask - 1
+    return mask if count else 0
+
+
+def without(allocation: Allocation, pieces: Allocation) -> Allocation:
+    """What is left of an allocation when `pieces` are given back. Raises Violation where it does not hold them."""
+    rows: list[list[int]] = allocation.tolist()
+    for piece in pieces.tolist():
+        for row in rows:
+            same = row[NODE] == piece[NODE] and row[MILLI] == piece[MILLI] and row[TAG] == piece[TAG]
+            enough = row[PODS] >= piece[PODS] > 0 and row[CPU] >= piece[CPU] >= 0 and row[MEMORY] >= piece[MEMORY] >= 0
+            if same and enough and piece[MASK] >= 0 and row[MASK] & piece[MASK] == piece[MASK]:
+                row[MASK] -= piece[MASK]
+                for column in (PODS, CPU, MEMORY):
+                    row[column] -= piece[column]
+                if row[PODS] == 0 and (row[MASK] or row[CPU] or row[MEMORY]):
+                    raise Violation(f"piece {piece} leaves devices without a pod")
+                break
+        else:
+            raise Violation(f"piece {piece} is not held")
+    return np.array([row for row in rows if row[PODS]], dtype=np.int64).reshape(-1, WIDTH)
+
+
+def held_by(allocation: Allocation) -> tuple[int, int, int]:
+    """Milli-GPUs, thousandths of a core and MiB of an allocation."""
+    milli = sum(piece[MASK].bit_count() * piece[MILLI] for piece in allocation.tolist())
+    return milli, int(allocation[:, CPU].sum()), int(allocation[:, MEMORY].sum())
+
+
+class Progress:
+    """How far one elastic gang has come. The job table has what follows from it at the size that the gang has now.
+
+    `left` is what is left of the estimate, in pod-microseconds (-1: unknown); `served` milli-GPU-microseconds that it
+    has had (of a gang without GPUs pod-microseconds). Both are as of J_SINCE, and may pass 64 bits. `pods` and `milli`
+    are what it holds while it runs, and its floor while it waits. `resized` is when it started, or last changed size.
+    """
+
+    __slots__ = ("ceiling", "left", "milli", "pods", "resized", "served", "shape")
+
+    def __init__(self, shape: Shape, estimate: int) -> None:
+        self.shape = shape
+        self.ceiling = sum(shape.ceiling)
+        self.pods, self.milli = shape.pods, shape.gpu_milli
+        self.left = estimate * self.ceiling if estimate >= 0 else -1
+        self.served = 0
+        self.resized = -1
+
+    @property
+    def _weight(self) -> int:
+        return self.milli if self.shape.most_milli else self.pods
+
+    def time_at_ceiling(self) -> int:
+        """For how long it would have run by now with all its pods, microseconds."""
+        return self.served // (self.shape.most_milli or self.ceiling)
+
+    def settle(self, jobs: Table, row: int, now: int) -> None:
+        """Count what it has done since J_SINCE, at the size that it had."""
+        elapsed = now - int(jobs[row, J_SINCE])
+        self.served += elapsed * self._weight
+        if self.left >= 0:
+            self.left = max(self.left - elapsed * self.pods, 0)
+
+    def costs(self, cost: int) -> None:
+        """It has `cost` microseconds (with all its pods) more to do."""
+        if self.left >= 0:
+            self.left += cost * self.ceiling
+
+    def turn_to(self, jobs: Table, row: int, pods: int, milli: int) -> None:
+        """From now on it has so many pods: what the job table says of times is at this size."""
+        self.pods, self.milli = pods, milli
+        jobs[row, J_PODS], jobs[row, J_MILLI] = pods, milli
+        jobs[row, J_ATTAINED] = min(self.served // self._weight, FOREVER)
+        if self.left >= 0:
+            jobs[row, J_REMAINING] = min(-(-self.left // pods), FOREVER)
+
+    def rest(self, jobs: Table, row: int) -> None:
+        """It waits: for its floor."""
+        self.turn_to(jobs, row, self.shape.pods, self.shape.gpu_milli)
+
+    def leave(self, jobs: Table, row: int) -> None:
+        """It has left for good: what stands of it is what it asked for, and how long it ran with all its pods."""
+        self.turn_to(jobs, row, self.ceiling, self.shape.most_milli)
