@@ -217,7 +217,8 @@ these the better policies have more, and the harder ones.
         own = [result for result in results if result[0] == load]
         proven = sum(result[3] for result in own)
         yield f"## {load.capitalize()}\n"
-        yield f"The optimum is proven on {proven} of {len(own)}; on the others it is the best that was found.\n"
+        rest = "" if proven == len(own) else "; on the others it is the best that was found"
+        yield f"The optimum is proven on {proven} of {len(own)}{rest}.\n"
         yield from lines(results, load)
         yield ""
     yield "![GPUs placed under the heavy batch](optimum.svg)"
