@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from kant.cluster.columns import J_MILLI, J_STATUS, P_CAPACITY, Table
-from kant.cluster.state import Rivals
+from kant.cluster.rivals import Rivals
 from kant.compiled import compiled
 from kant.model.decision import NoFit
 from kant.queueing.discipline import Discipline
