@@ -17,6 +17,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK
 from kant.placement.fits import capacity
 from kant.placement.placer import Placer
+from kant.queueing.victims_by_node import Room
 from kant.testing import make_job, make_named_policy
 
 DEMANDS = (
@@ -64,3 +65,10 @@ def test_no_instance_is_cut_from_a_gpu_that_is_lost(lost: int) -> None:
     assert (found is None) == (lost == 3)
     assert found is None or not np.any(found[1][:, MASK] & lost)
     assert state.table[0, c.GPUS] == 2 - lost.bit_count()
+
+
+def test_a_node_without_gpus_has_no_room_for_pods_that_want_an_island() -> None:
+    """Its row has a place for each device of the largest node."""
+    room = Room(free=[-1, -1], cpu=1000, memory=1000, island=0, slices=[0, 0])
+    assert room.pods(Demand(1, island=True)) == 0
+    assert room.pods(Demand(0, cpu=500, island=True)) == 2

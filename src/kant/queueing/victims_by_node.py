@@ -99,7 +99,7 @@ class Room:
 
     def _islands(self, demand: Demand) -> list[list[int]]:
         """What is free, by sets of devices in which a pod must lie."""
-        if not demand.island or not self.free:
+        if not demand.island or not self.island:
             return [self.free]
         return [self.free[first : first + self.island] for first in range(0, len(self.free), self.island)]
 
