@@ -221,7 +221,7 @@ these the better policies have more, and the harder ones.
         yield f"The optimum is proven on {proven} of {len(own)}{rest}.\n"
         yield from lines(results, load)
         yield ""
-    yield "![GPUs placed under the heavy batch](optimum.svg)"
+    yield "![GPUs that the optimum places and a policy does not, under the heavy batch](optimum.svg)"
 
 
 def main() -> None:

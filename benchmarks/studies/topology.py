@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -115,10 +116,21 @@ class Results:
     def of(self, *where: str) -> Estimate:
         return interval(self.values(*where))  # type: ignore[arg-type]
 
+    def ratio_of(self, fabric: str, key: str, policy: str, part: str) -> Estimate:
+        return self.of(fabric, policy, part, key)
+
     def over_blind(self, fabric: str, policy: str, part: str) -> Estimate:
         """JTTED - 1, over that of the policy that knows nodes alone, on the same workload."""
         pairs = zip(self.values(fabric, policy, part, "mean"), self.values(fabric, BLIND, part, "mean"), strict=True)
         return interval([(a - 1) / (b - 1) if b > 1 else math.nan for a, b in pairs])
+
+
+def by_class(policies: tuple[str, ...], cell: Callable[[str, str], Estimate]) -> Iterator[str]:
+    """A table with a line for each policy and a column for each size class."""
+    yield "| placement | " + " | ".join(CLASSES) + " |"
+    yield "|---|" + "---|" * len(CLASSES)
+    for policy in policies:
+        yield f"| `{policy}` | " + " | ".join(shown(cell(policy, part), 2) for part in CLASSES) + " |"
 
 
 def page(results: Results) -> Iterator[str]:
@@ -143,25 +155,12 @@ intervals are 95 % by Student's t.
             parts = [shown(results.of(name, policy, part, "mean")) for part in CLASSES]
             parts += [shown(results.of(name, policy, "cluster", key), 1) for key in ("sor", "gfr", "wait")]
             yield f"| `{policy}` | " + " | ".join(parts) + " |"
-        yield "\nLeaf groups used over the fewest possible:\n"
-        yield "| placement | " + " | ".join(CLASSES) + " |"
-        yield "|---|" + "---|" * len(CLASSES)
-        for policy in POLICIES:
-            parts = [shown(results.of(name, policy, part, "leaves_ratio"), 2) for part in CLASSES]
-            yield f"| `{policy}` | " + " | ".join(parts) + " |"
-        yield "\nNodes used over the fewest possible:\n"
-        yield "| placement | " + " | ".join(CLASSES) + " |"
-        yield "|---|" + "---|" * len(CLASSES)
-        for policy in POLICIES:
-            parts = [shown(results.of(name, policy, part, "nodes_ratio"), 2) for part in CLASSES]
-            yield f"| `{policy}` | " + " | ".join(parts) + " |"
+        for title, key in (("Leaf groups", "leaves_ratio"), ("Nodes", "nodes_ratio")):
+            yield f"\n{title} used over the fewest possible:\n"
+            yield from by_class(POLICIES, partial(results.ratio_of, name, key))
         yield f"\nTime lost to the place (JTTED - 1) over that of `{BLIND}`, on the same workloads:\n"
-        yield "| placement | " + " | ".join(CLASSES) + " |"
-        yield "|---|" + "---|" * len(CLASSES)
-        for policy in POLICIES:
-            if policy != BLIND:
-                parts = [shown(results.over_blind(name, policy, part), 2) for part in CLASSES]
-                yield f"| `{policy}` | " + " | ".join(parts) + " |"
+        others = tuple(policy for policy in POLICIES if policy != BLIND)
+        yield from by_class(others, partial(results.over_blind, name))
         yield ""
     yield "![Time lost to the place, jobs of 65 to 256 GPUs](topology.svg)"
 
