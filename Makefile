@@ -32,12 +32,12 @@ setup: .venv/ready
 	fi
 	@if $(PY) -m pip install --quiet --disable-pip-version-check uv \
 	  && env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy \
-	     .venv/bin/uv sync --frozen --inexact --quiet --python $(PY); then :; \
+	     .venv/bin/uv sync --frozen --inexact --all-extras --quiet --python $(PY); then :; \
 	else \
 	  echo "make setup: uv could not install; using pip with the versions of uv.lock" >&2; \
 	  $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
 	  && $(PY) -m pip install --quiet --disable-pip-version-check \
-	     --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable .; \
+	     --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable ".[kube]"; \
 	fi
 	@test -x $(KANT)
 	@touch $@

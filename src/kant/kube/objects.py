@@ -1,0 +1,213 @@
+"""Slim views of API objects: only the fields that Kant reads, so that a list of 50,000 pods stays small.
+
+Whatever else an object has is skipped while decoding. Every field has the default that an absent one means.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+
+class View(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """A part of an API object."""
+
+
+class Owner(View, frozen=True):
+    """Who made an object (`metadata.ownerReferences`)."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Meta(View, frozen=True):
+    """`metadata` of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[Owner, ...] = ()
+
+
+# --- pods --------------------------------------------------------------------------------------------------------
+
+
+class Resources(View, frozen=True):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class Port(View, frozen=True):
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
+class Container(View, frozen=True):
+    resources: Resources = Resources()
+    ports: tuple[Port, ...] = ()
+    restart_policy: str | None = None  # "Always" for an init container that is a sidecar
+
+
+class Requirement(View, frozen=True):
+    """One term of a selector by expressions."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class SelectorTerm(View, frozen=True):
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(View, frozen=True):
+    node_selector_terms: tuple[SelectorTerm, ...] = ()
+
+
+class NodeAffinity(View, frozen=True):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class LabelSelector(View, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class PodTerm(View, frozen=True):
+    label_selector: LabelSelector | None = None
+    topology_key: str = ""
+    namespaces: tuple[str, ...] = ()
+
+
+class PodAffinity(View, frozen=True):
+    required_during_scheduling_ignored_during_execution: tuple[PodTerm, ...] = ()
+
+
+class Affinity(View, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(View, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Gate(View, frozen=True):
+    name: str = ""
+
+
+class SchedulingGroup(View, frozen=True):
+    pod_group_name: str | None = None
+
+
+class VolumeClaim(View, frozen=True):
+    claim_name: str = ""
+
+
+class Volume(View, frozen=True):
+    persistent_volume_claim: VolumeClaim | None = None
+
+
+class SpreadConstraint(View, frozen=True):
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+
+
+class PodSpec(View, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    priority_class_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, str | int | float] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[Gate, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    active_deadline_seconds: int | None = None
+    volumes: tuple[Volume, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    resource_claims: tuple[dict[str, str], ...] = ()
+
+
+class Condition(View, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int = 0
+
+
+class PodStatus(View, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    start_time: str | None = None
+
+
+class Pod(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# --- nodes -------------------------------------------------------------------------------------------------------
+
+
+class Taint(View, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(View, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(View, frozen=True):
+    capacity: dict[str, str | int | float] | None = None
+    allocatable: dict[str, str | int | float] | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# --- anything else -----------------------------------------------------------------------------------------------
+
+
+class Loose(View, frozen=True):
+    """An object of which only the metadata has a fixed form; `spec` is looked into where it is translated."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Meta = Meta()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Status(View, frozen=True):
+    """What the API server answers where it answers with no object."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
