@@ -35,6 +35,7 @@ APPLIERS: dict[type, Callable[[ClusterState, Any], None]] = {
     ev.JobPreempted: job.preempted,
     ev.JobEvicted: job.evicted,
     ev.JobRefused: job.refused,
+    ev.JobFound: job.found,
     ev.JobFailed: job.failed,
     ev.JobReserved: job.reserved,
     ev.JobReleased: job.released,

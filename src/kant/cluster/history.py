@@ -51,24 +51,25 @@ def size_class_of(milli: int) -> int:
     return (-(-milli // GPU) - 1).bit_length() + 1 if milli > 0 else 0
 
 
-class _Window:
-    """The latest run times of one group, as they came (a ring, `at` the oldest when full) and in order of length."""
+class Window:
+    """The latest `size` numbers of one group, as they came (a ring, `at` the oldest when full) and in order."""
 
-    __slots__ = ("at", "latest", "ordered")
+    __slots__ = ("at", "latest", "ordered", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = WINDOW) -> None:
+        self.size = size
         self.latest: list[int] = []
         self.ordered: list[int] = []
         self.at = 0
 
-    def add(self, runtime: int) -> None:
-        if len(self.latest) < WINDOW:
-            self.latest.append(runtime)
+    def add(self, number: int) -> None:
+        if len(self.latest) < self.size:
+            self.latest.append(number)
         else:
             del self.ordered[bisect_left(self.ordered, self.latest[self.at])]
-            self.latest[self.at] = runtime
-            self.at = (self.at + 1) % WINDOW
-        insort(self.ordered, runtime)
+            self.latest[self.at] = number
+            self.at = (self.at + 1) % self.size
+        insort(self.ordered, number)
 
 
 class RunTimes:
@@ -80,8 +81,8 @@ class RunTimes:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, int, str | int, int], int] = {}
-        self._of: list[tuple[int, tuple[_Window, ...]]] = []  # by kind: size class; windows, the narrowest first
-        self._groups: dict[tuple[str | int, ...], _Window] = {}
+        self._of: list[tuple[int, tuple[Window, ...]]] = []  # by kind: size class; windows, the narrowest first
+        self._groups: dict[tuple[str | int, ...], Window] = {}
         self._levels: list[list[int]] = []  # by size class: millionths at 0, the stated probabilities and 1000
 
     def kind(self, queue: int, user: int, name: str | int, milli: int) -> int:
@@ -100,7 +101,7 @@ class RunTimes:
                 groups.insert(0, ("user", user, size))
             if name != "" and name != -1:
                 groups.insert(0, ("name", user, name, size))
-            self._of.append((size, tuple(self._groups.setdefault(group, _Window()) for group in groups)))
+            self._of.append((size, tuple(self._groups.setdefault(group, Window()) for group in groups)))
             while len(self._levels) <= size:
                 self._levels.append([1000 * at for at in (0, *STATED, 1000)])
         return kind

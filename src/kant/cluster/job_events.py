@@ -14,7 +14,7 @@ from kant.cluster.size_events import resize, take
 from kant.model import event as ev
 from kant.model.errors import Violation
 from kant.model.job import Job
-from kant.model.placement import Reservation
+from kant.model.placement import NODE, Reservation
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
 
@@ -140,6 +140,16 @@ def refused(state: ClusterState, event: ev.JobRefused) -> None:
         state.elastic[row].rest(state.jobs, row)
     state.jobs[row, c.J_RETURNS] += 1
     wait(state, row, event.time)
+
+
+def found(state: ClusterState, event: ev.JobFound) -> None:
+    row = state.row_of(event.job)
+    if row not in state.pending:
+        raise Violation(f"job {event.job!r} was found bound without waiting")
+    nodes = event.allocation[:, NODE]
+    if len(nodes) == 0 or nodes.min() < 0 or nodes.max() >= len(state.spec.nodes):
+        raise Violation(f"job {event.job!r} was found bound to nodes that are not there")
+    state.health.broken[row] = event.allocation
 
 
 def rejected(state: ClusterState, event: ev.JobRejected) -> None:

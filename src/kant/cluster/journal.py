@@ -15,7 +15,7 @@ import numpy as np
 
 from kant.model.decision import Grow, Plan, Shrink, Start
 from kant.model.errors import InputError
-from kant.model.event import Event, JobGrown, JobShrunk, JobStarted, MixObserved
+from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, MixObserved
 from kant.model.node import ClusterSpec
 from kant.model.placement import WIDTH
 
@@ -29,6 +29,8 @@ class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
     seed: int
     cluster: ClusterSpec
     format: int = 1
+    zero: int = 0  # microseconds since the Unix epoch at time zero; 0: simulated time
+    begins: int = 0  # when the record begins: what lies before it is what was known then of those who were there
 
 
 MIX_WIDTH = 5
@@ -99,7 +101,7 @@ def _fits(record: Line) -> bool:
     """Whether the tables of a line have the columns that belong there."""
     if isinstance(record, MixObserved):
         return bool(record.rows.shape[1] == MIX_WIDTH)
-    if isinstance(record, JobStarted | JobGrown | JobShrunk):
+    if isinstance(record, JobStarted | JobGrown | JobShrunk | JobFound):
         return bool(record.allocation.shape[1] == WIDTH)
     if isinstance(record, Plan):
         return all(d.allocation.shape[1] == WIDTH for d in record.decisions if isinstance(d, Start | Shrink | Grow))

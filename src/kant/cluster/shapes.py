@@ -13,7 +13,7 @@ from kant.model.errors import Violation
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.matching import Match
 from kant.model.mig import PROFILES, profile_on
-from kant.model.node import Node
+from kant.model.node import Node, PoolKey
 from kant.model.units import GPU
 
 
@@ -178,7 +178,7 @@ class Shapes:
 
     def __init__(self, nodes: tuple[Node, ...], workloads: tuple[Match, ...] = ()) -> None:
         self.workloads = workloads
-        self.pool_keys: list[tuple[str, tuple[str, ...], str]] = sorted({node.pool for node in nodes})
+        self.pool_keys: list[PoolKey] = sorted({node.pool for node in nodes})
         self.pool_of = {key: pool for pool, key in enumerate(self.pool_keys)}
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
@@ -187,7 +187,7 @@ class Shapes:
         self._by_size: dict[Ask, Shape] = {}
         self._sizes: list[Shape] = []
         self._demand_rows: dict[tuple[Demand, int], int] = {}
-        self._pools_by_job: dict[tuple[tuple[str, ...], str, frozenset[tuple[str, int]]], int] = {}
+        self._pools_by_job: dict[tuple[tuple[str, ...], tuple[str, ...], str, frozenset[tuple[str, int]]], int] = {}
 
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
@@ -204,24 +204,27 @@ class Shapes:
         return next((number for number, match in enumerate(self.workloads, 1) if match.admits(job)), 0)
 
     def pool_name(self, pool: int) -> str:
-        """`model` of the pool, with its MIG geometry and the queues it is dedicated to."""
-        model, queues, mig = self.pool_keys[pool]
-        return (model or "gpu") + (f" as MIG {mig}" if mig else "") + (f" for {','.join(queues)}" if queues else "")
+        """`model` of the pool, with its MIG geometry, its flavor and the queues it is dedicated to."""
+        model, queues, mig, flavor = self.pool_keys[pool]
+        name = (model or "gpu") + (f" as MIG {mig}" if mig else "") + (f" of {flavor}" if flavor else "")
+        return name + (f" for {','.join(queues)}" if queues else "")
 
     def _pools(self, job: Job) -> int:
-        """The pools that admit `job`, as bits: its GPU models, and nodes dedicated to its queue or to none.
+        """The pools that admit `job`, as bits: its GPU models and flavors, and nodes dedicated to its queue or
+        to none.
 
         Pools in MIG mode admit only those who ask for MIG slices, and only if they have them in that size.
         """
         asked = frozenset((group.demand.mig, group.demand.milli if group.demand.mig else 0) for group in job.groups)
-        key = (job.models, job.queue, asked)
+        key = (job.models, job.flavors, job.queue, asked)
         bits = self._pools_by_job.get(key)
         if bits is None:
             if len({bool(mig) for mig, _ in asked}) > 1:
                 raise Violation(f"job {job.id!r} asks for MIG slices in some of its groups and not in others")
             bits = self.pools_admitting(job.models)
-            for pool, (_, queues, _) in enumerate(self.pool_keys):
-                if (queues and job.queue not in queues) or not all(self._offers(pool, *one) for one in asked):
+            for pool, (_, queues, _, flavor) in enumerate(self.pool_keys):
+                kept = (not queues or job.queue in queues) and (not job.flavors or flavor in job.flavors)
+                if not kept or not all(self._offers(pool, *one) for one in asked):
                     bits &= ~(1 << pool)
             self._pools_by_job[key] = bits
         return bits
@@ -236,7 +239,7 @@ class Shapes:
         """The pools of these GPU models (empty: of any), as bits; with `mig` those with that profile and size."""
         return sum(
             1 << pool
-            for pool, (model, _, _) in enumerate(self.pool_keys)
+            for pool, (model, _, _, _) in enumerate(self.pool_keys)
             if (not models or model in models) and (mig is None or self._offers(pool, *mig))
         )
 
@@ -261,7 +264,7 @@ class Shapes:
         pools = ask.pools
         elastic = any(group.floor for group in ask.groups)
         groups = tuple(PodGroup(group.least, group.demand) for group in ask.groups) if elastic else ask.groups
-        models = {model for pool, (model, _, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
+        models = {model for pool, (model, _, _, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
         return Shape(
             index=index,
             ask=ask,
@@ -327,7 +330,7 @@ class Shapes:
 
     def _places(self, demand: Demand, pools: int) -> tuple[int, int]:
         """Memory slices of the MIG instance asked for, and where it may begin; pools that offer it agree on both."""
-        for pool, (_, _, geometry) in enumerate(self.pool_keys):
+        for pool, (_, _, geometry, _) in enumerate(self.pool_keys):
             found = profile_on(geometry, demand.mig) if (pools >> pool) & 1 else None
             if found is not None:
                 return found[1].size, found[1].starts

@@ -243,9 +243,11 @@ Decision = Start | Preempt | Shrink | Grow | Reject | Hold | Reserve | Release |
 class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):
     """The outcome of one cycle: decisions in the order in which to carry them out.
 
-    `review_at` is the time at which the plan may change although nothing happened (-1: never).
+    `review_at` is the time at which the plan may change although nothing happened (-1: never). With `mending` it is
+    only about gangs that were bound in part (`kant.scheduler.mend`).
     """
 
     time: int
     decisions: list[Decision]
     review_at: int = -1
+    mending: bool = False

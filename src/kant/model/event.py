@@ -84,6 +84,17 @@ class JobRefused(_Event, frozen=True, tag="refused"):
     reason: str
 
 
+class JobFound(_Event, frozen=True, tag="found"):
+    """Pods of a waiting gang hold `allocation` already, in part or whole: bound by somebody who did not finish.
+
+    Until it starts it is free on paper, so a driver says this only before it asks for the gang to be mended
+    (`kant.scheduler.mend`), and takes no other decision before the gang has started, or left.
+    """
+
+    job: str
+    allocation: np.ndarray
+
+
 class JobFailed(_Event, frozen=True, tag="failed"):
     """The job ended otherwise than it should: by its own fault, or at its limit. It waits again, to be tried anew.
 
@@ -186,6 +197,7 @@ Event = (
     | JobPreempted
     | JobEvicted
     | JobRefused
+    | JobFound
     | JobFailed
     | JobReserved
     | JobReleased

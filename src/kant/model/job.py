@@ -57,13 +57,14 @@ class PodGroup(Struct, frozen=True, array_like=True):
 class Job(Struct, frozen=True, omit_defaults=True):
     """One submission. It runs when every pod of every group is placed, and not before.
 
-    `models` lists the GPU models it accepts, the best liked first (empty: any). A higher `priority` goes first; it
-    says nothing about `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1 for none:
-    `estimate` is the run time that policies may use, `limit` the longest that it may run, `due` the moment by which
-    its owner wants it done, `checkpoint` how often it saves its work. It may fail or time out `retries` times and go
-    back to its queue. Jobs of one owner and `name` are likely to run alike. A burst names the job that is its core:
-    it runs only while its core does. `within` is the level of the fabric of which one domain should hold all its pods;
-    with `within_required` the job waits until one does, else the pods then go to as few domains as can be.
+    `models` lists the GPU models it accepts, the best liked first, and `flavors` those of nodes (empty: any). A
+    higher `priority` goes first; it says nothing about `preemptible`, whether the scheduler may stop the job. Times
+    are microseconds, -1 for none: `estimate` is the run time that policies may use, `limit` the longest that it may
+    run, `due` the moment by which its owner wants it done, `checkpoint` how often it saves its work. It may fail or
+    time out `retries` times and go back to its queue. Jobs of one owner and `name` are likely to run alike. A burst
+    names the job that is its core: it runs only while its core does. `within` is the level of the fabric of which one
+    domain should hold all its pods; with `within_required` the job waits until one does, else the pods then go to as
+    few domains as can be.
     `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
     `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
     its affinity group runs already. Jobs without a level only take part in the group.
@@ -90,6 +91,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
     apart: Level = ""
     apart_required: bool = False
     near: Level = ""
+    flavors: tuple[str, ...] = ()
 
     @property
     def gpu_milli(self) -> int:

@@ -13,7 +13,12 @@ MAX_GPUS = 62
 """GPUs per node: a placement names its devices by the bits of one signed 64-bit integer."""
 
 MAX_POOLS = 62
-"""Pools (a GPU model, the queues that its nodes are dedicated to, a MIG geometry) of one cluster, for that reason."""
+"""Pools (a GPU model, the queues that its nodes are dedicated to, a MIG geometry, a flavor) of one cluster, for that
+reason."""
+
+
+PoolKey = tuple[str, tuple[str, ...], str, str]
+"""A GPU model, the queues that its nodes are dedicated to, a MIG geometry and a flavor."""
 
 
 class Node(Struct, frozen=True, omit_defaults=True):
@@ -26,7 +31,8 @@ class Node(Struct, frozen=True, omit_defaults=True):
     `nvlink`, `numa` and `nic` say which of its GPUs are close: how many are joined by NVLink (an island), belong to one
     NUMA node, and share a PCIe switch with its NICs. Devices of neighbouring indices share a block, and each size
     divides the next larger and the number of GPUs; 0: all of them are one block. A node in MIG mode names the geometry
-    of its GPUs (`model.mig`): it takes pods that ask for MIG slices, and no others.
+    of its GPUs (`model.mig`): it takes pods that ask for MIG slices, and no others. `flavor` is what else tells nodes
+    of one model apart for those who choose among them, such as labels and taints; the word is Kueue's ResourceFlavor.
     """
 
     name: str
@@ -43,11 +49,12 @@ class Node(Struct, frozen=True, omit_defaults=True):
     numa: int = 0
     nic: int = 0
     mig: str = ""
+    flavor: str = ""
 
     @property
-    def pool(self) -> tuple[str, tuple[str, ...], str]:
+    def pool(self) -> PoolKey:
         """What tells the pools of a cluster apart."""
-        return (self.model, self.queues, self.mig)
+        return (self.model, self.queues, self.mig, self.flavor)
 
     @property
     def blocks(self) -> tuple[int, ...]:

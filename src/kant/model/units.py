@@ -6,6 +6,7 @@ Everything counted is an integer. Seconds, GPUs and hours as floats exist only w
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 
 from kant.model.errors import InputError
 
@@ -83,12 +84,36 @@ def show_duration(us: float) -> str:
     return " ".join(part for part in parts if part[0] != "0" or len(parts) == 1)
 
 
+_ZERO: ContextVar[int] = ContextVar("zero", default=0)
+
+
+def count_from(zero: int) -> None:
+    """Say what `clock` shows: dates, time zero being so many microseconds after 1970; 0: time since the run began.
+
+    It is for people alone, and holds in this context (a thread, a task). Nothing is decided by it.
+    """
+    _ZERO.set(zero)
+
+
 def clock(us: int) -> str:
-    """A moment on the run's clock for people: `3d 04:05:06` after time zero."""
+    """A moment on the run's clock for people: `3d 04:05:06` after time zero, or its date, `2026-01-31 04:05:06Z`."""
     if us >= FOREVER:
         return "for ever"
-    days, rest = divmod(max(us, 0) // SECOND, 86_400)
-    return f"{days}d {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    zero = _ZERO.get()
+    days, rest = divmod((us + zero if zero else max(us, 0)) // SECOND, 86_400)
+    return f"{_date(days) if zero else f'{days}d'} {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}" + "Z" * bool(
+        zero
+    )
+
+
+def _date(days: int) -> str:
+    """The date so many days after 1970-01-01. Source: H. Hinnant, chrono-compatible low-level date algorithms."""
+    era, day = divmod(days + 719_468, 146_097)  # eras of 400 years that begin on the first of March
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5
+    return f"{era * 400 + year + (month >= 10):04}-{(month + 2) % 12 + 1:02}-{day + 1:02}"
 
 
 def size_class(gpus: int) -> str:

@@ -30,20 +30,27 @@ class Mended:
 
 
 def mend(
-    domains: Domains, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int, trial: Trial
+    domains: Domains,
+    shape: Shape,
+    held: Allocation,
+    bad: tuple[int, ...],
+    salt: int,
+    trial: Trial,
+    bound: bool = False,
 ) -> Mended | None:
     """`held`, of which some is gone, made whole again and taken on the trial; None, and nothing taken, if it cannot be.
 
     It cannot where nothing of it is left, where the gang is elastic or wishes for more than a level (segments and the
     like are placed anew as a whole), and where it is not clear whose pods a piece holds: pods of two groups that differ
-    in CPU or memory alone may share one. The new pods avoid the nodes `bad` where they can.
+    in CPU or memory alone may share one. With `bound` pods hold it already, so it is kept also on nodes that take
+    nothing new, and in pools that the gang does not ask for. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
     if shape.ceiling or shape.cuts or ask != Ask(ask.groups, ask.pools, ask.level, ask.required):
         return None
     mark = trial.checkpoint()
-    wounds = _keep(shape, held, trial)
-    if wounds is not None and wounds.pods_kept:
+    wounds = _keep(shape, held, trial, bound)
+    if wounds is not None and wounds.pods_kept and not (shape.required and wounds.spread_over(domains, shape.level)):
         whole = trial.checkpoint()
         for avoided in dict.fromkeys((bad, ())):
             with trial.without(avoided):
@@ -56,16 +63,18 @@ def mend(
     return None
 
 
-def _keep(shape: Shape, held: Allocation, trial: Trial) -> Wounds | None:
+def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> Wounds | None:
     """Take back all that is left of `held`."""
     groups = {_of_demand(group.demand.gpus, group.demand.milli, group.demand.cpu, group.demand.memory): index
               for index, group in enumerate(shape.groups)}  # fmt: skip
-    wounds = Wounds(len(held))
+    wounds = Wounds(len(held) + len(shape.groups))
+    missing = [group.count for group in shape.groups]
     for at, piece in enumerate(held.tolist()):
         group = _group_of(piece, groups)
         if group is None:
             return None
-        left = _left_of(piece, trial.table, shape.pool_bits)
+        missing[group] -= piece[PODS]
+        left = piece if bound else _left_of(piece, trial.table, shape.pool_bits)
         if left is not None:
             own = np.array([left], dtype=np.int64)
             if trial.is_free(own):
@@ -76,6 +85,11 @@ def _keep(shape: Shape, held: Allocation, trial: Trial) -> Wounds | None:
         lost = piece[PODS] - (left[PODS] if left is not None else 0)
         if lost:
             wounds.lacks(at, piece[NODE], group, lost)
+    if min(missing) < 0:
+        return None
+    for group, pods in enumerate(missing):
+        if pods:  # never bound: they belong near the first of the others
+            wounds.lacks(len(held) + group, int(held[0, NODE]), group, pods)
     return wounds
 
 
@@ -92,6 +106,11 @@ class Wounds:
     def keeps(self, at: int, piece: list[int]) -> None:
         self.kept[at].append(piece)
         self.pods_kept += piece[PODS]
+
+    def spread_over(self, domains: Domains, level: int) -> bool:
+        """Whether what is kept lies in several domains of a level: so it was found, not placed."""
+        nodes = [piece[NODE] for at in self.kept for piece in at]
+        return len(set(domains.fabric.home[domains.fabric.place_of[nodes], level].tolist())) > 1
 
     def lacks(self, at: int, node: int, group: int, pods: int) -> None:
         of_node = self.lost.setdefault(node, {})

@@ -135,9 +135,9 @@ class Placer:
         self._prepare(shape)
         return self._place_by_domains(shape, salt, held)
 
-    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
+    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int, bound: bool) -> Mended | None:
         """What is left of `held` and near it what is missing, taken on the trial (placement/mending.py)."""
-        return mend(self._domains_of(self.policy_of(shape), False), shape, held, bad, salt, self.trial)
+        return mend(self._domains_of(self.policy_of(shape), False), shape, held, bad, salt, self.trial, bound)
 
     def _spread(self, shape: Shape, row: int) -> Allocation | NoFit | None:
         """A gang whose policy spreads, in the inference zone or everywhere; None where others have to place it."""

@@ -11,7 +11,7 @@ partial state, and for how long the claim holds, is ours.
 from __future__ import annotations
 
 from kant.cluster.columns import J_SINCE
-from kant.model.placement import Allocation
+from kant.model.placement import PODS, Allocation
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.turn import Mended, Turn
 
@@ -39,8 +39,20 @@ def repair(turn: Turn, in_place: bool = True) -> None:
             waiting.leave(row)
 
 
-def _mended(turn: Turn, row: int, held: Allocation) -> Mended | None:
+def complete(turn: Turn) -> None:
+    """Seat the gangs that were found bound in part: all that they hold stays, and what is missing comes near it."""
+    for row, held in turn.state.health.broken.items():
+        made = _mended(turn, row, held, bound=True)
+        if made is not None and made.kept == int(held[:, PODS].sum()):
+            turn.start(row, made.allocation, made.kept)
+        elif made is not None:
+            turn.placer.trial.evict(made.allocation)
+
+
+def _mended(turn: Turn, row: int, held: Allocation, bound: bool = False) -> Mended | None:
     """A place for a gang of which `held` is left in part: that, and near it what is missing, within its quota.
+
+    What is `bound` stays also where nothing new may come.
 
     Like any place it stays clear of what is promised.
     """
@@ -54,7 +66,7 @@ def _mended(turn: Turn, row: int, held: Allocation) -> Mended | None:
     made = None
     for option in admission.options(row, turn.state.shape_of(row)):
         if made is None and admission.shortage(row, option) is None:
-            made = turn.placer.mend(option, held, turn.bad_nodes(row), row)
+            made = turn.placer.mend(option, held, turn.bad_nodes(row), row, bound)
     if blocked is not None:
         trial.evict(blocked)
     return made

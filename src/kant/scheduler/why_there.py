@@ -95,8 +95,8 @@ class Witness:
             self.seen = before, shape, result
         return result
 
-    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int) -> Mended | None:
-        return self.placer.mend(shape, held, bad, salt)
+    def mend(self, shape: Shape, held: Allocation, bad: tuple[int, ...], salt: int, bound: bool) -> Mended | None:
+        return self.placer.mend(shape, held, bad, salt, bound)
 
     def extend(self, shape: Shape, held: Allocation, salt: int = 0) -> Allocation | NoFit:
         return self.placer.extend(shape, held, salt)

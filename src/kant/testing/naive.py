@@ -11,10 +11,12 @@ from kant.model.status import NodeStatus
 
 
 def admits(node: Node, job: Job) -> bool:
-    """Whether the node's GPU model, queues and MIG mode admit the job."""
+    """Whether the node's GPU model, flavor, queues and MIG mode admit the job."""
     offered = {(profile.name, size) for profile, size in _profiles(node)}
     asked = {(group.demand.mig, group.demand.milli) for group in job.groups if group.demand.mig}
     if bool(node.mig) != bool(asked) or not asked <= offered:
+        return False
+    if job.flavors and node.flavor not in job.flavors:
         return False
     return (not job.models or node.model in job.models) and (not node.queues or job.queue in node.queues)
 

@@ -17,13 +17,14 @@ from kant.model.units import FOREVER, GPU, SECOND
 from kant.testing.drawn import MIGS, MODELS, QUEUES, draw_slices, generator
 from kant.workload.workload import Workload, make_workload
 
+FLAVORS = ("on demand", "spot")
 SHARES = (50, 200, 333, 500, 700, 999)
 
 
 def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
     """One node: up to eight GPUs of some model, with or without limits, dedicated to a queue or to none.
 
-    Its GPUs may stand in NVLink islands, NUMA nodes and under PCIe switches.
+    Some are of a flavor. Its GPUs may stand in NVLink islands, NUMA nodes and under PCIe switches.
     """
     blocks = st.sampled_from((0, 0, 1, 2, 4))
     plain = st.builds(
@@ -36,6 +37,7 @@ def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
         queues=st.sampled_from(((), (), (), (QUEUES[0],), QUEUES[1:])),
         leaf=st.sampled_from(("", "leaf0", "leaf1")),
         hbd=st.sampled_from(("", "", "hbd0")),
+        flavor=st.sampled_from(("", "", FLAVORS[0], FLAVORS[1])),
     )
     return st.builds(_in_blocks, plain, blocks, blocks, blocks, st.sampled_from(("", "", "", *MIGS)))
 
@@ -113,6 +115,7 @@ def _jobs(name: str, submit: int, groups: st.SearchStrategy[tuple[PodGroup, ...]
         preemptible=st.sampled_from((True, True, False)),
         within=st.sampled_from(("", "", *LEVELS)),
         within_required=st.booleans(),
+        flavors=st.sampled_from(((), (), (), FLAVORS[:1], ("", FLAVORS[1]))),
     )
 
 

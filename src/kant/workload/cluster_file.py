@@ -80,9 +80,8 @@ def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]], wires: Wi
         raise InputError(where, "at least one node")
     pools = len({node.pool for node in kept})
     if pools > MAX_POOLS:
-        raise InputError(
-            where, f"at most {MAX_POOLS} pools (a GPU model with the queues and the MIG geometry of its nodes)", pools
-        )
+        what = "a GPU model with the queues, the MIG geometry and the flavor of its nodes"
+        raise InputError(where, f"at most {MAX_POOLS} pools ({what})", pools)
     return ClusterSpec(name=name, nodes=tuple(kept), fabric=fabric_of(wires))
 
 

@@ -59,6 +59,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     numa: Block | None = None
     nic: Block | None = None
     mig: Literal[tuple(GEOMETRIES)] | None = None  # type: ignore[valid-type]
+    flavor: str = ""
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +86,7 @@ _EXPECTED = {
     "gpus": f"a whole number of GPUs from 0 to {MAX_GPUS}",
     **dict.fromkeys(("nvlink", "numa", "nic"), f"a whole number of GPUs from 1 to {MAX_GPUS}"),
     "mig": f"a MIG geometry: {', '.join(GEOMETRIES)}",
-    "model": _SOME_TEXT,
+    **dict.fromkeys(("model", "flavor"), _SOME_TEXT),
     "cpu": "cores as a number above 0 with at most three decimals",
     "memory": "memory as whole MiB above 0, or text such as 512GiB or 2TiB",
     "queues": "a list of queue names (leave it out to serve every queue)",
@@ -154,8 +155,9 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
         fabric = common if group.topology is None else _Fabric(f"{place}, topology", group.topology, issued)
         cpu, memory = _cpu(place, group.cpu), _memory(place, group.memory)
         queues = _queues(place, group.queues)
-        if group.model and not is_text(group.model):
-            raise InputError(f"{place}, model", _SOME_TEXT, group.model)
+        for key, text in (("model", group.model), ("flavor", group.flavor)):
+            if text and not is_text(text):
+                raise InputError(f"{place}, {key}", _SOME_TEXT, text)
         blocks = _blocks(place, group)
         if group.mig and not group.gpus:
             raise InputError(f"{place}, mig", "a MIG geometry only where a node has GPUs", group.mig)
@@ -166,7 +168,7 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
             numbered[group.name] += 1
             node = Node(
                 name, group.gpus, group.model, cpu, memory, queues, leaf, spine, superspine, hbd, *blocks,
-                group.mig or "",
+                group.mig or "", group.flavor,
             )  # fmt: skip
             yield f"{place}, name", node
 

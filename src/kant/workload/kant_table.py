@@ -80,10 +80,11 @@ def parse(path: Path) -> Trace:
         first = content.decode("utf-8", "replace").split("\n", 1)[0]
         has_id = "id" in [name.strip(' "\r\ufeff') for name in first.split(",")]
         table = read_table(path, FIELDS if has_id else _OPTIONAL_ID, strict=True)
-    return Trace(**_trace(path, table))  # type: ignore[arg-type]
+    return Trace(**trace_of(path, table))  # type: ignore[arg-type]
 
 
-def _trace(path: Path, table: Table) -> dict[str, object]:
+def trace_of(path: Path, table: Table) -> dict[str, object]:
+    """The fields of the trace that has these columns; `path` is named in sentences. Raises InputError."""
     numbers, n = table.numbers, table.rows
     ids = table.texts.get("id")
     if ids is None:

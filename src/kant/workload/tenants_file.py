@@ -167,6 +167,16 @@ def _quota(where: str, table: QuotaTable) -> Quota:
     )
 
 
+def parse_amount(where: str, resource: Resource, text: str) -> int:
+    """Milli-GPUs, milli-cores or MiB: `64` GPUs, `0.5` cores, `512GiB`. Raises InputError."""
+    number: int | float | str = text
+    if re.fullmatch(r"[0-9]{1,16}", text, re.ASCII):
+        number = int(text)
+    elif re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,3}", text, re.ASCII):
+        number = float(text)
+    return _mib(where, number) if resource == "memory" else _thousandths(where, _AMOUNT[resource], number)
+
+
 def _thousandths(where: str, expected: str, value: int | float | str) -> int:
     """Thousandths of what `value` counts. Raises InputError where it is no number of them below 2^53."""
     milli = Fraction(-1)
