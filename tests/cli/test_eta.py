@@ -95,3 +95,23 @@ def test_causes_are_shown_only_with_the_flag(small: Path, tmp_path: Path) -> Non
     assert "Waits by cause" not in kant(*common).out
     alone = kant("simulate", small, "--cluster", "4x8", "--ledger").out
     assert "batch" in alone and "research" in alone
+
+
+def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_the_plans_say(tmp_path: Path) -> None:
+    """Pairs of jobs that need the whole node and take three times what their owners say."""
+    rows = [f"{i}{letter},{i * 30000},10800,8,3600" for i in range(30) for letter in "ab"]
+    trace, profile = tmp_path / "jobs.csv", tmp_path / "limits.toml"
+    trace.write_text("\n".join(["id,submit_s,runtime_s,gpus,limit_s", *rows]) + "\n")
+    text = kant("profiles", "show", "fifo").out.split("[simulation]")[0]
+    profile.write_text(text + '[simulation]\nestimates = "limit"\n')
+    kant("simulate", trace, "--cluster", "1x8", "--profile", profile, "--out", tmp_path / "out")
+    journal, at = tmp_path / "out" / "journal.jsonl", ("--at", f"{29 * 30000}s", "--json")
+    (learned,) = kant("eta", journal, *at).json()["jobs"]
+    (plain,) = kant("eta", journal, *at, "--no-learn").json()["jobs"]
+    now = 29 * 30000 * 1_000_000
+    assert plain["expected_us"] == {"p50": now + 3_600_000_000, "p90": now + 3_600_000_000, "never": False}
+    assert learned["expected_us"] == {"p50": now + 10_800_000_000, "p90": now + 10_800_000_000, "never": False}
+    assert plain["earlier"] is None and learned["earlier"] == {"answers": 9, "kept": 9}
+    said = "of 9 earlier answers that looked about as far ahead the P90 held for 100 %"
+    assert f"29b: {said}" in kant("eta", journal, *at[:2]).out.replace("\n", " ")
+    assert said in kant("why", "29b", journal, *at[:2]).out

@@ -2,68 +2,67 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.simulate import print_json
-from kant.cli.why import At, JournalFile, check_job, either, parse_at, section
+from kant.cli.up import Home
+from kant.cli.why import At, JournalFile, Learn, check_job, parse_at, section
 from kant.model.units import clock, show_duration
 
 
 def eta(
-    journal: JournalFile,
+    journal: JournalFile | None = None,
     job: Annotated[str | None, Parameter(help="One job alone. Default: all that wait.")] = None,
     /,
     *,
     at: At = None,
+    learn: Learn = True,
+    home: Home = None,
     json: Json = False,
 ) -> int:
-    """Lay the whole queue out in time, and print when each waiting job is expected to start."""
-    from kant.cluster.columns import J_MILLI, J_SINCE
+    """Lay the whole queue out in time, and print when each waiting job is expected to start.
+
+    Without a journal the Kant of this machine is asked (`kant up`)."""
+    if journal is None:
+        return _ask(at, home, json)
+    from kant.live.answers import expectations
     from kant.model.errors import InputError
-    from kant.model.units import GPU
-    from kant.scheduler.choice import choices
-    from kant.scheduler.eta import expected_starts
-    from kant.scheduler.explain import is_final
-    from kant.scheduler.inquiry import Inquiry
     from kant.sim.retrace import stand_at
 
-    standing = stand_at(journal, parse_at(at))
+    standing = stand_at(journal, parse_at(at), keep_answers=learn)
     state = standing.state
     if job is not None:
         check_job(standing, job, journal)
         if state.rows[job] not in state.pending:
             raise InputError("JOB", f"a job that waits at {clock(standing.now)} (see `kant why`)", job)
-    starts = expected_starts(standing.scheduler, standing.now, only=job or "")
-    waits = choices(standing.scheduler, standing.now, only=job or "")
-    inquiry = Inquiry(standing.scheduler, standing.now)
-    rows: list[dict[str, Any]] = []
-    for name, (early, late) in starts.items():
-        if job is not None and name != job:
-            continue
-        row = state.rows[name]
-        reason = inquiry.why(row)
-        rows.append(
-            {
-                "job": name,
-                "queue": state.live[row].queue,
-                "gpus": int(state.jobs[row, J_MILLI]) / GPU,
-                "since_us": int(state.jobs[row, J_SINCE]),
-                "why": "ready" if reason is None else reason.__struct_config__.tag,
-                "expected_us": {"p50": early, "p90": late, "never": is_final(reason)},
-                "wait_or_place": either(waits.get(name)),
-            }
-        )
+    rows = expectations(standing.scheduler, standing.now, job, standing.answers)
     if json:
         print_json({"time_us": standing.now, "jobs": rows})
     else:
-        _show(rows, standing.now)
+        show_expectations(rows, standing.now)
     return 0
 
 
-def _show(rows: list[dict[str, Any]], now: int) -> None:
+def _ask(at: str | None, home: Path | None, json: bool) -> int:
+    """Ask the Kant of this machine."""
+    from kant.model.errors import InputError
+    from kant.model.units import count_from
+    from kant.service.client import Client, home_of
+
+    if at is not None:
+        raise InputError("--at", "a journal beside it: a Kant that runs is asked about now", at)
+    found = Client(home_of(home)).get("/v1/eta")
+    count_from(found["zero_us"])
+    print_json(found) if json else show_expectations(found["jobs"], found["time_us"])
+    return 0
+
+
+def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
+    """The expectations for the terminal."""
     from rich.table import Table
 
     from kant.cli.show import console
@@ -81,9 +80,19 @@ def _show(rows: list[dict[str, Any]], now: int) -> None:
         waits = show_duration(now - row["since_us"])
         table.add_row(row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times)
     console.print(table)
+    section("how good such answers were", _earlier(rows))
     section(
         "wait or place", [f"{row['job']}: {row['wait_or_place']['sentence']}" for row in rows if row["wait_or_place"]]
     )
+
+
+def _earlier(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for all jobs of which the same can be said, in their order."""
+    jobs: dict[str, list[str]] = {}
+    for row in rows:
+        if row["earlier"] is not None and str(row["earlier"]):
+            jobs.setdefault(str(row["earlier"]), []).append(row["job"])
+    return [f"{named[0]}{f' and {len(named) - 1:,} more' if named[1:] else ''}: {said}" for said, named in jobs.items()]
 
 
 def _when(expected: dict[str, Any], name: str, now: int) -> str:

@@ -9,16 +9,20 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.simulate import print_json
+from kant.cli.up import Home
 from kant.model.units import clock, parse_duration, show_duration
 
 if TYPE_CHECKING:
     from kant.model.decision import Reason
-    from kant.placement.wait_or_place import Choice
     from kant.scheduler.explain import Explanation
     from kant.sim.retrace import Standing
 
 JournalFile = Annotated[Path, Parameter(help="A journal.jsonl that a run has written.")]
 At = Annotated[str | None, Parameter(help="A time of the run, such as 2h or 1d3h. Default: the end of the journal.")]
+
+Learn = Annotated[
+    bool, Parameter(help="Learn from how earlier expected starts of the journal turned out (takes some seconds).")
+]
 
 
 def parse_at(text: str | None) -> int | None:
@@ -28,25 +32,69 @@ def parse_at(text: str | None) -> int | None:
 
 def why(
     job: Annotated[str, Parameter(help="The id of a job.")],
-    journal: JournalFile,
+    journal: JournalFile | None = None,
     /,
     *,
     at: At = None,
+    learn: Learn = True,
+    home: Home = None,
     json: Json = False,
 ) -> int:
-    """Say why a job waits: what blocks it, what stands behind that, what would free it, and when it may start."""
+    """Say why a job waits: what blocks it, what stands behind that, what would free it, and when it may start.
+
+    Without a journal the Kant of this machine is asked (`kant up`)."""
+    if journal is None:
+        return _ask(job, at, home, json)
+    from kant.live.answers import as_json
     from kant.scheduler.explain import explanation
     from kant.sim.retrace import stand_at
 
-    standing = stand_at(journal, parse_at(at), keep_ledger=True)
+    standing = stand_at(journal, parse_at(at), keep_ledger=True, keep_answers=learn)
     check_job(standing, job, journal)
     answer = history(standing, job)
     if answer["status"] != "pending":
         print_json(answer) if json else show_history(answer)
         return 0
-    found = explanation(standing.scheduler, job, standing.now)
+    found = explanation(standing.scheduler, job, standing.now, standing.answers)
     print_json(answer | as_json(found)) if json else show(found, answer)
     return 0
+
+
+def _ask(job: str, at: str | None, home: Path | None, json: bool) -> int:
+    """Ask the Kant of this machine."""
+    from kant.cli.show import console
+    from kant.model.errors import InputError
+    from kant.service.client import Client, home_of
+
+    if at is not None:
+        raise InputError("--at", "a journal beside it: a Kant that runs is asked about now", at)
+    client = Client(home_of(home))
+    found = client.get(client.job(job, "why"))
+    if json:
+        print_json(found)
+        return 0
+    because = f": {found['sentence']}" if found["sentence"] else ""
+    console.print(f"{job}: it is {found['phase']}{because}", style="bold", soft_wrap=True)
+    answer = found["answer"]
+    if answer is None:
+        return 0
+    now, rivals, own = answer["time_us"], answer["among_rivals"], answer["in_queue"]
+    console.print(f"it has waited {show_duration(now - answer['since_us'])}", style="dim")
+    section("evidence", [each["sentence"] for each in answer["facts"]])
+    section("what would free it", [each["sentence"] for each in answer["remedies"]])
+    ranks = f"{rivals['rank']:,} of {rivals['of']:,} among its rivals, {own['rank']:,} of {own['of']:,} in its queue"
+    section("position", [ranks])
+    early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
+    section("expected start", [f"P50 {early}, P90 {late}"])
+    section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
+    return 0
+
+
+def _in(expected: dict[str, Any], name: str, now: int) -> str:
+    start = expected[name]
+    if start is None:
+        return "never" if expected["never"] else "unknown: no end is in sight"
+    return f"in {show_duration(max(start - now, 0))}"
 
 
 def check_job(standing: Standing, job: str, journal: Path) -> None:
@@ -91,30 +139,6 @@ def history(standing: Standing, job: str) -> dict[str, Any]:
     }
 
 
-def as_json(found: Explanation) -> dict[str, Any]:
-    """What explains a wait, as one object."""
-    from kant.model.decision import sentence
-    from kant.scheduler.evidence import fact, remedy
-    from kant.scheduler.explain import is_final
-
-    early, late = found.expected
-    return {
-        "reason": found.reason,
-        "sentence": sentence(found.reason) if found.reason is not None else "",
-        "facts": [{"fact": each, "sentence": fact(each)} for each in found.facts],
-        "remedies": [{"remedy": each, "sentence": remedy(each)} for each in found.remedies],
-        "among_rivals": {"rank": found.among_rivals.rank, "of": found.among_rivals.of},
-        "in_queue": {"rank": found.in_queue.rank, "of": found.in_queue.of},
-        "wait_or_place": either(found.choice),
-        "expected_us": {"p50": early, "p90": late, "never": is_final(found.reason)},
-    }
-
-
-def either(choice: Choice | None) -> dict[str, Any] | None:
-    """What a gang has to choose between, for `--json`."""
-    return None if choice is None else {"wait": choice.wait, "sentence": str(choice)}
-
-
 def show(found: Explanation, answer: dict[str, Any]) -> None:
     """An explanation for the terminal."""
     from kant.cli.show import console
@@ -141,7 +165,8 @@ def show(found: Explanation, answer: dict[str, Any]) -> None:
         ],
     )
     early, late = (expected(start, now, found.reason) for start in found.expected)
-    section("expected start", [f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"])
+    start = f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"
+    section("expected start", [start, *([str(found.earlier)] if found.earlier is not None else [])])
     section("wait or place", [str(found.choice)] if found.choice is not None else [])
     section("waited so far", waits(answer["waited_us"]))
 

@@ -194,15 +194,32 @@ def expected_starts(scheduler: Scheduler, now: int | None = None, only: str = ""
     """
     inquiry = Inquiry(scheduler, now)
     state = inquiry.state
-    if not state.pending:
-        return {}
-    rows = inquiry.turn.pending()
-    ranked = rows[inquiry.turn.ranking(rows)].tolist()
-    last = state.rows[only] if only else -1
+    ranked, last = _in_order(inquiry, only)
     likely = early = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 90)).lay_out(ranked, last)
     if scheduler.profile.estimates.learns:
-        early = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 50), promises=False).lay_out(ranked, last)
+        early = _median_plan(inquiry).lay_out(ranked, last)
     return {state.ids[row]: _ordered(early[row], likely[row]) for row in ranked if row in likely and row in early}
+
+
+def median_starts(scheduler: Scheduler, now: int | None = None, only: str = "") -> dict[str, int | None]:
+    """The starts of the one plan that is made with the run times of 50 %, where they are learned."""
+    inquiry = Inquiry(scheduler, now)
+    ranked, last = _in_order(inquiry, only)
+    starts = _median_plan(inquiry).lay_out(ranked, last)
+    return {inquiry.state.ids[row]: starts[row] for row in ranked if row in starts}
+
+
+def _median_plan(inquiry: Inquiry) -> StartPlan:
+    estimates = inquiry.profile.estimates
+    return StartPlan(inquiry, kept_with(estimates, 50), promises=not estimates.learns)
+
+
+def _in_order(inquiry: Inquiry, only: str) -> tuple[list[int], int]:
+    """The rows of the waiting jobs in the order of the profile, and the last that is asked about (-1: all are)."""
+    if not inquiry.state.pending:
+        return [], -1
+    rows = inquiry.turn.pending()
+    return rows[inquiry.turn.ranking(rows)].tolist(), inquiry.state.rows[only] if only else -1
 
 
 def kept_with(estimates: Estimates, probability: Literal[50, 90]) -> Estimates:

@@ -9,9 +9,10 @@ import numpy as np
 from kant.cluster.columns import J_MILLI, J_PODS, J_PRIORITY, J_QUEUE, J_SINCE
 from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
 from kant.placement.wait_or_place import Choice
+from kant.scheduler.answers import Answers, Earlier, expectation
 from kant.scheduler.choice import choices
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.eta import Expected, expected_starts
+from kant.scheduler.eta import Expected
 from kant.scheduler.evidence import Fact, Remedy
 from kant.scheduler.facts import facts_behind
 from kant.scheduler.inquiry import Inquiry
@@ -33,7 +34,8 @@ class Explanation:
     `reason` is None where nothing keeps the next cycle from starting it. Ranks follow the profile's order:
     `among_rivals` counts the waiting jobs that compete for some of the same pools, `in_queue` those of its own queue.
     `expected` has its expected start (scheduler/eta.py). `choice` is whether a gang does better to wait for one domain
-    of the fabric (scheduler/choice.py); None where it has no choice.
+    of the fabric (scheduler/choice.py); None where it has no choice. `earlier` tells
+    how good such answers were, where that is known (scheduler/answers.py).
     """
 
     job: str
@@ -50,6 +52,7 @@ class Explanation:
     in_queue: Place
     expected: Expected
     choice: Choice | None
+    earlier: Earlier | None = None
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
@@ -66,12 +69,13 @@ def is_final(reason: Reason | None) -> bool:
     return isinstance(reason, NeverFits | RetriesUsed) or (isinstance(reason, OverQuota) and reason.ever)
 
 
-def explanation(scheduler: Scheduler, job: str, now: int | None = None) -> Explanation:
+def explanation(scheduler: Scheduler, job: str, now: int | None = None, answers: Answers | None = None) -> Explanation:
     """All that can be said at `now` (by default the time of the last event) about why `job` waits.
 
-    Asking changes nothing. Raises Violation for a job that does not wait.
+    With `answers` the expected start has learned from what became of earlier ones. Asking changes nothing. Raises
+    Violation for a job that does not wait.
     """
-    expected = expected_starts(scheduler, now, only=job)
+    expected = expectation(scheduler, answers, now, only=job)
     inquiry = Inquiry(scheduler, now)
     row, state = inquiry.row(job), inquiry.state
     reason = inquiry.why(row)
@@ -90,7 +94,8 @@ def explanation(scheduler: Scheduler, job: str, now: int | None = None) -> Expla
         remedies=remedies_for(inquiry, row, reason),
         among_rivals=rivals,
         in_queue=own,
-        expected=expected[job],
+        expected=(expected[job].p50, expected[job].p90),
+        earlier=expected[job].earlier,
         choice=choices(scheduler, now, only=job).get(job),
     )
 

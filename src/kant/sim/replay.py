@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from kant.cluster import columns as c
 from kant.cluster.journal import Footer, Header, Journal, read_lines
 from kant.cluster.state import ClusterState
@@ -37,11 +39,15 @@ from kant.model.status import JobStatus, NodeStatus
 from kant.model.tenant import Tenancy
 from kant.model.units import FOREVER
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.mend import decide
 from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, parse_profile
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
 from kant.sim.tenants import check_profile
 from kant.workload.faults_file import NodeHealth
+
+LAST_BYTES = 1 << 20
+"""A journal's last line is looked for in so many bytes."""
 
 
 @dataclass(slots=True)
@@ -69,6 +75,21 @@ class Replay:
         return self.recorded == self.replayed
 
 
+def end_of(path: Path) -> int:
+    """The time of the last whole line of a journal; 0 where that cannot be told from its last lines."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(file.seek(0, 2) - LAST_BYTES, 0))
+            lines = file.read().split(b"\n")
+        return max(int(msgspec.json.decode(lines[-2], type=_Timed).time), 0)
+    except (OSError, IndexError, msgspec.DecodeError):
+        return 0
+
+
+class _Timed(msgspec.Struct):
+    time: int
+
+
 def read_journal(path: Path) -> tuple[Header, Iterator[Event | Plan | Footer]]:
     """The header of a journal and, lazily, its lines. Raises InputError for anything that is not one."""
     try:
@@ -82,14 +103,16 @@ def read_journal(path: Path) -> tuple[Header, Iterator[Event | Plan | Footer]]:
     return header, (line for line in lines if not isinstance(line, Header))
 
 
+def profile_of(header: Header, path: Path) -> Profile:
+    """The profile that a journal was written under. Raises InputError."""
+    if header.profile in builtin_texts():
+        return builtin_profile(header.profile)
+    return parse_profile(header.profile, f"{path}:1: profile")
+
+
 def scheduler_of(header: Header, path: Path) -> Scheduler:
     """The header's profile before the header's cluster, to which nothing has happened yet. Raises InputError."""
-    known = builtin_texts()
-    profile = (
-        builtin_profile(header.profile)
-        if header.profile in known
-        else parse_profile(header.profile, f"{path}:1: profile")
-    )
+    profile = profile_of(header, path)
     try:
         state = ClusterState(header.cluster, learn=profile.estimates.learns, workloads=profile.matches)
     except Violation as violation:
@@ -112,22 +135,24 @@ def replay(path: Path) -> Replay:
     difference: tuple[Plan, Plan] | None = None
     footer: Footer | None = None  # missing where the record breaks off
     rejected: Counter[str] = Counter()
-    recorder.observe(0)
+    begins = header.begins
+    if begins == 0:
+        recorder.observe(0)
     for number, line in enumerate(lines, start=2):
         try:
             if isinstance(line, Footer):
                 footer = line
                 continue
             if isinstance(line, Plan):
-                plan = scheduler.cycle(line.time)
+                plan = decide(scheduler, line)
                 recorder.replaced += sum(isinstance(d, Start) and d.kept > 0 for d in line.decisions)
                 recorded.plan(line, True)
                 replayed.plan(plan, True)
                 if difference is None and recorded.digest != replayed.digest:
                     difference = (line, plan)
                 continue
-            if line.time > state.now:
-                recorder.observe(state.now)
+            if line.time > state.now and line.time > begins:
+                recorder.observe(max(state.now, begins))
             _follow(state, recorder, line)
             state.apply(line)
         except (Violation, OverflowError) as violation:

@@ -13,9 +13,14 @@ from kant.model.decision import Plan, Start
 from kant.model.errors import InputError, Violation
 from kant.model.event import JobRejected, JobSubmitted
 from kant.model.placement import Allocation
-from kant.model.units import clock
+from kant.model.units import DAY, FOREVER, clock, count_from
+from kant.scheduler.answers import Answers
 from kant.scheduler.cycle import Scheduler
-from kant.sim.replay import read_journal, scheduler_of
+from kant.scheduler.mend import decide
+from kant.sim.replay import end_of, read_journal, scheduler_of
+
+LOOK_BACK = 14 * DAY
+"""Answers are compared with what happened over so long before the time that is asked about."""
 
 
 @dataclass(slots=True)
@@ -30,6 +35,7 @@ class Standing:
     scheduler: Scheduler
     now: int
     ledger: Ledger | None = None
+    answers: Answers | None = None
     rejected: dict[str, str] = field(default_factory=dict)
     coming: dict[str, int] = field(default_factory=dict)
 
@@ -37,22 +43,37 @@ class Standing:
     def state(self) -> ClusterState:
         return self.scheduler.state
 
+    def observe(self, now: int) -> None:
+        """All that happened at an instant has happened."""
+        if self.ledger is not None:
+            self.ledger.observe(now)
+        if self.answers is not None:
+            self.answers.observe(now)
 
-def stand_at(path: Path, time: int | None = None, *, keep_ledger: bool = False) -> Standing:
+
+def stand_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, keep_answers: bool = False) -> Standing:
     """Take the events of a journal in up to `time` (None: its end). With `keep_ledger` waits are split by cause.
+
+    With `keep_answers` expected starts are asked for on the way, from LOOK_BACK before, and compared with the starts.
 
     Raises InputError for a broken journal, and for a time at which it says nothing.
     """
     header, lines = read_journal(path)
+    count_from(header.zero)
     scheduler = scheduler_of(header, path)
     state = scheduler.state
     standing = Standing(header, scheduler, 0, Ledger(scheduler) if keep_ledger else None)
     last = 0
+    learn_from = (end_of(path) if time is None else time) - LOOK_BACK if keep_answers else FOREVER
+    if learn_from <= 0:
+        standing.answers = Answers(scheduler)
     for number, line in enumerate(lines, start=2):
         if line.time < last:
             raise InputError(f"{path}:{number}", f"a time that is not before {last}", line.time)
-        if standing.ledger is not None and line.time > last and (time is None or last <= time):
-            standing.ledger.observe(last)
+        if line.time > last and (time is None or last <= time):
+            standing.observe(last)
+            if standing.answers is None and line.time >= learn_from:
+                standing.answers = Answers(scheduler)
         last = line.time
         if time is not None and line.time > time:
             if isinstance(line, JobSubmitted):
@@ -67,8 +88,7 @@ def stand_at(path: Path, time: int | None = None, *, keep_ledger: bool = False) 
     if time is not None and time > last:
         raise InputError("--at", f"a time in the journal, which ends at {clock(last)}", clock(time))
     standing.now = last if time is None else time
-    if standing.ledger is not None:
-        standing.ledger.observe(standing.now)
+    standing.observe(standing.now)
     return standing
 
 
@@ -91,7 +111,8 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
     """
     found: list[tuple[int, int, Allocation]] = []
     submitted, last = -1, 0
-    _, lines = read_journal(path)
+    header, lines = read_journal(path)
+    count_from(header.zero)
     for at, line in enumerate(lines, start=2):
         if line.time < last:
             raise InputError(f"{path}:{at}", f"a time that is not before {last}", line.time)
@@ -127,7 +148,7 @@ def stand_before(path: Path, decided: Decided, *, cycles: bool = False) -> Sched
             break
         if isinstance(line, Plan | Footer):
             if cycles and isinstance(line, Plan):
-                scheduler.cycle(line.time)
+                decide(scheduler, line)
             continue
         try:
             scheduler.state.apply(line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
 from kant.model.decision import Expire, Plan, Preempt, Shrink
-from kant.model.event import JobSubmitted, MixObserved, QueuesChanged
+from kant.model.event import Event, JobSubmitted, MixObserved, QueuesChanged
 from kant.model.node import ClusterSpec
 from kant.model.tenant import Tenancy
 from kant.model.units import FOREVER, SECOND
@@ -52,7 +52,8 @@ CHECK_EVERY = 1 << 15
 class RunHooks:
     """What a caller may want of a run: a place for the journal, its progress, and a way to stop it.
 
-    With `ledger` every wait is split by its causes (metrics/ledger.py).
+    With `ledger` every wait is split by its causes (metrics/ledger.py). `observer` makes, of the scheduler, what is
+    called with the time at the end of every instant.
     """
 
     journal: Callable[[bytes], object] | None = None
@@ -60,6 +61,7 @@ class RunHooks:
     stop: Callable[[], bool] = lambda: False
     keep_intervals: bool = False
     ledger: bool = False
+    observer: Callable[[Scheduler], Callable[[int], object]] | None = None
 
 
 def simulate(
@@ -91,7 +93,7 @@ def simulate(
 
 
 class Run:
-    """The driver of one simulated run."""
+    """The driver of one simulated run. `zero` and `begins` are for the header of its journal (cluster/journal.py)."""
 
     def __init__(
         self,
@@ -104,6 +106,8 @@ class Run:
         hooks: RunHooks,
         tenancy: Tenancy | None = None,
         faults: Sequence[NodeHealth] = (),
+        zero: int = 0,
+        begins: int = 0,
     ) -> None:
         self.workload = workload
         self.cluster = cluster
@@ -118,13 +122,18 @@ class Run:
         self.recorder = Recorder(self.state, hooks.keep_intervals)
         self.curve = PackingCurve(self.state) if options.static else None
         self.ledger = Ledger(self.scheduler) if hooks.ledger else None
+        self.observe = hooks.observer(self.scheduler) if hooks.observer is not None else None
         placed = options.speed == "placed"
         self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options), placed)
         self.faults = faults_of(cluster, options, seed, faults)
         self.interrupted = False
-        self._wake = FOREVER  # when to cycle although nothing happens
+        self.begin = 0  # a run that goes on from a standing state begins later (sim/fork.py)
+        self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
+        self.outside: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
+        self.wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
-        self.journal.write(Header(__version__, workload, profile.text or profile.name, seed, cluster))
+        text = profile.text or profile.name
+        self.journal.write(Header(__version__, workload, text, seed, cluster, zero=zero, begins=begins))
         if tenancy is not None and tenancy.queues:
             self.execution.happen(QueuesChanged(0, tenancy))
 
@@ -137,7 +146,7 @@ class Run:
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
         """Run the `total` submissions, which come in order of time, to the end and sum up."""
-        self.recorder.observe(0)
+        self.recorder.observe(self.begin)
         if self.curve is not None:
             self.curve.observe(0)
         end = self._loop(coming, total)
@@ -146,7 +155,7 @@ class Run:
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, began(self.state, row), end)
         table = job_table(self.state, end, self.recorder)
-        summary = summarise(self.state, self.recorder, table, end, self.options.quantile)
+        summary = summarise(self.state, self.recorder, table, end, self.options.quantile, self.gone)
         summary |= self._account(time.process_time() - self._began)
         if self.curve is not None:
             summary |= self.curve.curves()
@@ -191,17 +200,20 @@ class Run:
         arrival = next(coming, None)
         while True:
             arrives = arrival.time if arrival is not None else FOREVER
-            now = min(arrives, execution.speed.next_end(), self._wake)
+            now = min(arrives, execution.speed.next_end(), self.wake)
             if now == FOREVER and not self._may_yet_start():
                 break
-            now = min(now, self.faults.next_time())
+            now = min(now, self.faults.next_time(), self.outside[0].time if self.outside else FOREVER)
             if now == FOREVER or now > self.until:
                 break
-            self._wake = FOREVER
+            self.wake = FOREVER
 
             changed = execution.end_jobs(now)
             for health in self.faults.take(now):
                 execution.fall_ill(health, now)
+                changed = True
+            while self.outside and self.outside[0].time == now:
+                execution.come_from_outside(self.outside.popleft())
                 changed = True
             while arrival is not None and arrival.time == now:
                 execution.arrive(arrival)
@@ -217,6 +229,8 @@ class Run:
             self.recorder.observe(now)
             if self.ledger is not None:
                 self.ledger.observe(now)
+            if self.observe is not None:
+                self.observe(now)
             if self.curve is not None:
                 self.curve.observe(int(state.jobs[len(state.ids) - 1, c.J_MILLI]))
 
@@ -240,11 +254,11 @@ class Run:
 
     def _set_wake(self, plan: Plan, now: int, changed: bool) -> None:
         if plan.review_at > now:
-            self._wake = plan.review_at
+            self.wake = plan.review_at
         if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
-            self._wake = min(self._wake, now + self.options.recheck_s * SECOND)
+            self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
         if any(isinstance(d, Expire) or (isinstance(d, Preempt | Shrink) and d.by) for d in plan.decisions):
-            self._wake = now  # who was stopped is tried again, and so is who fits where there is room left over
+            self.wake = now  # who was stopped is tried again, and so is who fits where there is room left over
 
     def _waiting_because(self) -> dict[str, int]:
         """How many jobs still wait for each kind of reason."""
