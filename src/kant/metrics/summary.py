@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from kant.metrics.statistics import over_time, spread
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
 from kant.placement.spans import SPANS_WIDTH, T_LEAVES, T_NODES
+
+GONE = -1
+"""In place of the status of a job that does not count."""
 
 
 def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -> JobTable:
@@ -51,16 +55,19 @@ def _asked(state: ClusterState) -> np.ndarray:
     return most[state.jobs[: len(state.ids), c.J_SHAPE]]
 
 
-def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int, quantile: str) -> dict[str, Any]:
+def summarise(
+    state: ClusterState, recorder: Recorder, table: JobTable, end: int, quantile: str, gone: Sequence[int] | Table = ()
+) -> dict[str, Any]:
     """Counts, times and the five metrics (docs/metrics.md) of everything that happened up to `end`.
 
     Rejected jobs count in `jobs` and `rejected` alone. Times of jobs that still wait are counted as they stand, and
-    said in `censored`.
+    said in `censored`. The jobs whose rows are `gone` had left before it began, and count nowhere.
     """
     jobs = state.jobs[: len(state.ids)]
-    status = table.status
+    status = table.status.copy()
+    status[np.asarray(gone, dtype=np.int64)] = GONE
     finished = status == JobStatus.FINISHED
-    admitted = (status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED)
+    admitted = (status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED) & (status != GONE)
     sizes = size_masks(table.gpus)
     waited = {
         name: spread(table.wait[mask & admitted], quantile)
@@ -70,7 +77,7 @@ def summarise(state: ClusterState, recorder: Recorder, table: JobTable, end: int
     started = admitted & (table.first_start >= 0)
     by_queue = _by_queue(state, recorder, table, admitted, end, quantile)
     return {
-        "jobs": len(jobs),
+        "jobs": len(jobs) - len(gone),
         "completed": int(finished.sum()),
         "censored": int((admitted & ~finished).sum()),
         "rejected": int((status == JobStatus.REJECTED).sum()),
@@ -146,6 +153,8 @@ def _share(part: float, whole: float) -> float | None:
 def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
     jobs = state.jobs[: len(state.ids)]
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
+    rows = rows[rows < len(recorder.spans)]
+    rows = rows[recorder.spans[rows, T_NODES] > 0]  # it has been seen to start
     spans, shapes, model = recorder.spans[rows], recorder.shapes()[rows].tolist(), recorder.model
     best = np.array([model.best(shape) for shape in shapes], dtype=np.int64).reshape(-1, SPANS_WIDTH)
     slowdowns = np.array([model.of(shape, own) for shape, own in zip(shapes, spans, strict=True)], dtype=np.int64)

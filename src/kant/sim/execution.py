@@ -85,11 +85,27 @@ class Execution:
             self.happen(JobCancelled(event.time, event.job.id))
             return
         self.happen(event)
-        row = len(state.ids) - 1
-        if row in state.elastic:
-            self.speed.submitted(row, event.runtime, event.overhead, state.elastic[row].ceiling)
+        self.admit(len(state.ids) - 1, event.runtime, event.overhead)
+
+    def admit(self, row: int, runtime: int, overhead: int) -> None:
+        """The speed gets to know a job that has come."""
+        if row in self.state.elastic:
+            self.speed.submitted(row, runtime, overhead, self.state.elastic[row].ceiling)
         else:
-            self.speed.submitted(row, event.runtime, event.overhead)
+            self.speed.submitted(row, runtime, overhead)
+
+    def come_from_outside(self, event: Event) -> None:
+        """What a person did: a job is withdrawn, if it is still there, or queues are changed."""
+        if not isinstance(event, JobCancelled):
+            self.happen(event)
+            return
+        row = self.state.rows.get(event.job, -1)
+        if row in self.state.running:
+            self._leave(row, event.time)
+            self.speed.dropped(row)
+        if row in self.state.live:
+            self.happen(event)
+            self._withdraw_bursts(row, event.time)
 
     def end_jobs(self, now: int) -> bool:
         """Whoever ends now ends; returns whether anybody did."""
@@ -143,9 +159,9 @@ class Execution:
         self._own_up(row, now)
         cost = self._interrupt(row, now, saves=by is None)
         self.happen(JobGrown(now, job, pieces, cost) if by is None else JobShrunk(now, job, pieces, cost, by))
-        self._run(row, now)
+        self.run(row, now)
 
-    def _run(self, row: int, now: int) -> None:
+    def run(self, row: int, now: int) -> None:
         """A gang runs from now on where, and with as many pods as, the state says."""
         self.recorder.started(row, self.state.running[row])
         if row in self.state.elastic:
@@ -190,7 +206,7 @@ class Execution:
                     row = state.rows[job]
                     self.recorder.replaced += kept > 0
                     self.happen(JobStarted(now, job, allocation))
-                    self._run(row, now)
+                    self.run(row, now)
                 case Hold():
                     pass
                 case Reject(job=job, reason=reason):

@@ -19,6 +19,8 @@ _STREAM = 0xFA
 class Faults:
     """What happens to nodes, in order of time; whether there is `any` at all. `sick` are the nodes that are ill now.
 
+    Who is drained for good is not among them: nobody needs to wait for its return. `for_good` says since when.
+
     A run with faults journals every cycle: who comes back while others like it wait is said to be held or not
     depending on cycles that decide nothing, and a replay must run these too.
     """
@@ -28,6 +30,7 @@ class Faults:
         self._next = next(coming, None)
         self.any = self._next is not None
         self.sick: set[int] = set()
+        self.for_good: dict[int, int] = {}
 
     def next_time(self) -> int:
         """When something happens next; FOREVER where nothing does."""
@@ -38,7 +41,8 @@ class Faults:
         found = []
         while self._next is not None and self._next.time == now:
             found.append(self._next)
-            (self.sick.discard if _is_well(self._next) else self.sick.add)(self._next.node)
+            gone = self.for_good.get(self._next.node, FOREVER) <= now
+            (self.sick.discard if gone or _is_well(self._next) else self.sick.add)(self._next.node)
             self._next = next(self._coming, None)
         return found
 

@@ -1,0 +1,110 @@
+"""`kant whatif`: what a change would do to everybody's waits, from a time of a journal on."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json, check_out, load_profile
+from kant.cli.simulate import print_json
+from kant.cli.why import At, JournalFile, parse_at
+
+if TYPE_CHECKING:
+    from kant.sim.changes import Changes
+    from kant.sim.past import Past
+    from kant.sim.run import RunHooks
+    from kant.sim.whatif import WhatIf
+
+
+def whatif(
+    journal: JournalFile,
+    /,
+    *,
+    at: At = None,
+    submit: Annotated[
+        list[str] | None,
+        Parameter(help="Submit a job, such as gpus=8,pods=16,time=4h,queue=vision,within=leaf.", negative=""),
+    ] = None,
+    drain: Annotated[
+        list[str] | None,
+        Parameter(help="Drain a node, a leaf or a spine: NAME[@FROM[..UNTIL]], such as leaf3@+2h..+8h.", negative=""),
+    ] = None,
+    evict: Annotated[bool, Parameter(help="Stop what runs where it is drained.", negative="")] = False,
+    quota: Annotated[
+        list[str] | None,
+        Parameter(help="Change a quota: QUEUE:gpu[:MODEL]=+64, or =64, or =-8; also cpu and memory.", negative=""),
+    ] = None,
+    nodes: Annotated[
+        list[str] | None, Parameter(help="Add nodes: 10, or 10xNAME to have them like node NAME.", negative="")
+    ] = None,
+    profile: Annotated[str | None, Parameter(help="Switch to this profile, a built-in one or a TOML file.")] = None,
+    arrivals: Annotated[
+        bool, Parameter(name="--no-arrivals", help="Nobody comes after that time.", negative="", show_default=False)
+    ] = False,
+    until: Annotated[str | None, Parameter(help="Stop both futures at this time, such as 30d or +12h.")] = None,
+    json: Json = False,
+    out: Annotated[Path | None, Parameter(help="Folder for both futures: journals, tables and the report.")] = None,
+) -> int:
+    """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits."""
+    from kant.cli.whatif_changes import changes_of, parse_time
+    from kant.cli.whatif_show import show_answer
+    from kant.model.errors import InputError
+    from kant.model.units import FOREVER
+    from kant.sim.past import read_past
+
+    if not (submit or drain or quota or nodes or profile):
+        raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes and --profile")
+    if evict and not drain:
+        raise InputError("--evict", "a --drain beside it")
+    other = load_profile(profile) if profile is not None else None
+    check_out(out)
+    past = read_past(journal, parse_at(at))
+    changes = changes_of(past, submit or [], drain or [], evict, quota or [], nodes or [], other)
+    end = FOREVER if until is None else parse_time(until, past.now, "--until")
+    found = _simulated(past, changes, not arrivals, end, out)
+    report = _written(out, found, past.header.workload) if out is not None else None
+    if json:
+        print_json(found.answer)
+    else:
+        show_answer(found, report)
+    return 0
+
+
+FOLDERS = ("before", "after")
+
+
+def _simulated(past: Past, changes: Changes, arrivals: bool, until: int, out: Path | None) -> WhatIf:
+    """Both futures, with their progress; each writes its journal into `out`. Ctrl-C ends them without an answer."""
+    from kant.cli.runs import one_interrupt, progress_bar
+    from kant.sim.run import RunHooks
+    from kant.sim.whatif import AFTER, what_if
+
+    with ExitStack() as stack:
+        asked = stack.enter_context(one_interrupt())
+        bar = stack.enter_context(progress_bar())
+
+        def hooks(name: str) -> RunHooks:
+            task = bar.add_task(name, total=None)
+            own = RunHooks(
+                progress=lambda done, total: bar.update(task, completed=done, total=total), stop=lambda: bool(asked)
+            )
+            if out is not None:
+                folder = out / FOLDERS[name == AFTER]
+                folder.mkdir(parents=True, exist_ok=True)
+                own.journal = stack.enter_context((folder / "journal.jsonl").open("wb", buffering=1 << 20)).write
+            return own
+
+        found = what_if(past, changes, arrivals=arrivals, until=until, hooks=hooks)
+    if found is None:
+        raise KeyboardInterrupt
+    return found
+
+
+def _written(out: Path, found: WhatIf, workload: str) -> Path:
+    from kant.cli.runs import write_results
+
+    title = f"{workload}: what if {'; '.join(found.answer['change'])}"
+    return write_results(out, [found.before, found.after], FOLDERS, title)

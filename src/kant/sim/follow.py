@@ -1,0 +1,71 @@
+"""Following: what a journal says happened, taken in as the run that wrote it did, with the truth about its jobs.
+
+The state follows from the events alone. When its running jobs will end does not: that is the speed's (sim/speed.py),
+which is therefore told the same things in the same order as it was then.
+"""
+
+from __future__ import annotations
+
+from kant.cluster import columns as c
+from kant.model.event import (
+    Event,
+    JobCancelled,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobGrown,
+    JobPreempted,
+    JobProgressed,
+    JobRefused,
+    JobShrunk,
+    JobStarted,
+    JobSubmitted,
+)
+from kant.model.units import GPU
+from kant.sim.execution import Execution
+
+_STOPS = (JobPreempted, JobEvicted, JobFailed, JobRefused, JobGrown, JobShrunk)
+
+
+class Follower:
+    """Takes events into an execution that has decided none of them.
+
+    Only jobs of which the journal says how long they run are known to the speed: those of a simulated run.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self._told: set[int] = set()  # rows of live jobs that the speed knows
+        self._reported = 0
+
+    def follow(self, event: Event) -> None:
+        """Raises Violation for an event that contradicts the state."""
+        execution, speed, state = self.execution, self.execution.speed, self.execution.state
+        if isinstance(event, JobProgressed | JobStarted) and event.time > self._reported:
+            self._reported = event.time
+            speed.progress(event.time)
+        row = -1 if isinstance(event, JobSubmitted) else state.rows.get(getattr(event, "job", ""), -1)
+        known = row in self._told and row in state.running
+        if known and isinstance(event, _STOPS):
+            gpus = -(-int(state.jobs[row, c.J_MILLI]) // GPU)
+            speed.stopped(row, gpus, event.time, isinstance(event, JobGrown))
+        elif known and isinstance(event, JobFinished | JobCancelled):
+            speed.dropped(row)
+        execution.happen(event)
+        if isinstance(event, JobSubmitted) and event.runtime >= 0:
+            row = len(state.ids) - 1
+            self._told.add(row)
+            execution.admit(row, event.runtime, event.overhead)
+        elif isinstance(event, JobStarted | JobGrown | JobShrunk) and row in self._told:
+            execution.run(row, event.time)
+        elif row not in state.live:
+            self._told.discard(row)
+
+    def settle(self, left: dict[str, int], now: int) -> None:
+        """Tell the speed of the other live jobs, which have so much work `left` at `now`."""
+        execution, state = self.execution, self.execution.state
+        for row, job in state.live.items():
+            if row not in self._told:
+                execution.admit(row, left[job.id], 0)
+                if row in state.running:
+                    execution.run(row, now)

@@ -1,0 +1,69 @@
+"""The past of a what-if: a journal cut at a time, with what it knows of the time after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kant.cluster.journal import Footer, Header
+from kant.model.decision import Plan
+from kant.model.errors import InputError
+from kant.model.event import Event, JobProgressed
+from kant.model.units import clock, count_from
+from kant.scheduler.profile import Profile
+from kant.sim.options import SimOptions, read_options
+from kant.sim.replay import profile_of, read_journal
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What had happened by `now` (microseconds on the run's clock), and what happened `later`, both in order.
+
+    `profile` decided, and jobs ran as its `options` say. `moved` is the last instant by `now` at which anything
+    happened or was decided; a running job's word of its progress is no such thing.
+    """
+
+    path: Path
+    header: Header
+    profile: Profile
+    options: SimOptions
+    now: int
+    moved: int
+    events: list[Event]
+    later: list[Event]
+
+
+def read_past(path: Path, time: int | None = None) -> Past:
+    """The journal at `path` cut after all that happened by `time` (None: its end).
+
+    Raises InputError for a broken journal, for a time that it says nothing of, and for an experiment in which
+    nothing ever ends.
+    """
+    header, lines = read_journal(path)
+    count_from(header.zero)
+    profile = profile_of(header, path)
+    options = read_options(profile.simulation, f"{path}:1: profile")
+    if options.static:
+        raise InputError(str(path), "a journal of jobs that end, not of static packing")
+    events: list[Event] = []
+    later: list[Event] = []
+    last = moved = 0
+    for number, line in enumerate(lines, start=2):
+        if line.time < last:
+            raise InputError(f"{path}:{number}", f"a time that is not before {last}", line.time)
+        last = line.time
+        by_then = time is None or last <= time
+        if by_then and not isinstance(line, Footer | JobProgressed) and not (_is_idle(line)):
+            moved = last
+        if not isinstance(line, Footer | Plan):
+            (events if by_then else later).append(line)
+    if time is not None and time < header.begins:
+        raise InputError("--at", f"a time in the journal, which begins at {clock(header.begins)}", clock(time))
+    if time is not None and time > last:
+        raise InputError("--at", f"a time in the journal, which ends at {clock(last)}", clock(time))
+    return Past(path, header, profile, options, last if time is None else time, moved, events, later)
+
+
+def _is_idle(line: object) -> bool:
+    """Whether this is a plan without a decision, which is in a journal only where nodes fail."""
+    return isinstance(line, Plan) and not line.decisions

@@ -1,0 +1,194 @@
+"""What if: two futures from one moment of a journal, as it is and with a change, and the difference for everybody."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from kant.cluster import columns as c
+from kant.metrics.effect import most_changed, only, pairs, ratios, waits
+from kant.metrics.result import RunResult
+from kant.metrics.statistics import spread
+from kant.model.decision import Reason, sentence
+from kant.model.errors import InputError
+from kant.model.event import Event, JobReleased, JobSubmitted, QueuesChanged
+from kant.model.status import JobStatus
+from kant.model.tenant import Tenancy
+from kant.model.units import FOREVER, GPU, SECOND, clock
+from kant.scheduler.inquiry import Inquiry
+from kant.sim.changes import Changes, with_nodes, with_quotas
+from kant.sim.fork import Fork, fork
+from kant.sim.past import Past
+from kant.sim.run import RunHooks
+from kant.sim.tenants import check_profile
+
+BEFORE, AFTER = "as it is", "with the change"
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Both futures, of the jobs that were there or came later, and `answer`: what `--json` prints of them."""
+
+    before: RunResult
+    after: RunResult
+    answer: dict[str, Any]
+
+
+Hooks = Callable[[str], RunHooks]
+"""What a caller wants of the future so called: BEFORE or AFTER."""
+
+
+def what_if(
+    past: Past,
+    changes: Changes,
+    *,
+    arrivals: bool = True,
+    until: int = FOREVER,
+    hooks: Hooks = lambda name: RunHooks(),
+) -> WhatIf | None:
+    """Simulate both futures from the end of `past`; None where a caller's `stop` ended one of them.
+
+    Without `arrivals` nobody comes any more. Both stop at `until` (microseconds on the run's clock). Raises InputError
+    for a change that cannot be made.
+    """
+    if until <= past.now:
+        raise InputError("--until", f"a time after {clock(past.now)}, when the futures part", clock(until))
+    check(past, changes)
+    cluster = with_nodes(past.header.cluster, changes.nodes)
+    first = fork(past, arrivals=arrivals, until=until, hooks=_keeping(hooks(BEFORE)))
+    second = fork(
+        past, cluster=cluster, profile=changes.profile, work=first.work,
+        drains=changes.drains, arrivals=arrivals, until=until, hooks=_keeping(hooks(AFTER)),
+    )  # fmt: skip
+    waited = {first.state.ids[row]: int(first.state.jobs[row, c.J_WAITED]) for row in first.state.running}
+    reasons = change(second, changes)
+    before = _future(first, first.coming, BEFORE)
+    after = _future(second, second.coming, AFTER) if before is not None else None
+    if before is None or after is None:
+        return None
+    found = pairs(before, after, waited)
+    quantile, horizon = past.options.quantile, min(before.end, after.end)
+    answer = {
+        "time_us": past.now,
+        "change": changes.sentences(),
+        "run_times": dict(sorted(first.work.sources.items())),
+        "coming": len(first.coming),
+        "submitted": [_submitted(event, after, reasons[event.job.id]) for event in changes.jobs],
+        "waits": waits(found, quantile),
+        **most_changed(found),
+        "ratios": {
+            "until_us": horizon,
+            "before": ratios(before.series, horizon),
+            "after": ratios(after.series, horizon),
+        },
+        "before": before.summary,
+        "after": after.summary,
+    }
+    return WhatIf(before, after, answer)
+
+
+def check(past: Past, changes: Changes) -> None:
+    """Raise InputError for a change that cannot be made as things stand at the end of `past`."""
+    submitted = [event for event in (*past.events, *past.later) if isinstance(event, JobSubmitted)]
+    tenancy = next((e.tenancy for e in reversed(past.events) if isinstance(e, QueuesChanged)), Tenancy())
+    with_quotas(tenancy, changes.quotas)
+    if changes.profile is not None:
+        check_profile(changes.profile, tenancy, bursts=any(event.job.core for event in submitted))
+    known = [queue.name for queue in tenancy.queues] or sorted({event.job.queue for event in submitted})
+    taken = {event.job.id for event in submitted}
+    for event in changes.jobs:
+        if event.job.queue not in known:
+            raise InputError("--submit: queue", f"one of the queues {', '.join(known)}", event.job.queue)
+        if event.job.id in taken:
+            raise InputError("--submit: id", f"an id that no other job of {past.path} has", event.job.id)
+        taken.add(event.job.id)
+    if any(drain.start < past.now for drain in changes.drains):
+        raise InputError("--drain", f"a time from {clock(past.now)} on, when the futures part")
+
+
+def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
+    """Make the changes in a run that stands, which then cycles at once.
+
+    Returns what keeps each submitted job from starting at once, before anybody has started; None for nothing.
+    """
+    run, now = second.run, second.past.now
+    execution, state = run.execution, run.state
+    if changes.profile is not None and not changes.profile.discipline.forecasts:
+        for row in list(state.reserved):
+            execution.happen(JobReleased(now, state.ids[row]))
+    if changes.quotas:
+        execution.happen(QueuesChanged(now, with_quotas(state.holdings.tenancy, changes.quotas)))
+        run.outside = deque(_with_quotas(event, changes) for event in run.outside)
+    for health in run.faults.take(now):
+        execution.fall_ill(health, now)
+    for event in changes.jobs:
+        execution.arrive(replace(event, time=now))
+    run.wake = now
+    inquiry = Inquiry(run.scheduler, now)
+    return {event.job.id: inquiry.why(state.rows[event.job.id]) for event in changes.jobs}
+
+
+def _with_quotas(event: Event, changes: Changes) -> Event:
+    """A later change of the queues has the other quotas too."""
+    if not isinstance(event, QueuesChanged):
+        return event
+    return replace(event, tenancy=with_quotas(event.tenancy, changes.quotas))
+
+
+def _keeping(hooks: RunHooks) -> RunHooks:
+    return dataclasses.replace(hooks, keep_intervals=True)
+
+
+def _future(own: Fork, coming: Iterable[JobSubmitted], name: str) -> RunResult | None:
+    """Run to the end; the result has the jobs that were there, and is called `name` in pictures."""
+    run, state = own.run, own.state
+    counted = run.state.jobs[: len(state.ids), [c.J_PREEMPTIONS, c.J_EVICTIONS, c.J_FAILURES]].sum(axis=0).tolist()
+    faults = state.health.faults
+    result = run.result(iter(coming), len(state.ids) + len(own.coming))
+    if result.interrupted:
+        return None
+    rows = np.setdiff1d(np.arange(len(result.jobs.id)), run.gone)
+    jobs = only(result.jobs, rows)
+    stays = np.isin(result.intervals[:, 0], rows) & (result.intervals[:, 5] > run.begin)
+    intervals = result.intervals[stays].copy()
+    intervals[:, 0] = np.searchsorted(rows, intervals[:, 0])
+    intervals[:, 4] = np.maximum(intervals[:, 4], run.begin)
+    summary = {key: value for key, value in result.summary.items() if key not in ("fairness", "wait_by_cause")}
+    summary["preemptions"] -= counted[0]
+    summary["evictions"] -= counted[0] + counted[1]
+    summary["failures"] -= counted[2]
+    summary["node_faults"] -= faults
+    stayed = (jobs.status != JobStatus.REJECTED) & (jobs.status != JobStatus.CANCELLED)
+    summary["by_queue"] = {
+        queue: {
+            "jobs": int((jobs.queue == code).sum()),
+            "wait_s": spread(jobs.wait[(jobs.queue == code) & stayed], run.options.quantile),
+        }
+        for code, queue in enumerate(result.queues)
+    }
+    return dataclasses.replace(result, profile=name, jobs=jobs, intervals=intervals, summary=summary)
+
+
+def _submitted(event: JobSubmitted, after: RunResult, reason: Reason | None) -> dict[str, Any]:
+    """What becomes of a job that is submitted, and what kept it when it came."""
+    row = after.jobs.id.index(event.job.id)
+    start, end = int(after.jobs.first_start[row]), int(after.jobs.end[row])
+    return {
+        "job": event.job.id,
+        "queue": event.job.queue,
+        "gpus": event.job.gpu_milli / GPU,
+        "pods": event.job.pods,
+        "submitted_us": event.time,
+        "start_us": start if start >= 0 else None,
+        "end_us": end if end >= 0 else None,
+        "wait_s": int(after.jobs.wait[row]) / SECOND,
+        "status": JobStatus(int(after.jobs.status[row])).name.lower(),
+        "why": "ready" if reason is None else str(reason.__struct_config__.tag),
+        "sentence": sentence(reason) if reason is not None else "",
+    }
