@@ -1,0 +1,121 @@
+"""The core as a driver holds it: one state, one scheduler, one journal, and the clock of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kant import __version__
+from kant.cluster.columns import J_STATUS
+from kant.cluster.journal import Footer, Header, Journal
+from kant.cluster.state import ClusterState
+from kant.model.decision import Plan
+from kant.model.errors import Violation
+from kant.model.event import Event, JobCancelled, JobSubmitted
+from kant.model.node import ClusterSpec
+from kant.model.status import JobStatus
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.mend import mend
+from kant.scheduler.profile import Profile
+
+Clock = Callable[[], float]
+"""Seconds since the Unix epoch."""
+
+
+class Core:
+    """One cluster under one profile, from the moment at which the state was built: the zero of the run's clock.
+
+    Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        profile: Profile,
+        sink: Callable[[bytes], object] | None = None,
+        zero: int = 0,
+        clock: Clock = time.time,
+        seed: int = 0,
+    ) -> None:
+        self.clock = clock
+        self.zero = zero
+        self.profile = profile
+        self.state = ClusterState(spec, learn=profile.estimates.learns, workloads=profile.matches)
+        self.scheduler = Scheduler(self.state, profile, seed)
+        self.journal = Journal(sink)
+        begins = int(clock() * 1e6) - zero
+        self.journal.write(Header(__version__, spec.name, profile.text, seed, spec, zero=zero, begins=begins))
+        self._history: list[Event] | None = []
+        self._issued: dict[str, int] = {}
+
+    @property
+    def now(self) -> int:
+        """Microseconds since the state was built; never before the last event, whatever the machine's clock does."""
+        return max(int(self.clock() * 1e6) - self.zero, self.state.now)
+
+    def at(self, seconds: float) -> int:
+        """A moment of the Unix epoch on the run's clock; before its zero it is negative."""
+        return int(seconds * 1e6) - self.zero
+
+    def happen(self, event: Event) -> None:
+        """Take one event in and record it. Raises Violation, and records nothing, where it contradicts the state.
+
+        Until `settled` they are collected: who was there before us came and started at times of his own.
+        """
+        if self._history is not None:
+            self._history.append(event)
+            return
+        self.state.apply(event)
+        self.journal.write(event)
+
+    def settled(self) -> dict[str, str]:
+        """What was there before us is complete: it happens now, in the order of its times.
+
+        Returns the jobs that cannot be, each with the reason.
+        """
+        history, self._history = self._history or [], None
+        refused: dict[str, str] = {}
+        for event in sorted(history, key=lambda event: event.time):
+            job = _job_of(event)
+            try:
+                if job not in refused:
+                    self.happen(event)
+            except Violation as violation:
+                refused[job] = str(violation)
+                if job in self.state.rows:
+                    self.happen(JobCancelled(self.state.now, job))
+        return refused
+
+    @property
+    def is_settled(self) -> bool:
+        return self._history is None
+
+    def cycle(self) -> Plan:
+        """What to do now."""
+        plan = self.scheduler.cycle(self.now)
+        self.journal.plan(plan)
+        return plan
+
+    def mend(self) -> Plan:
+        """What to do now about gangs that were found bound in part."""
+        plan = mend(self.scheduler, self.now)
+        self.journal.plan(plan)
+        return plan
+
+    def end(self) -> None:
+        """The record ends here; what runs runs on."""
+        self.journal.write(Footer(self.now, cut=True))
+
+    def fresh_id(self, name: str) -> str:
+        """`name`, or with a number behind it where a job of that name has been before."""
+        count = self._issued[name] = self._issued.get(name, 0) + 1
+        return name if count == 1 else f"{name}~{count}"
+
+    def status(self, job: str) -> JobStatus | None:
+        """Where a job stands; None for one that never came."""
+        row = self.state.rows.get(job)
+        return None if row is None else JobStatus(int(self.state.jobs[row, J_STATUS]))
+
+
+def _job_of(event: Event) -> str:
+    return event.job.id if isinstance(event, JobSubmitted) else str(getattr(event, "job", ""))

@@ -1,0 +1,63 @@
+"""Journals of a live cluster: a folder of files, one for each time that a state was built.
+
+They are for people and for `kant replay`, not for truth: a disk that is full ends the record, not the scheduling.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from kant.model.errors import InputError
+
+
+class Journals:
+    """Writes to one file at a time. `on_trouble` is told once when a file cannot be written any more."""
+
+    def __init__(self, folder: Path, on_trouble: Callable[[Exception], None] = lambda error: None) -> None:
+        self.folder = folder
+        self.on_trouble = on_trouble
+        self._file: BinaryIO | None = None
+
+    def open(self) -> Callable[[bytes], object]:
+        """A new file, which ends the one before."""
+        self.close()
+        name = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() % 10**9 // 1000:06}.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file = (self.folder / name).open("xb", buffering=1 << 16)
+        except OSError as error:
+            self._give_up(error)
+        return self._write
+
+    def _write(self, line: bytes) -> None:
+        if self._file is not None:
+            try:
+                self._file.write(line)
+            except OSError as error:
+                self._give_up(error)
+
+    def flush(self) -> None:
+        """What has been written can be read by others."""
+        if self._file is not None:
+            try:
+                self._file.flush()
+            except OSError as error:
+                self._give_up(error)
+
+    def close(self) -> None:
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _give_up(self, error: OSError) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.detach() if hasattr(file, "detach") else None
+        where = f"the journal in {self.folder}"
+        self.on_trouble(
+            InputError(where, f"a disk that can be written ({error.strerror}); nothing is recorded from now on")
+        )

@@ -1,0 +1,36 @@
+"""Warming up: the kernels are compiled, or read from their cache, before anybody waits for a decision."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.state import ClusterState
+from kant.model.decision import Start
+from kant.model.event import JobFound, JobStarted, JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.mend import mend
+from kant.scheduler.profile import Profile
+
+
+def warm(profile: Profile) -> None:
+    """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part."""
+    nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
+    state = ClusterState(ClusterSpec("warm", nodes), learn=profile.estimates.learns, workloads=profile.matches)
+    scheduler = Scheduler(state, profile)
+    jobs = (
+        Job("pod", 0, (PodGroup(1, Demand(1)),)),
+        Job("bare", 0, (PodGroup(1, Demand(0, cpu=1000, memory=1)),)),
+        Job("gang", 0, (PodGroup(2, Demand(4, cpu=1)),)),
+        Job("near", 0, (PodGroup(2, Demand(2)),), within="leaf", within_required=True),
+        Job("large", 0, (PodGroup(5, Demand(8)),)),
+    )
+    for job in jobs:
+        state.apply(JobSubmitted(0, job))
+    for decision in scheduler.cycle(0).decisions:
+        if isinstance(decision, Start):
+            state.apply(JobStarted(0, decision.job, decision.allocation))
+    state.apply(JobSubmitted(1, Job("part", 0, (PodGroup(2, Demand(1)),))))
+    state.apply(JobFound(1, "part", np.array([[3, 1, 128, 1000, 0, 0, 1]], dtype=np.int64)))
+    mend(scheduler, 1)

@@ -1,0 +1,37 @@
+"""Occupancy of a cluster that runs for months: the integrals of the recorder without its samples."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.cluster.state import ClusterState
+from kant.metrics.recorder import I_ALLOCATED, I_CAPACITY, INTEGRAL_WIDTH, SAMPLE_WIDTH, sample
+
+
+class Occupancy:
+    """GPU-seconds allocated and in service, by pool, since it began to follow the state."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._rows: Table = np.zeros((2, SAMPLE_WIDTH), dtype=np.int64)
+        self._used = 0
+        self._integrals: Table = np.zeros((len(state.pools), INTEGRAL_WIDTH), dtype=np.int64)
+        self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
+
+    def observe(self, now: int) -> None:
+        """Take the state's totals as they are from `now` on, which is not before the last time."""
+        state = self.state
+        used = sample(
+            state.pools, self._rows, self._used, self._integrals, self._held,
+            now, len(state.pending), state.waiting_milli,
+        )  # fmt: skip
+        if used == 2:
+            self._rows[0] = self._rows[1]
+        self._used = 1
+
+    def gpu_seconds(self) -> list[tuple[float, float]]:
+        """Of each pool: GPU-seconds allocated, and in service."""
+        a, c = I_ALLOCATED, I_CAPACITY
+        rows = self._integrals.tolist()
+        return [((r[a] + r[a + 1] / 1e6) / 1000, (r[c] + r[c + 1] / 1e6) / 1000) for r in rows]
