@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("KANT_DATA", ROOT.parent / "shared" / "data"))
 
 settings.register_profile("default", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
+settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 DataFile = Callable[[str], Path]

