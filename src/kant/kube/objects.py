@@ -87,6 +87,9 @@ class PodTerm(View, frozen=True):
     label_selector: LabelSelector | None = None
     topology_key: str = ""
     namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class PodAffinity(View, frozen=True):
@@ -135,6 +138,7 @@ class PodSpec(View, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: dict[str, str | int | float] | None = None
+    resources: Resources | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -197,12 +201,13 @@ class Node(View, frozen=True):
 
 
 class Loose(View, frozen=True):
-    """An object of which only the metadata has a fixed form; `spec` is looked into where it is translated."""
+    """An object of which only the metadata has a fixed form; `spec` and `status` are read where they are used."""
 
     api_version: str = ""
     kind: str = ""
     metadata: Meta = Meta()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class Status(View, frozen=True):

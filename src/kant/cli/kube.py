@@ -1,0 +1,119 @@
+"""`kant kube`: Kant as the scheduler of a Kubernetes cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json, load_profile
+from kant.cli.manifests import manifests
+from kant.cli.simulate import print_json
+
+kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
+kube_app.command(manifests)
+
+Kubeconfig = Annotated[
+    Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else the pod's own account.")
+]
+Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
+
+
+@kube_app.command
+def run(
+    *,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    profile: Annotated[
+        str, Parameter(help="A built-in profile or a TOML file; a file is read again when it changes.")
+    ] = "kant",
+    journal: Annotated[Path | None, Parameter(help="A folder for journals, which `kant replay` reads.")] = None,
+    namespace: Annotated[str, Parameter(help="The namespace of the Lease.")] = "kant-system",
+    scheduler_name: Annotated[str, Parameter(help="The schedulerName of the pods that are ours.")] = "kant",
+    shadow: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Decide and keep a journal for the GPU pods of these schedulers, and bind nothing.",
+            consume_multiple=True,
+        ),
+    ] = (),
+    leader_election: Annotated[bool, Parameter(help="Lead only while holding the Lease.")] = True,
+    lease_duration: Annotated[
+        float, Parameter(help="Seconds after which a Lease that nobody renews may be taken over.")
+    ] = 15.0,
+    renew_deadline: Annotated[
+        float, Parameter(help="Seconds after which a leader that cannot renew its Lease stops.")
+    ] = 10.0,
+    retry_period: Annotated[float, Parameter(help="Seconds between two tries to get or renew the Lease.")] = 2.0,
+    recovery: Annotated[
+        float, Parameter(help="Seconds for which a new gang may be bound in part before it is given back.")
+    ] = 30.0,
+    staleness: Annotated[
+        float, Parameter(help="The same for a gang that has been whole and lost pods; 0: for ever.")
+    ] = 60.0,
+    listen: Annotated[
+        str, Parameter(help="Where to serve probes and metrics, such as 0.0.0.0:8080. Default: nowhere.")
+    ] = "",
+    log_format: Annotated[str, Parameter(help="json or logfmt.")] = "json",
+    log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
+) -> int:
+    """Schedule the pods of a cluster until told to stop."""
+    from kant.kube.replica import Options, serve
+
+    return serve(
+        Options(
+            profile=load_profile(profile),
+            kubeconfig=kubeconfig,
+            context=context,
+            journal=journal,
+            namespace=namespace,
+            scheduler_name=scheduler_name,
+            shadow=shadow,
+            leader_election=leader_election,
+            lease=(lease_duration, renew_deadline, retry_period),
+            recovery=recovery,
+            staleness=staleness,
+            listen=listen,
+            log_format=log_format,
+            log_level=log_level,
+            profile_file=path if (path := Path(profile)).is_file() else None,
+        )
+    )
+
+
+@kube_app.command
+def shadow(
+    journal: Annotated[Path, Parameter(help="A journal that `kant kube run --shadow` has kept.")],
+    /,
+    *,
+    json: Json = False,
+) -> int:
+    """Print what Kant would have done differently, beside what was really scheduled."""
+    from rich.table import Table
+
+    from kant.cli.show import console
+    from kant.kube.shadow import compared, summary
+
+    jobs, end = compared(journal)
+    found = summary(jobs, end)
+    if json:
+        print_json(found)
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "as it was", "kant"):
+        table.add_column(name, justify="left" if not name else "right")
+    theirs, ours = found["wait_s"], found["wait_s_kant"]
+    assert isinstance(theirs, dict) and isinstance(ours, dict)
+    table.add_row("jobs started", str(found["started"]), str(found["decided"]))
+    for key in theirs:
+        table.add_row(f"wait, {key} (s)", f"{theirs[key]:,.2f}", f"{ours[key]:,.2f}")
+    table.add_row("nodes of gangs", str(found["nodes"]), str(found["nodes_kant"]))
+    table.add_row("leaves of gangs", str(found["leaves"]), str(found["leaves_kant"]))
+    console.print(table)
+    console.print(
+        f"{found['jobs']} jobs came; {found['decided_but_waiting']} of those that Kant would have started wait still. "
+        f"Each decision stands alone; kant replay {journal} --profile kant follows them all.",
+        soft_wrap=True,
+    )
+    return 0

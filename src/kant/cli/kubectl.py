@@ -1,0 +1,99 @@
+"""`kubectl kant`: questions to a live cluster. kubectl finds the program by its name, `kubectl-kant`, on the path.
+
+The state is built from the API server by the code that a replica starts with; the core is asked and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json, load_profile
+from kant.cli.live import Live, eta, queues, top, why
+
+Namespace = Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace of the pod.")]
+Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
+Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
+ProfileName = Annotated[str, Parameter(help="The profile that Kant runs with there: built-in, or a TOML file.")]
+Stand = Callable[[Path | None, str | None, str], Live]
+"""Builds the state of a cluster, from a kubeconfig, a context and a profile by its name."""
+
+
+def kubectl_app(stand: Stand) -> App:
+    """The verbs over `stand`."""
+    app = App(name="kubectl kant", help="Ask Kant about a live cluster.", help_format="plaintext")
+
+    @app.command(name="why")
+    def _why(
+        pod: Annotated[str, Parameter(help="A pod, or a job.")],
+        /,
+        *,
+        namespace: Namespace = "default",
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        profile: ProfileName = "kant",
+        json: Json = False,
+    ) -> int:
+        """Say why a pod waits: what blocks it, what stands behind that, what would free it, and when it may start."""
+        return why(stand(kubeconfig, context, profile), namespace, pod, json)
+
+    @app.command(name="eta")
+    def _eta(
+        pod: Annotated[str | None, Parameter(help="One pod alone. Default: all that wait.")] = None,
+        /,
+        *,
+        namespace: Namespace = "default",
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        profile: ProfileName = "kant",
+        json: Json = False,
+    ) -> int:
+        """Print when each waiting job is expected to start."""
+        return eta(stand(kubeconfig, context, profile), namespace, pod, json)
+
+    @app.command(name="queue")
+    def _queue(
+        *,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        profile: ProfileName = "kant",
+        json: Json = False,
+    ) -> int:
+        """Print what each queue may use, uses, borrows and waits for."""
+        return queues(stand(kubeconfig, context, profile), json)
+
+    @app.command(name="top")
+    def _top(
+        *,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        profile: ProfileName = "kant",
+        json: Json = False,
+    ) -> int:
+        """Print what the pools hold, and the largest jobs that run."""
+        return top(stand(kubeconfig, context, profile), json)
+
+    return app
+
+
+def stand(kubeconfig: Path | None, context: str | None, profile: str) -> Live:
+    """The cluster as it stands, read from its API server."""
+    import asyncio
+
+    from kant.kube.config import load
+    from kant.kube.rebuild import standing
+    from kant.model.units import count_from
+
+    found = asyncio.run(standing(load(kubeconfig, context), load_profile(profile)))
+    count_from(found.zero)
+    return Live(scheduler=found.scheduler, now=found.now, jobs=found.jobs, complaints=found.complaints)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """`kubectl-kant`."""
+    from kant.cli import app
+
+    app.main(arguments, kubectl_app(stand))

@@ -1,0 +1,32 @@
+"""`kant kube manifests`: what to apply to a cluster so that Kant runs there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def manifests(
+    *,
+    namespace: Annotated[str, Parameter(help="Where Kant runs.")] = "kant-system",
+    image: Annotated[str | None, Parameter(help="The container image. Default: that of this version.")] = None,
+    replicas: Annotated[int, Parameter(help="How many run; one of them leads.")] = 2,
+    profile: Annotated[str, Parameter(help="A built-in profile, or a TOML file.")] = "kant",
+    gates: Annotated[bool, Parameter(help="Put the scheduling gate of quotas on pods for Kant.", negative="")] = False,
+    service_monitor: Annotated[bool, Parameter(help="Add a ServiceMonitor for Prometheus.", negative="")] = False,
+) -> None:
+    """Print all that Kant needs in a cluster, as YAML for `kubectl apply -f -`."""
+    from kant.cli.inputs import load_profile
+    from kant.kube.manifests import IMAGE, Settings, render
+
+    settings = Settings(
+        namespace=namespace,
+        image=image or IMAGE,
+        replicas=replicas,
+        profile=load_profile(profile).text,
+        gates=gates,
+        service_monitor=service_monitor,
+    )
+    sys.stdout.write(render(settings))

@@ -1,0 +1,186 @@
+"""The binder: placed workloads become bindings, a gang's all at once, and what became of each is reported.
+
+A gang is sent when every node of it is clear of pods that are still being evicted. Whatever may heal is tried again;
+an answer that was lost is no answer, so the pod is read before it is judged (409 is as often an echo of our own).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+
+from kant.kube.client import ApiError, Client, Fenced
+from kant.kube.gates import open_gate, our_gate
+from kant.kube.lease import LEADER
+from kant.kube.mirror import Mirror
+from kant.kube.objects import Pod
+from kant.kube.slots import Slot
+from kant.kube.workload import Phase, Workload
+
+TIMEOUT = 4.0  # seconds for one binding: it must end before anybody else may lead (`Lease.in_flight`)
+PATIENCE = 30.0  # seconds for which a binding that may heal is tried again
+FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
+
+
+class Outcome(Enum):
+    BOUND = "bound"
+    GONE = "gone"  # the pod is not there any more
+    ASTRAY = "astray"  # it is bound, to another node
+    REFUSED = "refused"  # for good, or for longer than our patience
+    DEPOSED = "deposed"  # somebody else leads
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of the pod `uid` of a workload; `pod` as it was read, where it was; `code` of the last refusal."""
+
+    workload: Workload
+    slot: Slot
+    uid: str
+    outcome: Outcome
+    seconds: float
+    pod: Pod | None = None
+    why: str = ""
+    code: int = 201
+
+
+class Binder:
+    """`answers` collects what became of the bindings; `wake` is called when one more is there.
+
+    `leaving` has, by node, the uids of pods whose eviction must be over before anything is bound there. `holds` is the
+    guard of every binding, and `token` says who leads. With `shadow` nothing is sent.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        mirror: Mirror,
+        wake: Callable[[], None],
+        holds: Callable[[], bool],
+        token: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client = client
+        self.mirror = mirror
+        self.wake = wake
+        self.holds = holds
+        self.token = token
+        self.clock = clock
+        self.answers: deque[Answer] = deque()
+        self.leaving: dict[str, dict[str, None]] = {}
+        self.in_flight: set[str] = set()
+        self.timeout: float | None = None  # seconds after which a binding without an answer is given up
+        self._queue: deque[tuple[Workload, Slot, str]] = deque()
+        self._more = asyncio.Event()
+        self._rng = random.Random()
+        self._closed = False
+
+    def pump(self, placed: deque[Workload]) -> None:
+        """Send the placed workloads whose nodes are clear; the others stay in `placed`."""
+        if self._closed:
+            return
+        for _ in range(len(placed)):
+            known = placed.popleft()
+            if known.phase is not Phase.PLACED:
+                continue
+            if any(slot.node in self.leaving for slot in known.slots if slot.pod and not slot.bound):
+                placed.append(known)
+                continue
+            for slot in known.slots:
+                if slot.pod and not slot.bound and slot.pod not in self.in_flight:
+                    self.in_flight.add(slot.pod)
+                    self._queue.append((known, slot, slot.pod))
+        if self._queue:
+            self._more.set()
+
+    def left(self, uid: str, node: str) -> None:
+        """An evicted pod is gone from its node."""
+        pods = self.leaving.get(node)
+        if pods is not None:
+            pods.pop(uid, None)
+            if not pods:
+                del self.leaving[node]
+
+    async def drain(self, within: float = 1.0) -> None:
+        """Take nothing more, and wait for what is under way: first for all of it, then only for what has been sent.
+
+        So who leads next does not find half of a gang, and no binding of ours comes after it has begun.
+        """
+        self._closed = True
+        for _ in range(2):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within):
+                    while self.in_flight:
+                        await asyncio.sleep(0.01)
+            while self._queue:
+                self.in_flight.discard(self._queue.popleft()[2])
+
+    async def run(self, workers: int = 48) -> None:
+        """Send what comes, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(workers):
+                tasks.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            while not self._queue:
+                self._more.clear()
+                await self._more.wait()
+            known, slot, uid = self._queue.popleft()
+            began = self.clock()
+            outcome, pod, why, code = await self._bind(known, slot, uid, began)
+            self.in_flight.discard(uid)
+            self.answers.append(Answer(known, slot, uid, outcome, self.clock() - began, pod, why, code))
+            self.wake()
+
+    async def _bind(self, known: Workload, slot: Slot, uid: str, began: float) -> tuple[Outcome, Pod | None, str, int]:
+        wait, last, pod = FIRST_WAIT, "", self.mirror.pods.get(uid)
+        if pod is None or slot.pod != uid or known.phase is not Phase.PLACED:
+            return Outcome.GONE, None, "", 404
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        while True:
+            if slot.pod != uid or known.phase is not Phase.PLACED:
+                return Outcome.GONE, None, "", 404  # its place was taken from it while it waited here
+            try:
+                if not self.holds():
+                    raise Fenced
+                if our_gate(pod) >= 0:
+                    await open_gate(self.client, pod, self.holds)
+                await self.client.bind(
+                    namespace, name, uid, slot.node, {LEADER: self.token()}, guard=self.holds, timeout=TIMEOUT
+                )
+                return Outcome.BOUND, None, "", 201
+            except Fenced:
+                return Outcome.DEPOSED, None, "", 0
+            except ApiError as error:
+                code, last, asked = error.code, error.message, error.retry_after
+                if not self.holds():
+                    return Outcome.DEPOSED, None, last, code
+                if code == 404 or not (error.heals or code in (409, 422, 403)):
+                    return (Outcome.GONE if code == 404 else Outcome.REFUSED), None, last, code
+            read = await self._read(namespace, name)
+            if read is not None:
+                if read.metadata.uid != uid:
+                    return Outcome.GONE, None, "", 404
+                if read.spec.node_name:
+                    same = read.spec.node_name == slot.node
+                    return (Outcome.BOUND if same else Outcome.ASTRAY), read, "" if same else last, code
+                pod = read
+            is_known = read is not None or 0 < code < 500  # else the pod may be bound for all we know
+            if is_known and (self.clock() - began > PATIENCE or slot.pod != uid or known.phase is not Phase.PLACED):
+                return Outcome.REFUSED, None, last, code
+            await asyncio.sleep(max(asked or 0.0, wait * self._rng.uniform(0.5, 1.0)))
+            wait = min(wait * 2, LONGEST_WAIT)
+
+    async def _read(self, namespace: str, name: str) -> Pod | None:
+        """The pod as it is; None where that cannot be told now. One that is not there has no uid."""
+        try:
+            return await self.client.get(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod)
+        except ApiError as error:
+            return Pod() if error.code == 404 else None

@@ -1,0 +1,148 @@
+"""What a request carries to say who we are, read anew before it grows old."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kant.model.errors import InputError
+
+REREAD = 60.0  # seconds after which a file is read again; the kubelet renews a token long before it ends
+EXEC_LIMIT = 60.0  # seconds that a plugin may take; it may open a browser for a person
+
+
+class Credentials:
+    """No header: anonymous, or known by a client certificate."""
+
+    _header: str | None = None
+    _until: float = float("inf")  # by the monotonic clock
+
+    def fresh(self) -> bool:
+        return time.monotonic() < self._until
+
+    @property
+    def header(self) -> str | None:
+        """The last known value of `Authorization`."""
+        return self._header
+
+    async def renew(self) -> tuple[str, str] | None:
+        """Make `header` fresh. Gives the client certificate and key, where they came along. Raises InputError."""
+        return None
+
+    def forget(self) -> None:
+        """The server did not know us: renew before the next request."""
+
+
+class Bearer(Credentials):
+    """A token that stands in the configuration."""
+
+    def __init__(self, token: str) -> None:
+        self._header = f"Bearer {token}"
+
+
+class Password(Credentials):
+    """A name and a password."""
+
+    def __init__(self, name: str, password: str) -> None:
+        self._header = "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+class TokenFile(Credentials):
+    """A token in a file that somebody else keeps fresh."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._until = 0.0
+
+    async def renew(self) -> None:
+        try:
+            self._header = f"Bearer {self.path.read_text().strip()}"
+        except OSError as error:
+            raise InputError("the token", f"a file that can be read at {self.path}", error.strerror) from error
+        self._until = time.monotonic() + REREAD
+
+    def forget(self) -> None:
+        self._until = 0.0
+
+
+class Exec(Credentials):
+    """A program that prints an ExecCredential (client.authentication.k8s.io/v1): a token, a certificate, or both."""
+
+    def __init__(self, plugin: dict[str, Any], folder: Path, cluster: dict[str, Any]) -> None:
+        self.plugin = plugin
+        self.folder = folder
+        self.cluster = cluster
+        self._until = 0.0
+
+    async def renew(self) -> tuple[str, str] | None:
+        credential = await self._run()
+        status = credential.get("status") or {}
+        if status.get("token"):
+            self._header = f"Bearer {status['token']}"
+        self._until = _monotonic(status.get("expirationTimestamp"))
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        if not self._header and not (certificate and key):
+            raise self._fault("a status with a token or a client certificate", "neither")
+        return (certificate, key) if certificate and key else None
+
+    def forget(self) -> None:
+        self._until = 0.0
+
+    def _fault(self, expected: str, got: object) -> InputError:
+        hint = str(self.plugin.get("installHint") or "").strip()
+        return InputError(f"exec plugin {self.plugin['command']}", expected + (f" ({hint})" if hint else ""), got)
+
+    async def _run(self) -> dict[str, Any]:
+        command = str(self.plugin["command"])
+        if "/" in command:  # as kubectl: beside the kubeconfig, else on the PATH
+            command = str(self.folder / command)
+        version = self.plugin.get("apiVersion", "client.authentication.k8s.io/v1")
+        spec: dict[str, Any] = {"interactive": False}
+        if self.plugin.get("provideClusterInfo"):
+            spec["cluster"] = {key: value for key, value in self.cluster.items() if key != "extensions"}
+        asked = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+        extra = {str(entry["name"]): str(entry["value"]) for entry in self.plugin.get("env") or []}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                command,
+                *[str(argument) for argument in self.plugin.get("args") or []],
+                env={**os.environ, **extra, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise self._fault("a program that runs", error.strerror) from error
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), EXEC_LIMIT)
+        except TimeoutError as error:
+            process.kill()
+            raise self._fault(f"an answer within {EXEC_LIMIT:.0f} s", "none") from error
+        if process.returncode:
+            last = err.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+            raise self._fault("a credential", last[0])
+        try:
+            credential = json.loads(out)
+        except ValueError:
+            credential = None
+        if not isinstance(credential, dict):
+            raise self._fault("an ExecCredential in JSON", out[:40])
+        return credential
+
+
+def _monotonic(timestamp: str | None) -> float:
+    """When to renew what ends at `timestamp`: half a minute before. What has no end lasts."""
+    if not timestamp:
+        return float("inf")
+    try:
+        end = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return 0.0
+    left = (end if end.tzinfo else end.replace(tzinfo=UTC)) - datetime.now(UTC)
+    return time.monotonic() + max(left.total_seconds() - 30.0, 1.0)

@@ -1,0 +1,119 @@
+"""Which node label names the domain of which level of the fabric: by a Topology object, or by labels that are there.
+
+Sources: topograph (docs/labels), Kueue KEP-2724 and KAI (Topology), NVIDIA GPU feature discovery, GKE and EKS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from kant.model.errors import InputError
+from kant.model.job import LEVELS, Level
+
+HOSTNAME = "kubernetes.io/hostname"
+HOSTS = (HOSTNAME, "cloud.google.com/gce-topology-host")
+"""Labels that name the node itself."""
+
+HBDS = (
+    "nvidia.com/gpu.clique",
+    "accelerator.topograph.run/domain",
+    "network.topology.nvidia.com/accelerator",
+    "topology.k8s.aws/ultraserver-id",
+)
+"""Labels that name the NVLink domain of a node, the best first."""
+
+_AWS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (4, 3, 2, 1))
+_OLD = "network.topology.nvidia.com"
+
+CONVENTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("topograph", tuple(f"fabric.topograph.run/tier-{tier}" for tier in range(3))),
+    ("topograph", (f"{_OLD}/leaf", f"{_OLD}/spine", f"{_OLD}/core")),
+    ("topograph", (f"{_OLD}/block", f"{_OLD}/spine", f"{_OLD}/datacenter")),
+    ("cloud.provider.com", ("cloud.provider.com/topology-rack", "cloud.provider.com/topology-block")),
+    ("GKE", ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block")),
+    ("EKS", _AWS),
+    ("zones", ("", "", "topology.kubernetes.io/zone")),
+)
+"""Whose labels they are, and the labels from the leaf outwards; the first of which a node has the narrowest counts."""
+
+
+class Levels(Struct, frozen=True):
+    """The label for each level ("": this level is not described), and who says so."""
+
+    superspine: str = ""
+    spine: str = ""
+    leaf: str = ""
+    hbd: str = ""
+    source: str = ""
+
+    def level_of(self, word: str) -> Level:
+        """The level that a label, or the name of a level, stands for; "" for neither."""
+        if word == "node" or word in HOSTS:
+            return "node"
+        for level in LEVELS[1:]:
+            label = getattr(self, level)
+            if label and word in (level, label):
+                return level
+        return ""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """What may be asked for, for sentences."""
+        return ("node", *(level for level in LEVELS[1:] if getattr(self, level)))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in use."""
+        return tuple(label for level in LEVELS[1:] if (label := getattr(self, level)))
+
+
+def level_asked(levels: Levels, word: str, where: str) -> Level:
+    """The level that somebody asks for by its name or label. Raises InputError where there is none such."""
+    level = levels.level_of(word)
+    if not level:
+        labels = f" or a label: {', '.join(levels.labels)}" if levels.labels else ""
+        raise InputError(where, f"a level of the fabric ({', '.join(levels.known)}){labels}", word)
+    return level
+
+
+def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
+    """Of a Topology of KAI or Kueue, which lists its labels from the broadest to the narrowest.
+
+    Hosts are left out, and a label known to name NVLink domains is the level hbd. Raises InputError where more than
+    three are left.
+    """
+    narrow_first = [label for label in labels if label not in HOSTS][::-1]
+    if len(set(narrow_first)) < len(narrow_first):
+        raise InputError(where, "each label once", ", ".join(narrow_first[::-1]))
+    hbd = next((label for label in HBDS if label in narrow_first), "")
+    rest = [label for label in narrow_first if label != hbd]
+    if len(rest) > 3:
+        raise InputError(where, "at most three levels above the host and the NVLink domain", ", ".join(rest[::-1]))
+    leaf, spine, superspine = (*rest, "", "", "")[:3]
+    return Levels(superspine, spine, leaf, hbd, source)
+
+
+def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> Levels:
+    """Of our own Topology: (level, label) pairs. Raises InputError for an unknown or repeated one."""
+    found: dict[str, str] = {}
+    for level, label in pairs:
+        if level not in LEVELS[1:] or level in found or not label or label in found.values():
+            raise InputError(where, f"one label for each level ({', '.join(LEVELS[1:])})", f"{level}: {label}")
+        found[level] = label
+    return Levels(**found, source=source)
+
+
+def levels_seen(nodes: Iterable[Mapping[str, str] | None]) -> Levels:
+    """By the labels that nodes carry, where no Topology says anything."""
+    present = {key for labels in nodes if labels for key in labels}
+    hbd = next((label for label in HBDS if label in present), "")
+    for source, labels in CONVENTIONS:
+        if labels is _AWS:  # layers are counted from the broadest, and a fabric has three or four
+            labels = tuple(label for label in _AWS if label in present)[:3]
+        narrowest = next((label for label in labels if label), "")
+        if narrowest and narrowest in present:
+            leaf, spine, superspine = (*(label if label in present else "" for label in labels), "", "", "")[:3]
+            return Levels(superspine, spine, leaf, hbd, source)
+    return Levels(hbd=hbd, source="NVLink domains" if hbd else "")

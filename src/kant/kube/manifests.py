@@ -1,0 +1,107 @@
+"""The objects that run Kant in a cluster, as YAML: files of this package with a few values filled in.
+
+The Helm chart (deploy/helm/kant) is made of the same files, with the chart's values in the places of these.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+from kant import __version__
+from kant.model.errors import InputError
+from kant.scheduler.profile import builtin_texts, parse_profile
+
+IMAGE = f"kant:{__version__}"
+NAMESPACE = "kant-system"
+
+_PLACE = re.compile(r"\$\{(\w+)\}")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"[\w.\-/:@]{1,500}", re.ASCII)
+
+PARTS = ("rbac", "config", "fencing", "gates", "deployment", "service-monitor")
+"""The files of the package after the namespace and the definitions of Kant's own kinds (`crd-*.yaml`), in order."""
+
+OPTIONAL = {"gates": "gates", "service-monitor": "serviceMonitor"}
+"""The parts that are left out unless asked for, with the value of the chart that asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a cluster may want otherwise. `profile` is the text of a profile."""
+
+    namespace: str = NAMESPACE
+    image: str = IMAGE
+    replicas: int = 2
+    profile: str = ""
+    gates: bool = False
+    service_monitor: bool = False
+
+    def check(self) -> None:
+        """Raise InputError for what the API server, or Kant when it starts, would refuse."""
+        if not _NAME.fullmatch(self.namespace):
+            raise InputError("--namespace", "the name of a namespace, such as kant-system", self.namespace)
+        if not _IMAGE.fullmatch(self.image):
+            raise InputError("--image", "the name of a container image", self.image)
+        if not 1 <= self.replicas <= 9:
+            raise InputError("--replicas", "1 to 9 replicas, of which one leads", self.replicas)
+        parse_profile(self.profile or builtin_texts()["kant"], "--profile")
+
+
+def part(name: str) -> str:
+    """The text of one file of the package, with its places still open."""
+    return (files("kant.kube") / "manifests" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def definitions() -> list[str]:
+    """The names of the files that define Kant's own kinds."""
+    entries = (entry.name for entry in (files("kant.kube") / "manifests").iterdir())
+    return sorted(name.removesuffix(".yaml") for name in entries if name.startswith("crd-"))
+
+
+def fill(text: str, values: dict[str, str]) -> str:
+    """`text` with its places filled. A place without a value is an error of ours (KeyError)."""
+    return _PLACE.sub(lambda match: values[match[1]], text)
+
+
+def indented(text: str, by: int = 4) -> str:
+    """`text` as the body of a YAML block scalar."""
+    return "\n".join(" " * by + line if line else "" for line in text.strip("\n").split("\n"))
+
+
+def render(settings: Settings) -> str:
+    """All objects as one stream of YAML documents, for `kubectl apply -f -`. Raises InputError."""
+    settings.check()
+    values = {
+        "namespace": settings.namespace,
+        "image": settings.image,
+        "replicas": str(settings.replicas),
+        "profile": indented(settings.profile or builtin_texts()["kant"]),
+    }
+    wanted = {"gates": settings.gates, "service-monitor": settings.service_monitor}
+    names = ["namespace", *definitions(), *(name for name in PARTS if wanted.get(name, True))]
+    return "---\n".join(fill(part(name), values) for name in names)
+
+
+# --- the chart ---------------------------------------------------------------------------------------------------
+
+CHART = {
+    "namespace": "{{ .Release.Namespace }}",
+    "image": "{{ .Values.image }}",
+    "replicas": "{{ .Values.replicas }}",
+    "profile": "{{ .Values.profile | trim | indent 4 }}",
+}
+
+
+def chart_templates() -> dict[str, str]:
+    """The templates of the chart by file name. Its kinds outlive the release, and with them the queues."""
+    made = {}
+    for name in definitions():
+        text = part(name).replace("metadata:\n", 'metadata:\n  annotations: {"helm.sh/resource-policy": keep}\n', 1)
+        made[f"{name}.yaml"] = text
+    for name in PARTS:
+        text = fill(part(name), CHART)
+        value = OPTIONAL.get(name)
+        made[f"{name}.yaml"] = text if value is None else f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
+    return made

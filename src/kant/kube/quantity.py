@@ -1,0 +1,76 @@
+"""Kubernetes quantities: `100m`, `1.5`, `2Gi`, `1e3` to whole numbers of our units, exactly.
+
+Source: the grammar of k8s.io/apimachinery, pkg/api/resource/quantity.go.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, floor
+
+from kant.model.errors import InputError
+from kant.model.tenant import MAX_AMOUNT
+
+Quantity = str | int | float
+"""As it stands in JSON. A number there is as good as its text."""
+
+_FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?")
+_SCALE = {
+    **{f"{letter}i": Fraction(1 << 10 * (power + 1)) for power, letter in enumerate("KMGTPE")},
+    **{letter: Fraction(1000 ** (power + 1)) for power, letter in enumerate("kMGTPE")},
+    **{letter: Fraction(1, 1000 ** (power + 1)) for power, letter in enumerate("mun")},
+}
+_LONGEST = 64
+_MIB = 1 << 20
+
+
+def exact(value: Quantity | Fraction, where: str) -> Fraction:
+    """The value itself. Raises InputError for what is no quantity or is negative."""
+    number = value if isinstance(value, Fraction) else _parsed(value if isinstance(value, str) else repr(value))
+    if number is None:
+        raise InputError(where, "a quantity such as 2, 500m, 1.5 or 64Gi", value)
+    if number < 0:
+        raise InputError(where, "a quantity that is not negative", value)
+    return number
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Fraction | None:
+    form = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+    if form is None:
+        return None
+    number = Fraction(form[1])
+    if form[2]:
+        return number * _SCALE[form[2]]
+    return number * Fraction(10) ** int(form[3]) if form[3] else number
+
+
+def milli(value: Quantity | Fraction, where: str, up: bool = True) -> int:
+    """Thousandths: of cores, mostly. What is asked for is rounded up, what there is (`up` False) down."""
+    return _whole(exact(value, where) * 1000, value, where, up)
+
+
+def mib(value: Quantity | Fraction, where: str, up: bool = True) -> int:
+    """MiB in bytes, rounded likewise."""
+    return _whole(exact(value, where) / _MIB, value, where, up)
+
+
+def count(value: Quantity | Fraction, where: str) -> int:
+    """Whole things, such as GPUs."""
+    number = exact(value, where)
+    if number.denominator != 1:
+        raise InputError(where, "a whole number", _shown(value))
+    return _whole(number, value, where, True)
+
+
+def _whole(number: Fraction, value: Quantity | Fraction, where: str, up: bool) -> int:
+    amount = ceil(number) if up else floor(number)
+    if amount >= MAX_AMOUNT:
+        raise InputError(where, "an amount that one node can have", _shown(value))
+    return amount
+
+
+def _shown(value: Quantity | Fraction) -> object:
+    return str(value) if isinstance(value, Fraction) else value

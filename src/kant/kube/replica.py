@@ -1,0 +1,245 @@
+"""One replica of Kant in a cluster: it waits for the Lease, leads while it has it, and ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kant.cluster.state import ClusterState
+from kant.kube.candidate import Candidate
+from kant.kube.client import ApiError, Client, require_version
+from kant.kube.config import Config, load
+from kant.kube.driver import Deposed, Driver, Settings
+from kant.kube.errors import advice
+from kant.kube.lease import Lease, own_identity
+from kant.kube.metrics import Telemetry
+from kant.kube.recorder import Recorder
+from kant.kube.serve import Health, Server, freshness
+from kant.live.journals import Journals
+from kant.live.logs import said, set_up
+from kant.live.warm import warm
+from kant.model.errors import InputError
+from kant.scheduler.profile import Profile, parse_profile
+
+OLDEST = (1, 29)
+"""The oldest API server that has all that Kant asks of it: the policies that fence bindings are general since 1.30."""
+
+REREAD = 5.0  # seconds between two looks at the file of the profile
+
+log = logging.getLogger("kant.kube")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """As the command line says them. Seconds for times."""
+
+    profile: Profile
+    kubeconfig: Path | None = None
+    context: str | None = None
+    journal: Path | None = None
+    namespace: str = "kant-system"
+    scheduler_name: str = "kant"
+    shadow: tuple[str, ...] = ()
+    leader_election: bool = True
+    lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
+    """How long a Lease lasts, how long its holder may not renew it, how long between two tries."""
+    recovery: float = 30.0
+    staleness: float = 60.0
+    listen: str = ""
+    """Where probes and metrics are served; "" for nowhere."""
+    log_format: str = "json"
+    log_level: str = "info"
+    profile_file: Path | None = None
+    """Read again when it changes."""
+
+
+def serve(options: Options) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. Raises InputError for what a person has to mend."""
+    set_up(options.log_format, options.log_level)
+    config = load(options.kubeconfig, options.context)
+    warm(options.profile)
+    return asyncio.run(Replica(options, config).run())
+
+
+class Replica:
+    """What one process does."""
+
+    def __init__(self, options: Options, config: Config) -> None:
+        self.options = options
+        self.config = config
+        self.stopped = asyncio.Event()
+        self.driver: Driver | None = None
+        self.profile = options.profile
+        self.telemetry = Telemetry()
+        self.telemetry.stand = self._stands
+        self._said: dict[str, None] = {}
+        self._greeted = False
+
+    async def run(self) -> int:
+        """Until somebody stops us."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopped.set)
+        async with AsyncExitStack() as stack:
+            if self.options.listen:
+                await stack.enter_async_context(
+                    Server(self.options.listen, self.telemetry, Health(self._unready, self._dump))
+                )
+            client = await stack.enter_async_context(Client(self.config))
+            reading = asyncio.create_task(self._reread())
+            await self._until_stopped(self._greet(client))
+            self._greeted = True
+            while not self.stopped.is_set():
+                await self._until_stopped(self._stand(client))
+            reading.cancel()
+        return 0
+
+    # --- what others may ask ---------------------------------------------------------------
+
+    def _stands(self) -> tuple[ClusterState, int] | None:
+        driver = self.driver
+        return None if driver is None or driver.core is None else (driver.core.state, driver.core.now)
+
+    def _unready(self) -> str:
+        """Why this replica is not ready; empty where it leads and follows, or stands by."""
+        driver = self.driver
+        if driver is None:
+            return "" if self._greeted else "the API server has not answered yet"
+        pods, nodes = driver.following.pods, driver.following.nodes
+        ages = {"pods": pods.stale_for, "nodes": nodes.stale_for}
+        return freshness(lambda: pods.synced.is_set() and nodes.synced.is_set(), ages)()
+
+    def _dump(self) -> dict[str, Any]:
+        driver = self.driver
+        if driver is None or driver.core is None:
+            return {"leads": False}
+        state = driver.core.state
+        return {
+            "leads": True,
+            "counts": asdict(driver.counts),
+            "nodes": len(state.spec.nodes),
+            "running": len(state.running),
+            "waiting": len(state.pending),
+            "in_part": [known.key for known in driver.workloads.halves.in_part()],
+            "leaving": {node: len(pods) for node, pods in driver.binder.leaving.items()},
+            "silent_s": driver.following.stale_for(),
+            "complaints": driver.words.complaints,
+        }
+
+    async def _reread(self) -> None:
+        """Take a profile that has changed; one that is malformed is told of, and the one before stays."""
+        path, text = self.options.profile_file, self.profile.text
+        while path is not None:
+            await asyncio.sleep(REREAD)
+            try:
+                found = await asyncio.to_thread(path.read_text, encoding="utf-8")
+                if found == text:
+                    continue
+                text = found
+                self.profile = parse_profile(found, str(path))
+            except (InputError, OSError, UnicodeDecodeError) as error:
+                said(log, f"the profile stays as it was: {error}", logging.ERROR)
+                continue
+            said(log, "the profile has changed", profile=self.profile.name)
+            if self.driver is not None:
+                self.driver.take_profile(self.profile)
+
+    async def _until_stopped(self, work: Coroutine[None, None, None]) -> None:
+        """Run a coroutine until it ends, or is cancelled because somebody stops us."""
+        task = asyncio.create_task(work)
+        stop = asyncio.create_task(self.stopped.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if stop.done() and self.driver is not None:
+            await self.driver.binder.drain()
+        stop.cancel()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def _greet(self, client: Client) -> None:
+        """Wait for an API server that is there, is new enough, and knows us."""
+        wait = 1.0
+        while True:
+            try:
+                await require_version(client, OLDEST)
+                return
+            except ApiError as error:
+                if not error.heals:
+                    raise InputError(
+                        "the API server", "one that lets us in", advice(error, self.config.source)
+                    ) from None
+                self.trouble(error)
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, 30.0)
+
+    async def _stand(self, client: Client) -> None:
+        """Stand for election, and lead while elected."""
+        if not self.options.leader_election:
+            await self._lead(client, lambda: True, lambda: "")
+            return
+        async with Candidate(self.config, self._lease, self.trouble) as candidate:
+            said(log, "stands for election")
+            token = await candidate.elected()
+            said(log, "leads", token=token)
+            await self._lead(client, candidate.holds, lambda: token)
+
+    def _lease(
+        self, client: Client, on_acquired: Callable[[str], None], on_trouble: Callable[[Exception], None]
+    ) -> Lease:
+        duration, deadline, retry = self.options.lease
+        return Lease(
+            client,
+            self.options.namespace,
+            "kant",
+            duration=duration,
+            renew_deadline=deadline,
+            retry=retry,
+            in_flight=self._in_flight(),
+            on_acquired=on_acquired,
+            on_trouble=on_trouble,
+        )
+
+    def _in_flight(self) -> float:
+        """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""
+        duration, deadline, _ = self.options.lease
+        return min(4.0, (duration - deadline) * 0.8)
+
+    async def _lead(self, client: Client, holds: Callable[[], bool], token: Callable[[], str]) -> None:
+        options = self.options
+        settings = Settings(
+            self.profile,
+            Journals(options.journal, self.trouble) if options.journal is not None else None,
+            options.scheduler_name,
+            options.shadow,
+            options.recovery,
+            options.staleness,
+        )
+        recorder = Recorder(client, own_identity(), on_trouble=self.trouble)
+        self.driver = Driver(client, settings, recorder, holds, token, self.trouble, self.telemetry)
+        self.driver.binder.timeout = self._in_flight() if options.leader_election else None
+        self.telemetry.leads(True)
+        following = self.driver.following
+        self.telemetry.staleness = {"pods": following.pods.stale_for, "nodes": following.nodes.stale_for}
+        try:
+            await self.driver.run()
+        except* Deposed:
+            said(log, "another replica leads now", logging.WARNING)
+        finally:
+            self.driver = None
+            self.telemetry.leads(False)
+            self.telemetry.staleness = {}
+
+    def trouble(self, error: Exception) -> None:
+        """Say what keeps us waiting, each sentence once in a while."""
+        text = advice(error, self.config.source) if isinstance(error, ApiError) else str(error)
+        if text not in self._said:
+            self._said[text] = None
+            if len(self._said) > 100:
+                self._said.clear()
+            said(log, text, logging.WARNING)

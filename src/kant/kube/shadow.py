@@ -1,0 +1,109 @@
+"""What Kant would have done differently: a journal that was kept in the shadow of another scheduler, read once.
+
+For each job it has when Kant first decided to start it, as things stood then, and when it was really started. Nothing
+of what Kant decided came true, so each decision stands alone: `kant replay JOURNAL --profile kant` follows them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kant.cluster.journal import Header, read_lines
+from kant.model.decision import Plan, Start
+from kant.model.errors import InputError
+from kant.model.event import JobRefused, JobStarted, JobSubmitted
+from kant.model.node import ClusterSpec
+from kant.model.placement import NODE, Allocation
+
+
+@dataclass(slots=True)
+class Compared:
+    """One job. Times are microseconds on the journal's clock, -1 where it did not happen."""
+
+    job: str
+    gpus: float
+    submitted: int
+    decided: int = -1
+    started: int = -1
+    decided_nodes: int = 0
+    decided_leaves: int = 0
+    started_nodes: int = 0
+    started_leaves: int = 0
+
+
+def compared(path: Path) -> tuple[list[Compared], int]:
+    """The jobs that waited while a journal was kept, and for how long it was (microseconds). Raises InputError."""
+    try:
+        with path.open("rb") as file:
+            lines = read_lines(iter(file), str(path))
+            header = next(lines, None)
+            if not isinstance(header, Header):
+                raise InputError(f"{path}:1", "the header of a Kant journal")
+            jobs: dict[str, Compared] = {}
+            tried: dict[str, JobStarted] = {}
+            last = 0
+            for line in lines:
+                if isinstance(line, Header):
+                    continue
+                last = line.time
+                if isinstance(line, JobSubmitted):
+                    jobs[line.job.id] = Compared(line.job.id, line.job.gpu_milli / 1000, line.time)
+                elif isinstance(line, Plan):
+                    _decide(jobs, line, header.cluster)
+                elif isinstance(line, JobRefused):
+                    tried.pop(line.job, None)
+                elif isinstance(line, JobStarted):
+                    tried[line.job] = line
+    except OSError as error:
+        raise InputError(str(path), f"a journal that can be read ({error.strerror})") from None
+    for job, event in tried.items():
+        jobs[job].started = event.time
+        jobs[job].started_nodes, jobs[job].started_leaves = _spans(event.allocation, header.cluster)
+    begins = header.begins
+    return [job for job in jobs.values() if job.started < 0 or job.started >= begins], last - begins
+
+
+def _decide(jobs: dict[str, Compared], plan: Plan, cluster: ClusterSpec) -> None:
+    for decision in plan.decisions:
+        if isinstance(decision, Start) and jobs[decision.job].decided < 0:
+            known = jobs[decision.job]
+            known.decided = plan.time
+            known.decided_nodes, known.decided_leaves = _spans(decision.allocation, cluster)
+
+
+def _spans(allocation: Allocation, cluster: ClusterSpec) -> tuple[int, int]:
+    nodes = set(allocation[:, NODE].tolist())
+    return len(nodes), len({(cluster.nodes[node].spine, cluster.nodes[node].leaf) for node in nodes})
+
+
+def summary(jobs: list[Compared], end: int) -> dict[str, object]:
+    """Counts, and waits in seconds, of the jobs that asked for GPUs; `end` is for how long there was a record."""
+    came = [job for job in jobs if job.gpus]
+    both = [job for job in came if job.decided >= 0 and job.started >= 0]
+    gangs = [job for job in both if job.started_nodes > 1 or job.decided_nodes > 1]
+    theirs = np.array([job.started - job.submitted for job in both]) / 1e6
+    ours = np.array([job.decided - job.submitted for job in both]) / 1e6
+    return {
+        "jobs": len(came),
+        "started": sum(job.started >= 0 for job in came),
+        "decided": sum(job.decided >= 0 for job in came),
+        "decided_but_waiting": sum(job.decided >= 0 and job.started < 0 for job in came),
+        "wait_s": _quantiles(theirs),
+        "wait_s_kant": _quantiles(ours),
+        "gangs_on_several_nodes": len(gangs),
+        "nodes": sum(job.started_nodes for job in gangs),
+        "nodes_kant": sum(job.decided_nodes for job in gangs),
+        "leaves": sum(job.started_leaves for job in gangs),
+        "leaves_kant": sum(job.decided_leaves for job in gangs),
+        "recorded_s": end / 1e6,
+    }
+
+
+def _quantiles(waits: np.ndarray) -> dict[str, float]:
+    if not len(waits):
+        return {}
+    p50, p90 = np.percentile(waits, [50, 90])
+    return {"mean": round(float(waits.mean()), 3), "p50": round(float(p50), 3), "p90": round(float(p90), 3)}

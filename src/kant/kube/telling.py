@@ -1,0 +1,108 @@
+"""Telling people: why pods wait, that they were bound, why they were evicted; and which of them autoscalers may see.
+
+A pod that waits for capacity is marked unschedulable, and our gate is taken from it, so that an autoscaler may add
+nodes. One that waits for quota or for its queue keeps the gate, and is not marked so: more nodes would not help it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from kant.kube.client import ApiError, Client, Fenced
+from kant.kube.evictor import Eviction
+from kant.kube.gates import open_gate, our_gate
+from kant.kube.mirror import Mirror
+from kant.kube.objects import Condition, Pod
+from kant.kube.recorder import Recorder
+from kant.kube.workload import Workload
+from kant.model.decision import BackOff, Behind, Closed, CoreWaits, OverQuota, Reason, sentence
+
+FOR_QUOTA = OverQuota | Closed | BackOff | CoreWaits | Behind
+
+
+class Telling:
+    """Speaks through a recorder, in the background."""
+
+    def __init__(self, client: Client, recorder: Recorder, mirror: Mirror, holds: Callable[[], bool]) -> None:
+        self.client = client
+        self.recorder = recorder
+        self.mirror = mirror
+        self.holds = holds
+        self._gated: asyncio.Queue[Pod] = asyncio.Queue()
+        self._words: dict[str, tuple[str, str, str]] = {}  # of each pod that waits: text, reason, for which version
+        recorder.on_changed = self.again
+
+    async def run(self) -> None:
+        """Speak for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.recorder.run())
+            tasks.create_task(self._open_gates())
+
+    def waits(self, known: Workload, pods: Iterable[str], reason: Reason) -> None:
+        """A workload was tried, and waits."""
+        said = sentence(reason)
+        if said == known.reason:
+            return
+        known.reason, known.queued = said, isinstance(reason, FOR_QUOTA)
+        self._mark(pods, known.reason, "Queued" if known.queued else "Unschedulable")
+
+    def says(self, known: Workload, pods: Iterable[str], text: str, for_capacity: bool = False) -> None:
+        """A workload cannot be tried as it is; `for_capacity`: other nodes may help it."""
+        self._mark(pods, text, "Unschedulable" if for_capacity else "SchedulerError")
+
+    def _mark(self, pods: Iterable[str], text: str, reason: str) -> None:
+        for uid in pods:
+            pod = self.mirror.pods.get(uid)
+            if pod is None or pod.spec.node_name:
+                continue
+            self._words[uid] = text, reason, pod.metadata.resource_version
+            self.recorder.condition(pod.metadata, text, reason, _scheduled(pod))
+            self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
+            if reason == "Unschedulable" and our_gate(pod) >= 0:
+                self._gated.put_nowait(pod)
+
+    def again(self, uid: str) -> None:
+        """A pod has changed: what was said of it may have come too late, and is said again. Or it waits no more."""
+        words, pod = self._words.get(uid), self.mirror.pods.get(uid)
+        if words is None:
+            return
+        if pod is None or pod.spec.node_name:
+            del self._words[uid]
+            return
+        text, reason, version = words
+        current = _scheduled(pod)
+        if pod.metadata.resource_version == version or (
+            current is not None and (current.reason, current.message) == (reason, text)
+        ):
+            return
+        # what is being told at this moment may still be refused, and then we are asked again
+        if self.recorder.condition(pod.metadata, text, reason, current):
+            self._words[uid] = text, reason, pod.metadata.resource_version
+
+    def bound(self, pod: Pod, node: str) -> None:
+        self.recorder.scheduled(pod.metadata, node)
+
+    def evicted(self, eviction: Eviction) -> None:
+        for _, pods in eviction.victims:
+            for pod in pods:
+                self.recorder.event(pod.metadata, "Warning", "Preempted", eviction.why, "Preempting")
+
+    def may_not_go(self, eviction: Eviction) -> None:
+        """Their eviction was refused, and they stay."""
+        text = f"{eviction.why}, but it stays: {eviction.refused}"
+        for _, pods in eviction.victims:
+            for pod in pods:
+                self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")
+
+    async def _open_gates(self) -> None:
+        while True:
+            pod = await self._gated.get()
+            try:
+                await open_gate(self.client, pod, self.holds)
+            except (ApiError, Fenced):
+                continue  # it is opened when the pod is bound, at the latest
+
+
+def _scheduled(pod: Pod) -> Condition | None:
+    return next((one for one in pod.status.conditions if one.type == "PodScheduled"), None)

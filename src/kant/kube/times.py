@@ -1,0 +1,19 @@
+"""Times of the API, such as 2026-01-31T12:00:00Z, as microseconds since 1970."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from kant.model.errors import InputError
+from kant.model.units import SECOND
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(text: str, where: str) -> int:
+    """The moment. Raises InputError for anything but a time with its zone."""
+    try:
+        passed = datetime.fromisoformat(text) - _BEGINNING
+    except (ValueError, TypeError, OverflowError):
+        raise InputError(where, "a time such as 2026-01-31T12:00:00Z", text) from None
+    return (passed.days * 86_400 + passed.seconds) * SECOND + passed.microseconds

@@ -1,0 +1,241 @@
+"""Translation: the objects of the mirror in the words of the model, with what has to be remembered for it.
+
+The rules themselves are in the modules that it calls, each a pure function of the objects. What is malformed is a
+sentence about one object (`Malformed`), and harms no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from kant.kube.complaint import Complaint
+from kant.kube.crds import Kept, levels_of, reservation_of, tenancy_of
+from kant.kube.flavors import Flavors
+from kant.kube.group_specs import GroupSpec, group_spec
+from kant.kube.groups import OWN, GroupRef, group_of
+from kant.kube.levels import Levels, levels_seen
+from kant.kube.mirror import Mirror, is_over
+from kant.kube.nodes import contradictions, node_of
+from kant.kube.objects import Loose, Pod
+from kant.kube.objects import Node as View
+from kant.kube.pods import Setting, is_nowhere, job_of, natural, selection
+from kant.kube.resources import asked_of, used_of
+from kant.kube.times import microseconds
+from kant.live.core import Core
+from kant.model.errors import InputError
+from kant.model.event import QueuesChanged
+from kant.model.job import Demand, Job
+from kant.model.node import Node
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER
+
+GATE = f"{OWN}/quota"
+
+
+class Malformed(Exception):  # noqa: N818 - it is the object's fault
+    """What is wrong with an object, in one sentence."""
+
+
+class Nowhere(Malformed):
+    """No node will do, as nodes are now: others may come."""
+
+
+class Stale(Exception):  # noqa: N818
+    """The state has to be built anew before this pod can be understood: it tells nodes apart as nobody did before."""
+
+
+class Translation:
+    """`groups` has the objects of groups by the path at which they were read, None where there is none.
+
+    `stale`: the state does not fit what pods and objects ask for any more. `complaints` are about nodes and our own
+    objects, by what they are about.
+    """
+
+    def __init__(self, mirror: Mirror, scheduler: str = "kant", shadow: tuple[str, ...] = ()) -> None:
+        self.mirror = mirror
+        self.scheduler = scheduler
+        self.shadow = shadow
+        self.flavors = Flavors()
+        self.levels = Levels()
+        self.groups: dict[str, Loose | None] = {}
+        self.kept: list[Kept] = []
+        self.complaints: dict[str, str] = {}
+        self.stale = False
+        self.epoch = 0
+        self._flavor_of: dict[str, str] = {}
+
+    def beginning(self, now: int) -> int:
+        """Time zero of a state that is built now (microseconds since 1970): when the first pod that counts was made."""
+        live = (pod for pod in self.mirror.pods.values() if not is_over(pod))
+        first = min((pod.metadata.creation_timestamp for pod in live if pod.metadata.creation_timestamp), default="")
+        return min(microseconds(first, "pod"), now) if first else now
+
+    # --- a state is built ---------------------------------------------------------------
+
+    def begin(self, zero: int) -> None:
+        """A state is built now: how nodes are told apart, what joins them, for whom they are kept."""
+        mirror = self.mirror
+        self.stale, self.epoch, self.complaints, self.flavors = False, zero, {}, Flavors()
+        for pod in mirror.pods.values():
+            if self.is_ours(pod) and not pod.spec.node_name:
+                self._learn(pod)
+        found, wrong = levels_of(
+            item for kind, items in mirror.objects.items() if kind.startswith("topologies") for item in items.values()
+        )
+        self.levels = found or levels_seen(view.metadata.labels for view in mirror.nodes.values())
+        self._complain("Topology", wrong)
+        self.complaints.update((one.about, one.sentence) for one in contradictions(mirror.nodes.values(), self.levels))
+        self._flavor_of = self.flavors.rebuild(mirror.nodes.values())
+        self.kept = []
+        for item in mirror.objects.get("reservations", {}).values():
+            kept = reservation_of(item, zero)
+            if isinstance(kept, Complaint):
+                self.complaints[kept.about] = kept.sentence
+            else:
+                self.kept.append(kept)
+
+    def queues(self, core: Core, at: int | None = None) -> None:
+        """The queues as the objects say, if that is not what the state has."""
+        tenancy, wrong = tenancy_of(self.mirror.objects.get("queues", {}).values())
+        self._complain("Queue", wrong)
+        if tenancy != core.state.holdings.tenancy:
+            core.happen(QueuesChanged(core.now if at is None else at, tenancy))
+
+    def _complain(self, kind: str, wrong: dict[str, Complaint]) -> None:
+        for name in [name for name in self.complaints if name.startswith(f"{kind} ")]:
+            del self.complaints[name]
+        self.complaints.update({f"{kind} {name}": complaint.sentence for name, complaint in wrong.items()})
+
+    # --- nodes ---------------------------------------------------------------
+
+    def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
+        """A node, its status, until when (of one that is drained, else -1), and how many of its GPUs it lacks.
+
+        None for a node that cannot be understood.
+        """
+        seen = node_of(view, self.levels, self.flavors.flavor_of(view))
+        if isinstance(seen, Complaint):
+            self.complaints[seen.about] = seen.sentence
+            return None
+        node, status, until = seen.node, seen.status, -1
+        for kept in self.kept:
+            if kept.start <= now < kept.end and matches(kept, view.metadata.labels or {}):
+                if kept.queues:
+                    node = replace(node, queues=tuple(sorted({*node.queues, *kept.queues})))
+                elif status == NodeStatus.IN_SERVICE:
+                    status, until = NodeStatus.DRAINING, now
+        return node, status, until, seen.lost
+
+    def next_change(self, now: int) -> int:
+        """When a reservation begins or ends next; FOREVER where none does."""
+        times = [time for kept in self.kept for time in (kept.start, kept.end) if time > now]
+        return min(times, default=FOREVER)
+
+    # --- pods ---------------------------------------------------------------
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether we schedule it; in the shadow of others, whether they schedule it and it asks for GPUs."""
+        if self.shadow:
+            return pod.spec.scheduler_name in self.shadow and self.used(pod).gpus > 0
+        return pod.spec.scheduler_name == self.scheduler
+
+    def is_gated(self, pod: Pod) -> bool:
+        """Whether somebody else's scheduling gate holds it."""
+        return any(gate.name != GATE for gate in pod.spec.scheduling_gates)
+
+    def ranked(self, pods: Iterable[Pod]) -> list[Pod]:
+        """In the order of their names, worker-2 before worker-10: their ranks."""
+        return sorted(pods, key=natural)
+
+    def group_of(self, pod: Pod) -> GroupRef | None:
+        """The group of a pod; None for one that stands alone. Raises Malformed."""
+        try:
+            return group_of(pod)
+        except InputError as error:
+            raise Malformed(str(error)) from None
+
+    def group_spec(self, ref: GroupRef) -> GroupSpec | None:
+        """What is known of a group: by its object where it has one; None while that has not been read.
+
+        Raises Malformed for an object that makes no sense, and for one that is not there and has to be.
+        """
+        if not ref.paths:
+            return GroupSpec(ref.least or 1)
+        unread = [path for path in ref.paths if path not in self.groups]
+        found = next((item for path in ref.paths if (item := self.groups.get(path)) is not None), None)
+        if found is None:
+            if unread:
+                return None
+            if ref.least:
+                return GroupSpec(ref.least)
+            raise Malformed(f"its group {ref.name} ({ref.source}) is not there")
+        try:
+            spec = group_spec(ref.source, found)
+        except InputError as error:
+            raise Malformed(str(error)) from None
+        return spec._replace(least=ref.least) if ref.least else spec
+
+    def demand(self, pod: Pod) -> Demand:
+        """What a pod asks for. Raises Malformed."""
+        try:
+            return asked_of(pod.spec, f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec").demand
+        except InputError as error:
+            raise Malformed(str(error)) from None
+
+    def used(self, pod: Pod) -> Demand:
+        """What a pod takes of the node that it is bound to, whatever else it says."""
+        return used_of(pod.spec)
+
+    def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
+        """The job of pods that wait. Raises Malformed, and Stale where the nodes have to be told apart anew."""
+        if sum(self._learn(pod) for pod in pods):
+            self.stale = True
+            raise Stale
+        meta = pods[0].metadata
+        name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
+        spec = self.group_spec(ref) if ref is not None else None
+        found = job_of(name, pods, Setting(self.levels, self.flavors, self.epoch), spec)
+        if isinstance(found, Complaint):
+            raise Malformed(found.sentence)
+        job = found.job
+        if is_nowhere(job):
+            raise Nowhere("no node has the labels, taints and devices that it asks for")
+        if spec is not None and spec.created:
+            job = replace(job, submit=microseconds(spec.created, name) - self.epoch)
+        return replace(job, id=core.fresh_id(name))
+
+    def resident(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
+        """The job of pods that are bound already, whatever they say."""
+        if not foreign:
+            try:
+                job = self.job(core, ref, pods)
+                return replace(
+                    job, models=(), flavors=(), within="", within_required=False, apart="", affinity_group=""
+                )
+            except (Malformed, Stale):
+                pass
+        meta = pods[0].metadata
+        submit = microseconds(meta.creation_timestamp, meta.name) - self.epoch
+        return Job(core.fresh_id(f"{meta.namespace}/{meta.name}"), submit, (), preemptible=False)
+
+    def bound_at(self, pods: list[Pod]) -> int:
+        """When the last of these pods was bound; when it was made, where nothing says more."""
+        times = []
+        for pod in pods:
+            said = [one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"]
+            text = (said[0] if said else None) or pod.metadata.creation_timestamp
+            times.append(microseconds(text, pod.metadata.name) - self.epoch)
+        return max(times)
+
+    def _learn(self, pod: Pod) -> bool:
+        try:
+            return self.flavors.learn(selection(pod))
+        except InputError:
+            return False  # it is refused when its job is made
+
+
+def matches(kept: Kept, labels: dict[str, str]) -> bool:
+    """Whether a node with these labels is among those that are kept."""
+    return all(labels.get(key) == value for key, value in kept.selector.items())

@@ -1,0 +1,90 @@
+"""`kubectl kant`: what its verbs print of a cluster as it stands. How the state comes about is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kant.cli.kubectl import kubectl_app
+from kant.cli.live import Live
+from kant.model.errors import InputError
+from kant.model.units import HOUR, SECOND
+from kant.testing import make_cluster, make_profile
+from kant.testing.builders import make_job, make_queue
+from kant.testing.harness import Harness
+
+
+@pytest.fixture(scope="module")
+def live() -> Live:
+    """Team a holds 6 of 8 GPUs on one node, 2 of them borrowed; a job of team b waits for its quota."""
+    harness = Harness(make_cluster(8), make_profile())
+    harness.set_queues(make_queue("all"), make_queue("a", 4, parent="all"), make_queue("b", 4, parent="all"))
+    harness.submit(make_job("ml/runs", gpus=3, pods=2, queue="a"), runtime=HOUR)
+    harness.cycle()
+    harness.submit(make_job("ml/waits", gpus=4, queue="b"))
+    harness.cycle(60 * SECOND)
+    jobs = {("ml", "runs-0"): "ml/runs", ("ml", "waits-0"): "ml/waits"}
+    return Live(scheduler=harness.scheduler, now=120 * SECOND, jobs=jobs, complaints={("ml", "odd"): "a CPU of 1x"})
+
+
+def ask(live: Live, *words: str) -> int:
+    code = kubectl_app(lambda kubeconfig, context, profile: live)(
+        list(words), exit_on_error=False, print_error=False, result_action="return_value"
+    )
+    assert isinstance(code, int)
+    return code
+
+
+def told(live: Live, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert ask(live, *words, "--json") == 0
+    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_why_names_the_reason_of_a_waiting_pod(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = told(live, capsys, "why", "waits-0", "-n", "ml")
+    assert (answer["status"], answer["reason"]["why"]) == ("pending", "over-quota")  # type: ignore[index]
+    ask(live, "why", "waits-0", "-n", "ml")
+    text = capsys.readouterr().out
+    assert text.startswith("ml/waits: over quota: it asks for 4 GPUs") and "what would free it" in text
+
+
+def test_why_says_where_a_pod_runs(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = told(live, capsys, "why", "runs-0", "-n", "ml")
+    assert answer["status"] == "running" and list(answer["nodes"].values()) == [2]  # type: ignore[attr-defined]
+    ask(live, "why", "ml/runs")
+    assert "it does not wait, it runs since 2m" in capsys.readouterr().out
+
+
+def test_eta_lists_what_waits(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = told(live, capsys, "eta")["jobs"]  # type: ignore[misc, attr-defined]
+    assert row["job"] == "ml/waits" and row["why"] == "over-quota"
+    ask(live, "eta", "waits-0", "-n", "ml")
+    assert "ml/waits" in capsys.readouterr().out
+    with pytest.raises(InputError, match="a pod that waits"):
+        ask(live, "eta", "runs-0", "-n", "ml")
+
+
+def test_queue_shows_quotas_and_loans(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["queue"]: row for row in told(live, capsys, "queue")["queues"]}  # type: ignore[attr-defined]
+    assert (rows["a"]["nominal_gpus"], rows["a"]["used_gpus"], rows["a"]["borrowed_gpus"]) == (4, 6, 2)
+    assert (rows["b"]["running"], rows["b"]["waiting"], rows["b"]["waiting_gpus"]) == (0, 1, 4)
+    ask(live, "queue")
+    assert "borrowed" in capsys.readouterr().out
+
+
+def test_top_shows_pools_and_jobs(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = told(live, capsys, "top")
+    (pool,) = answer["pools"]  # type: ignore[misc]
+    assert (pool["gpus"], pool["allocated"], pool["gar"], pool["gfr"]) == (8, 6, 0.75, 1)
+    assert [job["job"] for job in answer["jobs"]] == ["ml/runs"]  # type: ignore[attr-defined]
+    ask(live, "top")
+    assert "75.0 %" in capsys.readouterr().out
+
+
+def test_pods_that_nobody_knows_and_that_could_not_be_read(live: Live) -> None:
+    with pytest.raises(InputError, match="a pod of namespace default with schedulerName kant"):
+        ask(live, "why", "waits-0")
+    with pytest.raises(InputError, match="a CPU of 1x"):
+        ask(live, "why", "odd", "-n", "ml")

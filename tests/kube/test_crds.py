@@ -1,0 +1,103 @@
+"""Our own kinds at a real API server: what is right is kept, what is wrong is refused in a clear sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kube.api import Api, Object, RefusedError
+from tests.kube.control_plane import ControlPlane
+
+from kant.kube import crds
+from kant.kube.objects import Loose
+from kant.model.tenant import Queue, Quota
+from kant.model.units import MINUTE
+
+KINDS = ("queues", "topologies", "reservations")
+
+
+def thing(kind: str, name: str, **spec: Any) -> Object:
+    return {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+RIGHT = [
+    thing("Queue", "org", quotas=[{"nominal": 64}]),
+    thing("Queue", "team", parent="org", weight=3, minRun="1h30m", state="hold", quotas=[
+        {"nominal": "12500m", "borrowingLimit": 8}, {"resource": "memory", "model": "H100", "nominal": "2Ti"}]),
+    thing("Topology", "fabric", levels=[
+        {"level": "leaf", "nodeLabel": "x/rack"}, {"level": "spine", "nodeLabel": "x/row"}]),
+    thing("Reservation", "repair", nodeSelector={"rack": "7"}, start="2026-01-31T12:00:00Z",
+          end="2026-02-01T12:00:00Z"),
+]  # fmt: skip
+
+WRONG = [
+    (thing("Queue", "a", weight=0), "spec.weight"),
+    (thing("Queue", "a", state="shut"), 'supported values: "open", "hold", "stop", "drain"'),
+    (thing("Queue", "a", parent="a"), "expected another queue than this one"),
+    (thing("Queue", "a", minRun="soon"), "spec.minRun"),
+    (thing("Queue", "a", quotas=[{"nominal": "many"}]), "expected a quantity that is not negative, such as 8"),
+    (thing("Queue", "a", quotas=[{"nominal": -1}]), "expected a quantity that is not negative"),
+    (thing("Queue", "a", quotas=[{"nominal": 1, "userLimit": "-1"}]), "expected a quantity that is not negative"),
+    (thing("Queue", "a", quotas=[{"nominal": 1}, {"nominal": 2}]), "Duplicate value"),
+    (thing("Topology", "a", levels=[]), "spec.levels"),
+    (thing("Topology", "a", levels=[{"level": "rack", "nodeLabel": "x"}]), 'supported values: "hbd", "leaf"'),
+    (thing("Topology", "a", levels=[{"level": "leaf", "nodeLabel": "x"}, {"level": "spine", "nodeLabel": "x"}]),
+     "expected a nodeLabel of its own for each level"),
+    (thing("Topology", "a", levels=[{"level": "leaf", "nodeLabel": "kubernetes.io/hostname"}]),
+     "that several nodes share"),
+    (thing("Reservation", "a", nodeSelector={}, start="2026-01-31T12:00:00Z"), "spec.nodeSelector"),
+    (thing("Reservation", "a", nodeSelector={"a": "b"}, start="today"), "spec.start"),
+    (thing("Reservation", "a", nodeSelector={"a": "b"}, start="2026-01-31T12:00:00Z", end="2026-01-30T12:00:00Z"),
+     "expected a time after start"),
+]  # fmt: skip
+
+
+async def install(api: Api) -> None:
+    for kind in KINDS:
+        await api.apply((files("kant.kube") / "manifests" / f"crd-{kind}.yaml").read_text(encoding="utf-8"))
+    for one in RIGHT:
+        await api.apply([one])  # waits until the kind is served
+
+
+def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: ControlPlane) -> None:
+    async def run() -> tuple[dict[str, list[Loose]], list[str]]:
+        async with Api(plane) as api:
+            await install(api)
+            said = []
+            for one, _ in WRONG:
+                with pytest.raises(RefusedError) as caught:
+                    await api.create(one)
+                said.append(caught.value.message)
+            path = f"{crds.API}/queues/team"
+            status = {"status": {"waiting": 3, "used": [{"resource": "gpu", "model": "", "amount": "8"}]}}
+            kept = await api.patch(f"{path}/status", status)
+            assert kept["status"]["waiting"] == 3 and kept["metadata"]["generation"] == 1
+            conditions = await api.get(
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.kant.dev"
+            )
+            assert not [c for c in conditions["status"]["conditions"] if c["type"] == "NonStructuralSchema"]
+            found = {kind: await api.list(f"{crds.API}/{kind}") for kind in KINDS}
+            return {kind: [msgspec.convert(_raw(one), Loose) for one in ones] for kind, ones in found.items()}, said
+
+    found, said = asyncio.run(run())
+    for (_, expected), message in zip(WRONG, said, strict=True):
+        assert expected in message
+    tenancy, wrong = crds.tenancy_of(found["queues"])
+    assert not wrong
+    assert tenancy.queues[0] == Queue("org", quotas=(Quota(nominal=64_000),))
+    assert tenancy.queues[1] == Queue(
+        "team", "org", 3, state="hold", min_run=90 * MINUTE,
+        quotas=(Quota(nominal=12_500, borrowing_limit=8000), Quota("memory", "H100", 2 << 20)),
+    )  # fmt: skip
+    levels, wrong = crds.levels_of(found["topologies"])
+    assert levels is not None and (levels.leaf, levels.spine, wrong) == ("x/rack", "x/row", {})
+    kept = crds.reservation_of(found["reservations"][0])
+    assert isinstance(kept, crds.Kept) and kept.end - kept.start == 24 * 60 * MINUTE
+
+
+def _raw(one: Object) -> Object:
+    parts = {part: msgspec.Raw(msgspec.json.encode(one[part])) for part in ("spec", "status") if part in one}
+    return one | parts

@@ -1,0 +1,288 @@
+"""The driver on a real API server: gangs whole or not at all, preemption, restarts, and whatever is malformed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.kube.api import Api
+from tests.kube.audit import Auditor
+from tests.kube.control_plane import ControlPlane
+from tests.kube.kubelet import FakeKubelet
+from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.running import kant
+
+from kant.cluster.columns import J_SINCE, J_STARTED
+from kant.kube.shadow import compared, summary
+from kant.scheduler.profile import builtin_profile, parse_profile
+from kant.sim.replay import replay
+
+Story = Callable[[Api], Awaitable[None]]
+
+
+def bound(pods: list[Object]) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName"))
+
+
+def condition(pod: Object) -> Object:
+    found = [one for one in pod.get("status", {}).get("conditions", []) if one["type"] == "PodScheduled"]
+    return found[0] if found else {}
+
+
+def told(pods: list[Object], words: str) -> bool:
+    """Whether all pods that wait say why, in these words."""
+    waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+    return bool(waiting) and all(words in condition(pod).get("message", "") for pod in waiting)
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def play(plane: ControlPlane, story: Story) -> None:
+    async def run() -> None:
+        async with Api(plane) as api:
+            await story(api)
+
+    asyncio.run(run())
+
+
+def test_gangs_of_1_to_512_are_bound_whole_and_the_journal_replays(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(140)])
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            sizes = (1, 2, 3, 8, 31, 64, 512)
+            await api.create_all([pod for size in sizes for pod in make_gang(f"gang-{size}", size)])
+            await api.until(lambda pods: len(bound(pods)) == sum(sizes), within_s=60)
+            report = await auditor.report()
+        report.assert_kept(partial_s=10.0, all_bound=True)
+
+    play(plane, story)
+    (journal,) = tmp_path.iterdir()
+    assert replay(journal).equal
+
+
+def test_a_gang_that_does_not_fit_binds_nothing_and_says_why_within_a_second(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(9)])
+        async with kant(plane) as driver:
+            await api.create_all(make_gang("large", 10, 8))
+            pods = await api.until(lambda pods: told(pods, "empty cluster takes 9 of 10 pods"), within_s=10)
+            assert not bound(pods) and condition(pods[0])["reason"] == "Unschedulable"
+            await api.create(make_node("n9"))
+            await api.until(lambda pods: len(bound(pods)) == 10, within_s=10)
+            assert driver.counts.builds == 2
+
+    play(plane, story)
+
+
+def test_a_gang_waits_for_its_last_pod(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(4)])
+        async with kant(plane):
+            gang = make_gang("late", 8)
+            await api.create_all(gang[:7])
+            pods = await api.until(lambda pods: told(pods, "7 of the 8 pods"), within_s=10)
+            assert not bound(pods)
+            await api.create(gang[7])
+            await api.until(lambda pods: len(bound(pods)) == 8, within_s=10)
+
+    play(plane, story)
+
+
+def test_a_gang_bound_in_part_is_completed_near_what_it_has(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(4)])
+        gang = make_gang("half", 8, 2)
+        await api.create_all(gang)
+        for index in (0, 3, 5):  # as if somebody had been killed between two bindings
+            await api.bind(f"half-{index}", "n2")
+        await api.create_all([make_pod(f"other-{i}", 4) for i in range(8)])
+        async with kant(plane) as driver:
+            await api.until(lambda pods: sum("half" in name for name in bound(pods)) == 8, within_s=10)
+            assert driver.counts.released == 0
+
+    play(plane, story)
+
+
+def test_a_gang_bound_in_part_that_cannot_be_completed_is_given_back(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(2)])
+        await api.create_all([make_pod("big", 8, scheduler="somebody", node="n1"), *make_gang("half", 9)])
+        await api.bind("half-0", "n0")
+        async with FakeKubelet(api), kant(plane):
+            await api.until(lambda pods: bound(pods) == ["big"] and len(pods) == 9, within_s=10)
+
+    play(plane, story)
+
+
+def test_what_others_have_bound_is_counted_and_left_alone(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(3)])
+        await api.create_all([make_pod(f"theirs-{i}", 6, scheduler="somebody", node=f"n{i}") for i in range(3)])
+        async with Auditor(api) as auditor, kant(plane):
+            await api.create_all([make_pod(f"ours-{i}", 2) for i in range(4)])
+            await api.until(lambda pods: len(bound(pods)) == 6 and told(pods, "fit now"), within_s=10)
+            await api.delete("/api/v1/namespaces/default/pods/theirs-1", grace_s=0)
+            await api.until(lambda pods: len(bound(pods)) == 6 and len(pods) == 6, within_s=10)
+            (await auditor.report()).assert_kept(partial_s=0.0)
+
+    play(plane, story)
+
+
+@pytest.mark.parametrize("ends", ["Succeeded", "Failed", "deleted"])
+def test_what_has_ended_gives_its_place_back(plane: ControlPlane, ends: str) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        async with kant(plane):
+            await api.create(make_pod("first", 8))
+            await api.until(lambda pods: bound(pods) == ["first"], within_s=10)
+            await api.create(make_pod("second", 8))
+            await api.until(lambda pods: told(pods, "fit now"), within_s=10)
+            path = "/api/v1/namespaces/default/pods/first"
+            if ends == "deleted":
+                await api.delete(path, grace_s=0)
+            else:
+                await api.patch(f"{path}/status", {"status": {"phase": ends}})
+            await api.until(lambda pods: "second" in bound(pods), within_s=10)
+
+    play(plane, story)
+
+
+def test_a_malformed_pod_is_told_so_and_harms_no_other(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        async with kant(plane):
+            wrong = {"scheduling.kant.dev/topology-required": "galaxy"}
+            await api.create_all([make_pod("wrong", 1, annotations=wrong), make_pod("right", 1)])
+            pods = await api.until(lambda pods: bound(pods) == ["right"] and told(pods, "galaxy"), within_s=10)
+            assert len(pods) == 2
+
+    play(plane, story)
+
+
+def test_a_pod_of_a_gang_that_dies_is_replaced_in_its_place(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(2)])
+        gang = make_gang("train", 8, 2)
+        async with kant(plane):
+            await api.create_all(gang)
+            pods = await api.until(lambda pods: len(bound(pods)) == 8, within_s=10)
+            where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+            await api.create(make_pod("next", 2))
+            await api.delete("/api/v1/namespaces/default/pods/train-3", grace_s=0)
+            await api.create(gang[3])
+            pods = await api.until(lambda pods: len(bound(pods)) == 8, within_s=10)
+            assert {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods} == where | {"next": None}
+
+    play(plane, story)
+
+
+def test_everybody_who_waits_says_why_also_whom_no_cycle_has_tried(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        async with kant(plane):
+            await api.create_all([make_pod(f"p{i}", 3) for i in range(20)])
+            await api.until(lambda pods: len(bound(pods)) == 2 and told(pods, "fit now"), within_s=10)
+
+    play(plane, story)
+
+
+def test_in_the_shadow_of_another_scheduler_it_decides_and_binds_nothing(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(2)])
+        async with kant(plane, journal=tmp_path, shadow=("somebody",)) as driver:
+            await api.create_all([make_pod(f"p{i}", 4, scheduler="somebody") for i in range(4)])
+            await until(lambda: driver.core is not None and len(driver.core.state.rows) == 4)
+            for index in range(3):
+                await api.bind(f"p{index}", f"n{index // 2}")
+            await until(lambda: driver.core is not None and len(driver.core.state.running) == 3)
+            pods = await api.list("pods")
+            assert bound(pods) == ["p0", "p1", "p2"] and not condition(pods[3])
+            assert driver.counts.bound == 0
+
+    play(plane, story)
+    (journal,) = tmp_path.iterdir()
+    again = replay(journal)
+    assert again.equal and again.result.summary["jobs"] == 4
+    jobs, end = compared(journal)
+    found = summary(jobs, end)
+    assert (found["jobs"], found["started"], found["decided"], found["decided_but_waiting"]) == (4, 3, 4, 1)
+
+
+def test_who_has_ended_well_is_not_waited_for_when_a_gang_is_completed(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(2)])
+        await api.create_all(make_gang("half", 4))
+        await api.bind("half-0", "n0")  # as if somebody had been killed then
+        await api.patch("/api/v1/namespaces/default/pods/half-0/status", {"status": {"phase": "Succeeded"}})
+        async with kant(plane):
+            await api.until(lambda pods: len(bound(pods)) == 4, within_s=10)
+            again = make_gang("whole", 2)
+            await api.create_all(again)
+            pods = await api.until(lambda pods: len(bound(pods)) == 6, within_s=10)
+            for pod in pods:
+                path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+                await api.patch(path, {"status": {"phase": "Succeeded"}})
+            again[0]["metadata"]["name"] = "whole-again"
+            await api.create(again[0])  # another run of the same gang, of which nothing has been done
+            pods = await api.until(lambda pods: told(pods, "1 of the 2 pods"), within_s=10)
+
+    play(plane, story)
+
+
+def test_a_state_that_is_built_knows_since_when_jobs_wait_and_run(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(2)])
+        await api.create_all([make_pod("runs", 8), make_pod("theirs", 8, scheduler="somebody")])
+        await api.bind("runs", "n0")
+        await asyncio.sleep(1.1)
+        await api.bind("theirs", "n1")
+        await api.create(make_pod("waits", 8))
+        await asyncio.sleep(2.1)
+        async with kant(plane) as driver:
+            await until(lambda: driver.core is not None)
+            core = driver.core
+            assert core is not None
+            state = core.state
+            assert core.now > 3_000_000
+            ran = {job: core.now - int(state.jobs[row, J_STARTED]) for job, row in state.rows.items()}
+            assert ran["default/runs"] > ran["default/theirs"] > 1_900_000
+            assert 1_900_000 < core.now - int(state.jobs[state.rows["default/waits"], J_SINCE]) < 5_000_000
+            state.check()
+
+    play(plane, story)
+
+
+def test_a_pod_that_no_node_suits_says_so_and_starts_when_one_comes(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        async with kant(plane):
+            await api.create(make_pod("wish", 1, nodeSelector={"disk": "fast"}))
+            pods = await api.until(lambda pods: told(pods, "no node has the labels"), within_s=10)
+            assert condition(pods[0])["reason"] == "Unschedulable"
+            await api.create(make_node("n1", labels={"disk": "fast"}))
+            pods = await api.until(lambda pods: bound(pods) == ["wish"], within_s=10)
+            assert pods[0]["spec"]["nodeName"] == "n1"
+
+    play(plane, story)
+
+
+def test_a_node_has_no_more_pods_than_it_may(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node("small", pods=4), make_node("large", pods=20)])
+        await api.create_all([make_pod(f"theirs-{i}", 0, scheduler="somebody", node="small") for i in range(2)])
+        eager = parse_profile(builtin_profile("kant").text.replace("base_s = 10", "base_s = 1"), "eager")
+        async with Auditor(api) as auditor, kant(plane, profile=eager):
+            await api.create_all([make_pod(f"p{i}", 0, cpu="10m") for i in range(12)])
+            await api.create_all(make_gang("gang", 5, 0, cpu="10m"))
+            await api.until(lambda pods: len(bound(pods)) == 2 + 12 + 5, within_s=30)
+            await api.create_all([make_pod(f"more-{i}", 0, cpu="10m") for i in range(8)])
+            await api.until(lambda pods: len(bound(pods)) == 24 and told(pods, " "), within_s=30)
+            (await auditor.report()).assert_kept(partial_s=5.0)
+
+    play(plane, story)

@@ -1,0 +1,184 @@
+"""Groups in the words of other schedulers and controllers, and what their objects say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kant.kube import objects as k
+from kant.kube.complaint import Complaint
+from kant.kube.crds import levels_of, tenancy_of
+from kant.kube.group_specs import GroupSpec, group_spec
+from kant.kube.groups import GroupRef, group_of
+from kant.kube.objects import Loose, Meta
+from kant.model.errors import InputError
+from kant.model.tenant import validated
+
+
+def pod(
+    labels: dict[str, str] | None = None, notes: dict[str, str] | None = None, owner: str = "", **spec: Any
+) -> k.Pod:
+    owners = (k.Owner(owner.rsplit("/", 1)[0], owner.rsplit("/", 1)[1], "own", controller=True),) if owner else ()
+    return k.Pod(Meta("p", "ml", labels=labels, annotations=notes, owner_references=owners), k.PodSpec(**spec))
+
+
+def at(group: str, plural: str, name: str) -> str:
+    return f"/apis/{group}/namespaces/ml/{plural}/{name}"
+
+
+CASES = [
+    (pod(), None),
+    (pod(scheduling_group=k.SchedulingGroup("g"), labels={"scheduling.kant.dev/pod-group": "other"}),
+     GroupRef("ml", "scheduling.k8s.io", "g", (at("scheduling.k8s.io/v1beta1", "podgroups", "g"),
+                                               at("scheduling.k8s.io/v1alpha2", "podgroups", "g")))),
+    (pod({"scheduling.kant.dev/pod-group": "g", "scheduling.kant.dev/min-available": "4"}),
+     GroupRef("ml", "scheduling.kant.dev", "g", (), 4)),
+    (pod(notes={"pod-group-name": "g"}),
+     GroupRef("ml", "scheduling.run.ai", "g", (at("scheduling.run.ai/v2alpha2", "podgroups", "g"),))),
+    (pod(notes={"scheduling.k8s.io/group-name": "g"}),
+     GroupRef("ml", "scheduling.volcano.sh", "g", (at("scheduling.volcano.sh/v1beta1", "podgroups", "g"),))),
+    (pod({"scheduling.x-k8s.io/pod-group": "g"}),
+     GroupRef("ml", "scheduling.x-k8s.io", "g", (at("scheduling.x-k8s.io/v1alpha1", "podgroups", "g"),))),
+    (pod({"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}),
+     GroupRef("ml", "scheduling.x-k8s.io", "g", (), 2)),
+    (pod(notes={"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "3"}),
+     GroupRef("ml", "koordinator.sh", "g", (), 3)),
+    (pod({"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "5"}),
+     GroupRef("ml", "kueue.x-k8s.io", "g", (), 5)),
+    (pod({"applicationId": "g"}, {"yunikorn.apache.org/task-group-name": "w", "yunikorn.apache.org/task-groups":
+          '[{"name": "w", "minMember": 3}, {"name": "d", "minMember": 1}]'}), GroupRef("ml", "yunikorn", "g", (), 4)),
+    (pod({"jobset.sigs.k8s.io/jobset-name": "g"}, owner="batch/v1/Job"),
+     GroupRef("ml", "jobset", "g", (at("jobset.x-k8s.io/v1alpha2", "jobsets", "g"),))),
+    (pod({"leaderworkerset.sigs.k8s.io/name": "g", "leaderworkerset.sigs.k8s.io/group-index": "3"}),
+     GroupRef("ml", "leaderworkerset", "g-3", (at("leaderworkerset.x-k8s.io/v1", "leaderworkersets", "g"),))),
+    (pod({"training.kubeflow.org/job-name": "g"}, owner="kubeflow.org/v1/PyTorchJob"),
+     GroupRef("ml", "pytorchjobs", "g", (at("kubeflow.org/v1", "pytorchjobs", "g"),))),
+    (pod({"ray.io/cluster": "g"}), GroupRef("ml", "rayclusters", "g", (at("ray.io/v1", "rayclusters", "g"),))),
+    (pod(notes={"batch.kubernetes.io/job-completion-index": "0"}, owner="batch/v1/Job"),
+     GroupRef("ml", "jobs", "own", (at("batch/v1", "jobs", "own"),))),
+    (pod({"ray.io/cluster": "g", "scheduling.kant.dev/min-available": "1"}), GroupRef("ml", "rayclusters", "g", (), 1)),
+    (pod(owner="batch/v1/Job"), None),
+    (pod(owner="apps/v1/ReplicaSet"), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "group"), CASES)
+def test_the_group_of_a_pod(one: k.Pod, group: GroupRef | None) -> None:
+    assert group_of(one) == group
+
+
+def loose(spec: Any, **meta: Any) -> Loose:
+    return Loose("v1", "Thing", Meta("g", "ml", **meta), msgspec.Raw(msgspec.json.encode(spec)))
+
+
+JOB = {"template": {"spec": {"parallelism": 4, "completions": 4}}}
+SPECS = [
+    ("scheduling.k8s.io", {"schedulingPolicy": {"gang": {"minCount": 8}}, "priority": 7,
+                           "schedulingConstraints": {"topology": [{"key": "rack"}]}},
+     GroupSpec(8, priority=7, required="rack")),
+    ("scheduling.k8s.io", {"schedulingPolicy": {"basic": {}}}, GroupSpec(0)),
+    ("scheduling.run.ai", {"minMember": 4, "queue": "q", "preemptibility": "non-preemptible",
+                           "topologyConstraint": {"requiredTopologyLevel": "rack"}},
+     GroupSpec(4, "q", required="rack", preemptible=False)),
+    ("scheduling.volcano.sh", {"minMember": 3, "queue": "q"}, GroupSpec(3, "q")),
+    ("scheduling.x-k8s.io", {"minMember": 3}, GroupSpec(3)),
+    ("jobs", {"completionMode": "Indexed", "parallelism": 8, "completions": 6}, GroupSpec(6)),
+    ("jobs", {"parallelism": 8}, GroupSpec(0)),
+    ("jobset", {"replicatedJobs": [{"replicas": 2, **JOB}, {**JOB}]}, GroupSpec(12)),
+    ("jobset", {"replicatedJobs": [JOB], "startupPolicy": {"startupPolicyOrder": "InOrder"}}, GroupSpec(0)),
+    ("leaderworkerset", {"leaderWorkerTemplate": {"size": 4}}, GroupSpec(4)),
+    ("leaderworkerset", {"leaderWorkerTemplate": {"size": 4}, "startupPolicy": "LeaderReady"}, GroupSpec(0)),
+    ("pytorchjobs", {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 7}}}, GroupSpec(8)),
+    ("mpijobs", {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 7}},
+                 "launcherCreationPolicy": "WaitForWorkersReady"}, GroupSpec(7)),
+    ("tfjobs", {"tfReplicaSpecs": {"Worker": {"replicas": 7}},
+                "runPolicy": {"schedulingPolicy": {"minAvailable": 5, "queue": "q"}}}, GroupSpec(5, "q")),
+    ("rayclusters", {"workerGroupSpecs": [{"replicas": 3, "minReplicas": 1, "numOfHosts": 2}]}, GroupSpec(7)),
+    ("rayclusters", {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"replicas": 3, "minReplicas": 1}]},
+     GroupSpec(2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "spec", "expected"), SPECS)
+def test_what_the_object_of_a_group_says(source: str, spec: Any, expected: GroupSpec) -> None:
+    assert group_spec(source, loose(spec)) == expected
+
+
+def test_our_own_label_on_the_object_goes_before_its_fields() -> None:
+    found = loose({"completionMode": "Indexed", "parallelism": 8}, labels={"scheduling.kant.dev/min-available": "1"})
+    assert group_spec("jobs", found).least == 1
+
+
+json = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 1 << 40), st.text(max_size=4)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from((
+        "minMember", "replicatedJobs", "template", "spec", "workerGroupSpecs", "leaderWorkerTemplate",
+        "schedulingPolicy", "gang", "runPolicy", "tfReplicaSpecs", "parallelism", "completionMode",
+        "schedulingConstraints", "topology",
+        "topologyConstraint", "priority")), inner, max_size=4)),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.sampled_from([source for source, _, _ in SPECS]), json)
+def test_whatever_an_object_holds_it_is_read_or_refused_in_one_sentence(source: str, spec: Any) -> None:
+    try:
+        assert group_spec(source, loose(spec)).least >= 0
+    except InputError as error:
+        assert str(error).startswith("Thing ml/g, spec") and "\n" not in str(error)
+
+
+@given(st.text(max_size=30))
+def test_malformed_numbers_are_refused(text: str) -> None:
+    one = pod({"scheduling.kant.dev/pod-group": "g", "scheduling.kant.dev/min-available": text})
+    try:
+        found = group_of(one)
+        assert found is not None and (found.least >= 1 or not text)
+    except InputError as error:
+        assert str(error).startswith("pod ml/p, scheduling.kant.dev/min-available: expected a whole number from 1")
+
+
+# --- queues ------------------------------------------------------------------------------------------------------
+
+QUEUES = ("a", "b", "c", "d")
+specs = st.fixed_dictionaries(
+    {}, optional={"parent": st.sampled_from((*QUEUES, "nobody", 7)), "weight": st.sampled_from((1, 2, 0, "x")),
+                  "quotas": st.sampled_from(([{"nominal": 8}], [{"nominal": "lots"}]))}
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(QUEUES), specs))
+def test_a_malformed_queue_is_reported_and_the_others_stay_as_they_are(given_: dict[str, Any]) -> None:
+    objects = [Loose("", "Queue", Meta(name), msgspec.Raw(msgspec.json.encode(spec))) for name, spec in given_.items()]
+    tenancy, wrong = tenancy_of(objects)
+    validated(tenancy)  # always a forest
+    assert {queue.name for queue in tenancy.queues} == set(given_)
+    by_name = {queue.name: queue for queue in tenancy.queues}
+    for name, spec in given_.items():
+        if name not in wrong:
+            assert by_name[name].parent == spec.get("parent", "") and by_name[name].weight == spec.get("weight", 1)
+            assert by_name[name].state == "open"
+        else:
+            assert wrong[name].about == f"Queue {name}" and "expected" in wrong[name].sentence
+        alone = spec.get("weight", 1) in (1, 2) and spec.get("parent", "") != 7
+        alone = alone and spec.get("quotas", [{"nominal": 8}]) == [{"nominal": 8}]
+        assert alone or (name in wrong and by_name[name].state == "hold")
+
+
+def test_one_topology_is_in_force_and_ours_goes_first() -> None:
+    def topology(version: str, name: str, *levels: Any) -> Loose:
+        return Loose(version, "Topology", Meta(name), msgspec.Raw(msgspec.json.encode({"levels": list(levels)})))
+
+    kueue = topology("kueue.x-k8s.io/v1beta1", "a", {"nodeLabel": "block"}, {"nodeLabel": "rack"})
+    ours = topology("scheduling.kant.dev/v1alpha1", "b", {"level": "leaf", "nodeLabel": "tor"})
+    bad = topology("scheduling.kant.dev/v1alpha1", "c", {"level": "rack", "nodeLabel": "tor"})
+    found, wrong = levels_of([kueue, bad, ours])
+    assert found is not None and found.leaf == "tor" and sorted(wrong) == ["a (kueue.x-k8s.io)", "c"]
+    assert wrong["a (kueue.x-k8s.io)"].sentence == "Topology a: expected one Topology; Topology b is in force"
+    found, wrong = levels_of([kueue])
+    assert found is not None and (found.leaf, found.spine, wrong) == ("rack", "block", {})
+    assert isinstance(levels_of([bad])[1]["c"], Complaint)

@@ -1,0 +1,178 @@
+"""Groups in the words of every scheduler and controller, on a real API server: whole, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kube.api import Api
+from tests.kube.audit import Auditor
+from tests.kube.control_plane import ControlPlane
+from tests.kube.live import bound, install_kind, kind, perform, says, until
+from tests.kube.objects import GANG, GANG_MIN, Object, make_gang, make_node, make_pod, make_pod_group
+from tests.kube.running import kant
+
+from kant.kube import following
+
+GROUPS = {
+    "KAI": ("scheduling.run.ai", "v2alpha2", "pod-group-name"),
+    "Volcano": ("scheduling.volcano.sh", "v1beta1", "scheduling.k8s.io/group-name"),
+    "scheduler-plugins": ("scheduling.x-k8s.io", "v1alpha1", "scheduling.x-k8s.io/pod-group"),
+}
+"""Group and version of the PodGroup, and the key that names it on a pod."""
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "ABSENT", 0.3)
+
+
+def pods_of(name: str, size: int, gpus: int = 1, *, least: int | None = None, **more: Any) -> list[Object]:
+    """Pods that only the auditor knows to be a gang, with labels or annotations of a dialect."""
+    return make_gang(name, size, gpus, convention="none", least=least, **more)
+
+
+async def story_of(api: Api, plane: ControlPlane, tmp_path: Path, name: str, size: int, things: list[Object]) -> None:
+    """Two nodes of 8 GPUs, one GPU too few for the gang: nobody of it may be bound until somebody else goes."""
+    await api.create_all([make_node(f"n{i}") for i in range(2)])
+    await api.create_all(
+        [make_pod(f"theirs-{i}", 1, scheduler="somebody", node=f"n{i // 8}") for i in range(17 - size)]
+    )
+    async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+        await api.create_all(things)
+        pods = await until(api, lambda pods: all(says(pods, f"{name}-{i}", "fit now") for i in range(size)))
+        assert not any(one.startswith(name) for one in bound(pods))
+        await api.delete("/api/v1/namespaces/default/pods/theirs-0", grace_s=0)
+        await until(api, lambda pods: sum(one.startswith(name) for one in bound(pods)) == size)
+        (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+
+
+LABELLED = {
+    "scheduler-plugins": {
+        "pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "4",
+    },
+    "Koordinator": {
+        "gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "4",
+    },
+    "Kueue": {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/pod-group-total-count": "4"},
+    "YuniKorn": {
+        "yunikorn.apache.org/task-group-name": "w", "yunikorn.apache.org/app-id": "g",
+        "yunikorn.apache.org/task-groups": '[{"name": "w", "minMember": 3}, {"name": "m", "minMember": 1}]',
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", LABELLED.values(), ids=list(LABELLED))
+def test_groups_that_pods_alone_describe(plane: ControlPlane, tmp_path: Path, said: dict[str, str]) -> None:
+    async def story(api: Api) -> None:
+        await story_of(api, plane, tmp_path, "g", 4, pods_of("g", 4, annotations=said))
+
+    perform(plane, story, tmp_path)
+
+
+@pytest.mark.parametrize(("group", "version", "key"), GROUPS.values(), ids=list(GROUPS))
+def test_groups_with_an_object_that_comes_after_its_pods(
+    plane: ControlPlane, tmp_path: Path, group: str, version: str, key: str
+) -> None:
+    async def story(api: Api) -> None:
+        await install_kind(api, kind(group, version, "PodGroup", "podgroups"))
+        await api.create_all([make_node(f"n{i}") for i in range(2)])
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            # the first three have to run together, the others may come when there is room
+            await api.create_all(pods_of("g", 5, 4, least=3, annotations={key: "g"}))
+            pods = await until(api, lambda pods: all(says(pods, f"g-{i}", "is not there") for i in range(5)))
+            assert not bound(pods)
+            meta = {"name": "g", "namespace": "default"}
+            await api.create(
+                {"apiVersion": f"{group}/{version}", "kind": "PodGroup", "metadata": meta, "spec": {"minMember": 3}}
+            )
+            pods = await until(api, lambda pods: len(bound(pods)) == 4 and says(pods, "g-4", "fit now"))
+            await api.create(make_node("n2"))
+            await until(api, lambda pods: len(bound(pods)) == 5)
+            (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+        await api.delete(f"/apis/{group}/{version}/namespaces/default/podgroups/g")
+
+    perform(plane, story, tmp_path)
+
+
+def test_the_podgroup_of_kubernetes(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        group, *pods = make_gang("g", 4, convention="upstream")
+        (basic,) = [make_pod_group("loose", 1)]
+        basic["spec"] = {"schedulingPolicy": {"basic": {}}}
+        loose = [make_pod(f"loose-{i}", 1, schedulingGroup={"podGroupName": "loose"}) for i in range(6)]
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            await api.create_all(pods)
+            await until(api, lambda pods: all(says(pods, f"g-{i}", "is not there") for i in range(4)))
+            await api.create(group)
+            await until(api, lambda pods: len(bound(pods)) == 4)
+            await api.create_all([basic, *loose])  # each of them alone
+            pods = await until(api, lambda pods: len(bound(pods)) == 8)
+            (await auditor.report()).assert_kept(partial_s=5.0)
+
+    perform(plane, story, tmp_path)
+
+
+def test_an_indexed_job_is_a_gang(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "test"}]}}
+        job = await api.create(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": "g", "namespace": "default"},
+                "spec": {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "template": template},
+            }
+        )
+        owner = {
+            "apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": job["metadata"]["uid"], "controller": True,
+        }  # fmt: skip
+        pods = pods_of("g", 4)
+        for index, pod in enumerate(pods):
+            pod["metadata"]["ownerReferences"] = [owner]
+            pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(index)
+        await story_of(api, plane, tmp_path, "g", 4, pods)
+
+    perform(plane, story, tmp_path)
+
+
+def test_what_is_beyond_the_minimum_follows_and_what_is_wrong_is_told(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        wrong = {"scheduling.kant.dev/pod-group": "w", "scheduling.kant.dev/min-available": "many"}
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            await api.create_all(make_gang("g", 6, 2, least=3))
+            await api.create_all([make_pod("wrong", labels=wrong)])
+            pods = await until(
+                api,
+                lambda pods: len(bound(pods)) == 4 and says(pods, "wrong", "min-available: expected a whole number"),
+            )
+            rest = [one["metadata"]["name"] for one in pods if not one["spec"].get("nodeName")]
+            assert len(rest) == 3
+            await api.delete("/api/v1/namespaces/default/pods/g-0", grace_s=0)
+            await asyncio.sleep(0.2)
+            await api.create(make_gang("g", 6, 2, least=3)[0])  # as its controller would
+            pods = await until(api, lambda pods: len(bound(pods)) == 4)
+            assert "g-0" in bound(pods)
+            (await auditor.report()).assert_kept(partial_s=5.0)
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_gang_that_no_pods_complete_says_so(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        labels = {GANG: "g", GANG_MIN: "4"}
+        said = {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/pod-group-total-count": "4"}
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([make_pod(f"g-{i}", labels=labels | said) for i in range(3)])
+            await until(
+                api, lambda pods: all(says(pods, f"g-{i}", "3 of the 4 pods of its gang exist") for i in range(3))
+            )
+            await api.delete("/api/v1/namespaces/default/pods/g-0", grace_s=0)
+            await until(api, lambda pods: says(pods, "g-1", "2 of the 4 pods of its gang exist"))
+
+    perform(plane, story, tmp_path)

@@ -1,0 +1,229 @@
+"""Two replicas as processes, with the shipped role: leaders are killed, stopped, told to go, and cut off.
+
+KANT_CHAOS_KILLS=N kills N leaders (4), KANT_CHAOS_SEED=N has another mixture of gangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from tests.kube.api import Api
+from tests.kube.audit import Auditor, summary
+from tests.kube.binaries import Binaries
+from tests.kube.control_plane import ControlPlane
+from tests.kube.faults import Fault, FaultProxy
+from tests.kube.kubelet import FakeKubelet, ReplicaController
+from tests.kube.objects import Object, make_gang, make_node
+from tests.kube.running import KantProcess
+from tests.kube.terms import Terms
+
+from kant.kube.manifests import Settings, render
+
+KILLS = int(os.environ.get("KANT_CHAOS_KILLS", "4"))
+SEED = int(os.environ.get("KANT_CHAOS_SEED", "0"))
+RECOVERY_S = 3.0
+PARTIAL_S = 2.0 + 0.5 + RECOVERY_S + 9.5
+"""A Lease has to run out (2 s), another has to take it, list and decide, and what it cannot complete is evicted."""
+
+Story = Callable[[Api], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def installed(binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane on which `kant kube manifests` has been applied: RBAC, the fence."""
+
+    async def install(plane: ControlPlane) -> None:
+        async with Api(plane) as api:
+            await api.apply(render(Settings()))
+
+    with ControlPlane(binaries) as plane:
+        asyncio.run(install(plane))
+        yield plane
+
+
+def play(plane: ControlPlane, story: Story) -> None:
+    async def run() -> None:
+        async with Api(plane) as api:
+            await api.clean()
+            await story(api)
+
+    asyncio.run(run())
+
+
+@contextmanager
+def fenced(plane: ControlPlane, fence: bool) -> Iterator[None]:
+    """With or without the policy by which the API server itself refuses the bindings of who does not lead."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/kant-fencing"
+
+    async def change(action: str) -> None:
+        async with Api(plane) as api:
+            await api.patch(path, {"spec": {"validationActions": [action]}})
+
+    if not fence:
+        asyncio.run(change("Warn"))
+    try:
+        yield
+    finally:
+        if not fence:
+            asyncio.run(change("Deny"))
+
+
+class Replicas:
+    """Two processes of Kant; who is killed is replaced."""
+
+    def __init__(self, plane: ControlPlane, *, server: str = "") -> None:
+        self.start = lambda: KantProcess(plane, "--recovery", str(RECOVERY_S), server=server)
+        self.living: list[KantProcess] = []
+
+    def __enter__(self) -> Replicas:
+        self.living = [self.start(), self.start()]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as stack:
+            for one in self.living:
+                stack.callback(one.kill)
+
+    async def stand(self) -> None:
+        """Wait until both stand for election, or lead."""
+        for one in self.living:
+            await one.says("stands for election")
+
+    def by_pid(self, pid: int) -> KantProcess:
+        return next(one for one in self.living if one.process.pid == pid)
+
+    def kill(self, pid: int) -> None:
+        one = self.by_pid(pid)
+        one.kill()
+        self.living.remove(one)
+        self.living.append(self.start())
+
+
+def mixture(count: int, seed: int) -> list[list[Object]]:
+    """Gangs of 1, 4, 8 and 32 pods, `count` pods in all; most of them end after a while."""
+    rng = random.Random(seed)
+    gangs: list[list[Object]] = []
+    while count:
+        size = min(rng.choice((1, 1, 1, 4, 4, 8, 8, 32)), count)
+        gpus = rng.choice((1, 2, 4, 8) if size < 8 else (1, 1, 2, 8) if size == 8 else (1, 2))
+        ends = {"run_s": rng.uniform(0.2, 2.0)} if rng.random() < 0.97 else {}
+        gangs.append(make_gang(f"gang-{len(gangs)}", size, gpus, **ends))
+        count -= size
+    return gangs
+
+
+def test_leaders_are_killed_while_2000_pods_arrive_and_nothing_is_half_or_twice_or_lost(
+    installed: ControlPlane,
+) -> None:
+    rng = random.Random(SEED)
+    gangs = mixture(2_000, SEED)
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(150)])
+        async with FakeKubelet(api), ReplicaController(api) as jobs, Auditor(api) as auditor, Terms(api) as terms:
+            with Replicas(installed) as kants:
+                await kants.stand()
+                waves = [gangs[part :: KILLS + 1] for part in range(KILLS + 1)]
+                for number, wave in enumerate(waves):
+                    arriving = asyncio.create_task(jobs.run([pod for gang in wave for pod in gang]))
+                    if number < KILLS:
+                        await terms.bound_more(rng.randint(1, 150))
+                        token, pid = terms.token, terms.leader_pid
+                        kants.kill(pid)
+                        await arriving
+                        await terms.another(token)
+                        await kants.stand()
+                    await arriving
+                await terms.none_waits()
+                pods = await api.list("pods")
+                report = await auditor.report()
+        print(summary(report), "recreated", jobs.recreated, "terms", len(terms.tokens))
+        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
+        assert {pod["metadata"]["name"] for pod in pods} == {p["metadata"]["name"] for gang in gangs for p in gang}
+        assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)
+
+
+def test_who_is_told_to_go_hands_over_at_once(installed: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(40)])
+        async with Auditor(api) as auditor, Terms(api) as terms:
+            with Replicas(installed) as kants:
+                token = await terms.another()
+                await kants.stand()
+                await api.create_all([pod for i in range(40) for pod in make_gang(f"gang-{i}", 8)])
+                leader, began = kants.by_pid(terms.leader_pid), time.monotonic()
+                leader.process.send_signal(signal.SIGTERM)
+                await terms.another(token)
+                took = time.monotonic() - began
+                assert await asyncio.to_thread(leader.process.wait, 10) == 0
+                await terms.none_waits()
+                report = await auditor.report()
+        print("handed over in", round(took, 2), "s", summary(report))
+        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
+        assert took < 2.0
+        assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: ControlPlane, fence: bool) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(60)])
+        slow = [Fault("delay", 1.0, "create", "pods/binding", seconds=0.5)]  # so that much is still to be sent
+        async with Auditor(api) as auditor, Terms(api) as terms, FaultProxy(installed, slow) as proxy:
+            with Replicas(installed, server=proxy.url) as kants:
+                token = await terms.another()
+                await kants.stand()
+                await api.create_all([pod for i in range(25) for pod in make_gang(f"gang-{i}", 16)])
+                await terms.bound_more(1)
+                token, leader = terms.token, kants.by_pid(terms.leader_pid)
+                leader.process.send_signal(signal.SIGSTOP)
+                await terms.bound_by(await terms.another(token))
+                before = len([one for one in terms.bound if one.token == token])
+                leader.process.send_signal(signal.SIGCONT)
+                await terms.none_waits()
+                await leader.says("another replica leads now")
+                report = await auditor.report()
+        print(summary(report), "bound by the first", before, "of", len(terms.bound))
+        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
+        assert len([one for one in terms.bound if one.token == token]) == before < 400
+        assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    with fenced(installed, fence):
+        play(installed, story)
+
+
+def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(20)])
+        async with Auditor(api) as auditor, Terms(api) as terms, FaultProxy(installed) as proxy:
+            with Replicas(installed, server=proxy.url) as kants:
+                token = await terms.another()
+                await kants.stand()
+                proxy.faults = [Fault("late", 1.0, "create", "pods/binding", seconds=6.0)]
+                await api.create_all([pod for i in range(10) for pod in make_gang(f"gang-{i}", 8)])
+                async with asyncio.timeout(20):
+                    while not proxy.count("create", "pods/binding"):
+                        await asyncio.sleep(0.01)
+                kants.by_pid(terms.leader_pid).process.send_signal(signal.SIGSTOP)
+                await terms.another(token)
+                proxy.faults = []
+                await terms.none_waits()
+                async with asyncio.timeout(20):
+                    while not proxy.late_refused:
+                        await asyncio.sleep(0.05)
+                report = await auditor.report()
+        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
+        assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)

@@ -1,0 +1,249 @@
+"""Leader election: at no instant two leaders, and nothing that a leader has sent arrives under the next."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kube import virtual
+from tests.kube.control_plane import ControlPlane
+
+from kant.kube.client import ApiError, Client
+from kant.kube.config import load
+from kant.kube.lease import Lease, LeaseObject, Record, boot_clock
+from kant.kube.objects import Meta
+from kant.model.errors import InputError
+
+FAST = {"duration": 15.0, "renew_deadline": 10.0, "retry": 2.0, "in_flight": 4.0}
+
+
+class Store:
+    """One Lease behind a network that delays, loses answers, and delivers what its sender has given up."""
+
+    def __init__(self, seed: int, slow: float, lossy: float) -> None:
+        self.rng, self.slow, self.lossy = random.Random(seed), slow, lossy
+        self.record: Record | None = None
+        self.version = 0
+        self.conflicts = 0
+
+    def apply(self, method: str, body: bytes | None) -> LeaseObject:
+        if method == "GET":
+            if self.record is None:
+                raise ApiError(404, "NotFound", "no lease")
+        else:
+            wanted = msgspec.json.decode(body or b"", type=LeaseObject)
+            if wanted.metadata.resource_version != (str(self.version) if self.record else ""):
+                self.conflicts += 1
+                raise ApiError(409, "Conflict", "changed")
+            self.version += 1
+            self.record = wanted.spec
+        assert self.record is not None
+        return LeaseObject(metadata=Meta(resource_version=str(self.version)), spec=self.record)
+
+    async def call(self, method: str, path: str, body: bytes | None = None, *, view: Any, timeout: float) -> Any:
+        there, back = (self.rng.expovariate(1 / self.slow) for _ in range(2))
+        lost = self.rng.random() < self.lossy
+
+        async def deliver() -> LeaseObject:  # goes on even if the sender is gone
+            await asyncio.sleep(there)
+            answer = self.apply(method, body)
+            await asyncio.sleep(back if not lost else 1e6)
+            return answer
+
+        delivery = asyncio.ensure_future(deliver())
+        delivery.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(delivery)
+        except TimeoutError:
+            raise ApiError(0, "Timeout", "no answer") from None
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32),
+    slow=st.sampled_from([0.01, 0.5, 2.0, 5.0]),
+    lossy=st.sampled_from([0.0, 0.1, 0.5]),
+    stops=st.lists(st.tuples(st.integers(0, 2), st.floats(1, 280), st.floats(1, 40)), max_size=4),
+)
+def test_no_two_hold_and_what_a_leader_sends_ends_before_the_next_leads(
+    seed: int, slow: float, lossy: float, stops: list[tuple[int, float, float]]
+) -> None:
+    async def main() -> tuple[list[list[float]], Store]:
+        store = Store(seed, slow, lossy)
+        leases = [
+            Lease(store, "ns", "kant", f"c{i}", **FAST, clock=virtual.now, rng=random.Random(seed + i))  # type: ignore[arg-type]
+            for i in range(3)
+        ]
+        tasks = [asyncio.create_task(lease.run()) for lease in leases]
+        held: list[list[float]] = [[] for _ in leases]
+        until = [0.0] * 3
+        while virtual.now() < 300:
+            await asyncio.sleep(0.25)
+            for which, at, length in stops:  # a process that is killed and comes back as the same candidate
+                if at <= virtual.now() < at + 0.25 and not tasks[which].done():
+                    tasks[which].cancel()
+                    until[which] = virtual.now() + length
+            for which, task in enumerate(tasks):
+                if task.cancelled() and virtual.now() >= until[which]:
+                    tasks[which] = asyncio.create_task(leases[which].run())
+            for which, lease in enumerate(leases):
+                if lease.holds():
+                    held[which].append(virtual.now())
+        for task in tasks:
+            task.cancel()
+        return held, store
+
+    held, _ = virtual.run(main())
+    spans = sorted((at, which) for which, times in enumerate(held) for at in times)
+    for (first, one), (second, other) in pairwise(spans):
+        assert one == other or second > first + FAST["in_flight"], (first, one, second, other)
+    if slow <= 0.01 and lossy == 0.0:
+        assert len(spans) > 300, "a good network has a leader most of the time"
+
+
+def test_a_leader_that_lets_go_is_followed_at_once_and_each_term_has_its_own_token() -> None:
+    async def main() -> None:
+        store, heard = Store(1, 0.001, 0.0), list[str]()
+        one, two = (
+            Lease(store, "ns", "kant", name, **FAST, clock=virtual.now, on_acquired=heard.append)  # type: ignore[arg-type]
+            for name in ("one", "two")
+        )
+        first = asyncio.create_task(one.run())
+        await asyncio.sleep(1)
+        second = asyncio.create_task(two.run())
+        await asyncio.sleep(60)
+        assert one.holds() and not two.holds() and two.leader == "one"
+        first.cancel()
+        await one.release()
+        assert not one.holds()
+        await asyncio.sleep(3)
+        assert two.holds() and two.token == "two/2"
+        assert heard == ["one/1", "two/2"]
+        second.cancel()
+
+    virtual.run(main())
+
+
+def test_a_leader_that_cannot_renew_is_told_so_by_its_own_clock() -> None:
+    async def main() -> None:
+        store, lost = Store(1, 0.001, 0.0), list[float]()
+        lease = Lease(store, "ns", "kant", "a", **FAST, clock=virtual.now, on_lost=lambda: lost.append(virtual.now()))  # type: ignore[arg-type]
+        task = asyncio.create_task(lease.run())
+        await asyncio.sleep(5)
+        assert lease.holds()
+        store.lossy = 1.0
+        store.slow = 1e5
+        await asyncio.sleep(20)
+        assert not lease.holds()
+        assert len(lost) == 1 and lost[0] <= 5 + FAST["renew_deadline"] + 0.1
+        task.cancel()
+
+    virtual.run(main())
+
+
+def test_a_leader_counts_from_when_it_sent_not_from_when_it_heard() -> None:
+    class Late(Store):
+        async def call(self, method: str, path: str, body: bytes | None = None, *, view: Any, timeout: float) -> Any:
+            answer = self.apply(method, body)
+            if method != "GET":
+                await asyncio.sleep(3)
+            return answer
+
+    async def main() -> None:
+        lease = Lease(Late(1, 1, 0), "ns", "kant", "a", **FAST, clock=virtual.now)  # type: ignore[arg-type]
+        task = asyncio.create_task(lease.run())
+        await asyncio.sleep(3.1)
+        assert lease.holds()
+        task.cancel()
+        await asyncio.sleep(6.8)
+        assert lease.holds()
+        await asyncio.sleep(0.2)
+        assert not lease.holds(), "ten seconds after the write began"
+
+    virtual.run(main())
+
+
+def test_a_deleted_lease_is_not_free_for_those_who_have_seen_its_holder() -> None:
+    async def main() -> None:
+        store = Store(1, 0.001, 0.0)
+        one, two = (Lease(store, "ns", "kant", n, **FAST, clock=virtual.now) for n in ("one", "two"))  # type: ignore[arg-type]
+        first = asyncio.create_task(one.run())
+        await asyncio.sleep(1)
+        second = asyncio.create_task(two.run())
+        await asyncio.sleep(5)
+        first.cancel()  # as if it were stopped: it cannot renew, and has not let go
+        store.record = None
+        await asyncio.sleep(1)
+        while virtual.now() < 40:
+            assert not (one.holds() and two.holds())
+            await asyncio.sleep(0.1)
+        assert two.holds()
+        second.cancel()
+
+    virtual.run(main())
+
+
+def test_times_that_cannot_be_safe_are_refused() -> None:
+    with pytest.raises(InputError, match="renew deadline"):
+        Lease(None, "ns", "kant", duration=15, renew_deadline=12, in_flight=4)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="retry"):
+        Lease(None, "ns", "kant", retry=10)  # type: ignore[arg-type]
+
+
+def test_the_clock_runs_while_a_process_is_stopped() -> None:
+    """SIGSTOP, then SIGCONT: the first thing that the process sees is that it holds no more."""
+    program = (
+        "import sys, kant.kube.lease as m; l = m.Lease(None, 'n', 'k', duration=1.5, renew_deadline=0.6, retry=0.2,"
+        " in_flight=0.5); l._until = m.boot_clock() + 0.6\n"
+        "print(l.holds(), flush=True); sys.stdin.readline(); print(l.holds(), flush=True)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == "True\n"
+    process.send_signal(signal.SIGSTOP)
+    begin = boot_clock()
+    time.sleep(0.8)
+    assert boot_clock() - begin >= 0.7
+    os.kill(process.pid, signal.SIGCONT)
+    assert process.communicate("\n")[0] == "False\n"
+
+
+def test_candidates_at_a_real_api_server(plane: ControlPlane) -> None:
+    short = {"duration": 1.0, "renew_deadline": 0.6, "retry": 0.1, "in_flight": 0.3}
+
+    async def main() -> None:
+        async with Client(load(plane.kubeconfig("admin"))) as client:
+            leases = [Lease(client, "kube-system", "kant", f"c{i}", **short) for i in range(3)]  # type: ignore[arg-type]
+            tasks = [asyncio.create_task(lease.run()) for lease in leases]
+            terms = []
+            for _ in range(2):
+                async with asyncio.timeout(10):
+                    while not any(lease.holds() for lease in leases):
+                        await asyncio.sleep(0.02)
+                leader = next(i for i, lease in enumerate(leases) if lease.holds())
+                assert sum(lease.holds() for lease in leases) == 1
+                terms.append(leases[leader].token)
+                tasks[leader].cancel()  # dies without a word
+                async with asyncio.timeout(10):
+                    while leases[leader].holds():
+                        await asyncio.sleep(0.02)
+            found = await client.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kant", LeaseObject)
+            assert found.spec.lease_transitions == len({*terms}) == 2
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(main())

@@ -1,0 +1,332 @@
+"""What `kant kube manifests` prints, applied to a real API server: what the role allows, the fence, the gates."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.kube.api import Api, RefusedError
+from tests.kube.binaries import Binaries
+from tests.kube.control_plane import ControlPlane
+from tests.kube.objects import make_node, make_pod
+
+from kant import __version__
+from kant.cli.app import run
+from kant.cli.kubectl import kubectl_app, stand
+from kant.kube import objects as k
+from kant.kube.groups import INDEX, KUBEFLOW, group_of
+from kant.kube.manifests import CHART, IMAGE, Settings, chart_templates, render
+from kant.model.errors import InputError
+from kant.scheduler.profile import builtin_texts
+
+ROOT = Path(__file__).parents[2]
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kant-system/leases"
+PODS = "/api/v1/namespaces/default/pods"
+EVERYTHING = Settings(gates=True)  # a ServiceMonitor needs the Prometheus operator
+
+
+def test_all_that_is_printed_is_objects_with_the_settings_in_their_places() -> None:
+    text = render(
+        Settings(namespace="ml", image="registry.example/kant:1", replicas=3, gates=True, service_monitor=True)
+    )
+    things = [thing for thing in yaml.safe_load_all(text) if thing]
+    kinds = [thing["kind"] for thing in things]
+    assert {"MutatingAdmissionPolicy", "ServiceMonitor", "CustomResourceDefinition"} <= set(kinds)
+    assert kinds[0] == "Namespace" and things[0]["metadata"]["name"] == "ml"
+    assert {thing["metadata"].get("namespace", "ml") for thing in things} == {"ml"}
+    assert "kant-system" not in text and "${" not in text
+    deployment = things[kinds.index("Deployment")]["spec"]
+    assert deployment["replicas"] == 3
+    assert {each["image"] for each in deployment["template"]["spec"]["containers"]} == {"registry.example/kant:1"}
+    plain = render(Settings())
+    assert "kant-quota-gate" not in plain and "ServiceMonitor" not in plain
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        (Settings(namespace="No"), "--namespace"),
+        (Settings(image="a b"), "--image"),
+        (Settings(replicas=0), "--replicas"),
+        (Settings(profile="[order]\npolicy = 'none'"), "--profile"),
+    ],
+)
+def test_settings_that_no_cluster_takes_are_refused(settings: Settings, where: str) -> None:
+    with pytest.raises(InputError, match=re.escape(where)):
+        render(settings)
+
+
+def test_pods_of_kant_have_no_privileges() -> None:
+    things = {thing["kind"]: thing for thing in yaml.safe_load_all(render(Settings()))}
+    pod = things["Deployment"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]
+    for container in [*pod["containers"], *pod["initContainers"]]:
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+    wide = [rule for thing in yaml.safe_load_all(render(Settings())) for rule in thing.get("rules") or []]
+    assert not [rule for rule in wide if "*" in rule["verbs"] + rule["resources"] + rule["apiGroups"]]
+
+
+# --- against a real API server ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane on which everything has been applied, with strict validation of fields."""
+
+    async def install(plane: ControlPlane) -> None:
+        async with Api(plane) as api:
+            await api.apply(render(EVERYTHING))
+            await api.create(make_node("node"))
+
+    with ControlPlane(binaries) as plane:
+        asyncio.run(install(plane))
+        yield plane
+
+
+async def may(api: Api, verb: str, group: str, resource: str, **where: str) -> bool:
+    """Whether the user of `api` may do this."""
+    resource, _, part = resource.partition("/")
+    attributes = {"verb": verb, "group": group, "resource": resource, "subresource": part, **where}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    body = review | {"spec": {"resourceAttributes": attributes}}
+    answer = await api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    return bool(answer["status"]["allowed"])
+
+
+def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> None:
+    own = {"namespace": "kant-system"}
+    allowed: list[tuple[str, str, str, dict[str, str]]] = [
+        *((verb, "", "pods", {}) for verb in ("get", "list", "watch", "patch")),
+        *(("create", "", f"pods/{part}", {}) for part in ("binding", "eviction")),
+        ("patch", "", "pods/status", {}),
+        ("watch", "", "nodes", {}),
+        ("get", "scheduling.k8s.io", "podgroups", {}),
+        ("create", "events.k8s.io", "events", {}),
+        ("patch", "scheduling.kant.dev", "queues/status", {}),
+        ("create", "coordination.k8s.io", "leases", own),
+        ("update", "coordination.k8s.io", "leases", own | {"name": "kant"}),
+    ]
+    refused: list[tuple[str, str, str, dict[str, str]]] = [
+        *((verb, "", "pods", {}) for verb in ("create", "update", "delete", "deletecollection")),
+        *((verb, "", "nodes", {}) for verb in ("patch", "update", "delete", "create")),
+        *((verb, "", "secrets", own) for verb in ("get", "list", "create")),
+        ("get", "", "configmaps", own),
+        ("create", "", "pods/exec", {}),
+        ("create", "", "bindings", {}),
+        ("patch", "", "nodes/status", {}),
+        ("create", "", "serviceaccounts/token", own),
+        ("patch", "scheduling.kant.dev", "queues", {}),
+        ("update", "coordination.k8s.io", "leases", own | {"name": "other"}),
+        ("update", "coordination.k8s.io", "leases", {"namespace": "kube-system", "name": "kube-scheduler"}),
+        ("patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", {"name": "kant-fencing"}),
+        ("escalate", "rbac.authorization.k8s.io", "clusterroles", {}),
+    ]
+
+    async def scenario() -> None:
+        async with Api(installed, "kant") as kant:
+            assert [each for each in allowed if not await may(kant, *each[:3], **each[3])] == []
+            assert [each for each in refused if await may(kant, *each[:3], **each[3])] == []
+
+    asyncio.run(scenario())
+
+
+def test_kant_may_read_the_object_of_every_group_that_a_pod_can_name(installed: ControlPlane) -> None:
+    def owned(kind: str, version: str, **labels: str) -> k.Pod:
+        owner = k.Owner(kind=kind, api_version=version, name="x", controller=True)
+        return k.Pod(k.Meta(namespace="default", labels=labels, owner_references=(owner,)))
+
+    def labelled(key: str) -> k.Pod:
+        return k.Pod(k.Meta(namespace="default", labels={key: "x"}, annotations={key: "x"}))
+
+    pods = [
+        k.Pod(k.Meta(namespace="default"), k.PodSpec(scheduling_group=k.SchedulingGroup("x"))),
+        *map(labelled, ("pod-group-name", "scheduling.k8s.io/group-name", "scheduling.x-k8s.io/pod-group")),
+        *map(labelled, ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name", "ray.io/cluster")),
+        *(owned(kind, "kubeflow.org/v1", **{"training.kubeflow.org/job-name": "x"}) for kind in (*KUBEFLOW, "Job")),
+        owned("Job", "batch/v1", **{INDEX: "0"}),
+    ]
+    groups = [group_of(pod) for pod in pods]
+    paths = {path for group in groups if group is not None for path in group.paths}
+    assert len(paths) >= len(pods) - 1 and all(group is not None and group.paths for group in groups)
+
+    async def scenario() -> None:
+        async with Api(installed, "kant") as kant:
+            for path in paths:
+                _, _, group, _, _, namespace, plural, _ = path.split("/")
+                assert await may(kant, "get", group, plural, namespace=namespace), path
+
+    asyncio.run(scenario())
+
+
+def test_an_inspector_can_ask_and_a_tenant_cannot(installed: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["top", "--json", "--kubeconfig", str(installed.kubeconfig("tenant"))]
+
+    def ask() -> int:
+        return run(words, kubectl_app(stand))
+
+    assert ask() == 2
+    assert "one that lets us in" in capsys.readouterr().err
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kant-inspector"}
+    subjects = [{"kind": "User", "name": "tenant", "apiGroup": "rbac.authorization.k8s.io"}]
+
+    async def allow() -> None:
+        async with Api(installed) as admin:
+            await admin.call("POST", path, {"metadata": {"name": "ask"}, "roleRef": role, "subjects": subjects})
+
+    asyncio.run(allow())
+    assert ask() == 0
+    assert '"pools"' in capsys.readouterr().out
+
+
+def binding(pod: str, token: str | None) -> dict[str, Any]:
+    """A binding to the one node, with the leader's token or without any."""
+    notes = {} if token is None else {"annotations": {"scheduling.kant.dev/leader": token}}
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node"}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod} | notes, "target": target}
+
+
+def eviction(pod: str, token: str) -> dict[str, Any]:
+    notes = {"annotations": {"scheduling.kant.dev/leader": token}}
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod} | notes}
+
+
+def ungated(name: str) -> dict[str, Any]:
+    """A pod for Kant that the policy of gates lets alone."""
+    pod = make_pod(name)
+    pod["metadata"].setdefault("annotations", {})["scheduling.kant.dev/no-gate"] = "true"
+    return pod
+
+
+def lease(holder: str, transitions: int) -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "leaseTransitions": transitions}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kant"}, "spec": spec}
+
+
+def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: ControlPlane) -> None:
+    async def refused(api: Api, token: str | None, **query: str) -> bool:
+        try:
+            await api.call("POST", f"{PODS}/fenced/binding", binding("fenced", token), **query)
+        except RefusedError as error:
+            assert error.code in (403, 422) and "kant-fencing" in str(error)
+            return True
+        return False
+
+    async def scenario() -> None:
+        async with Api(installed) as admin, Api(installed, "kant") as kant:
+            await admin.create_all([ungated("fenced"), ungated("free")])
+            async with asyncio.timeout(10):  # the API server takes a moment to know a new policy
+                while not await refused(kant, "a/0", dryRun="All"):
+                    await asyncio.sleep(0.1)
+            assert await refused(kant, "a/0")  # there is no Lease: nobody leads
+            await kant.call("POST", LEASES, lease("a", 0))
+            await kant.call("PATCH", f"{LEASES}/kant", lease("b", 1), kind="application/merge-patch+json")
+            async with asyncio.timeout(5):  # the policy sees the Lease through a watch: milliseconds behind
+                while not await refused(kant, "a/0", dryRun="All"):
+                    await asyncio.sleep(0.002)
+            for token in ("a/0", "a/1", "b/0", "b/1/", "", None):
+                assert await refused(kant, token), token
+            with pytest.raises(RefusedError, match="kant-fencing"):
+                await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "a/0"))
+            await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "b/1"), dryRun="All")
+            assert not await refused(kant, "b/1")
+            await admin.call("POST", f"{PODS}/free/binding", binding("free", None))
+
+    asyncio.run(scenario())
+
+
+def test_pods_for_kant_get_the_gate_and_no_others(installed: ControlPlane) -> None:
+    gate, other = {"name": "scheduling.kant.dev/quota"}, {"name": "example.com/own"}
+
+    async def scenario() -> None:
+        async with Api(installed) as admin, Api(installed, "kant") as kant:
+
+            async def gates(name: str, **spec: Any) -> list[dict[str, str]]:
+                pod = make_pod(name)
+                notes = spec.pop("annotations", {})
+                pod["metadata"].setdefault("annotations", {}).update(notes)
+                pod["spec"].update(spec)
+                created = await admin.create(pod)
+                found: list[dict[str, str]] = created["spec"].get("schedulingGates", [])
+                return found
+
+            for attempt in range(50):  # the API server takes a moment to know a new policy
+                if await gates(f"plain-{attempt}") == [gate]:
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                pytest.fail("no gate within 5 s")
+            assert await gates("has-another", schedulingGates=[other]) == [other, gate]
+            assert await gates("has-it", schedulingGates=[gate]) == [gate]
+            assert await gates("bypass", annotations={"scheduling.kant.dev/no-gate": "true"}) == []
+            assert await gates("theirs", schedulerName="default-scheduler") == []
+            assert await gates("bound", nodeName="node") == []
+            path = f"{PODS}/has-another"
+            lifted = [{"op": "remove", "path": "/spec/schedulingGates/1"}]
+            answer = await kant.call("PATCH", path, lifted, kind="application/json-patch+json")
+            assert answer["spec"]["schedulingGates"] == [other]
+
+    asyncio.run(scenario())
+
+
+# --- the chart ---------------------------------------------------------------------------------------------------
+
+
+def test_the_chart_is_made_of_the_same_files() -> None:
+    folder = ROOT / "deploy" / "helm" / "kant" / "templates"
+    there = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert there == chart_templates(), "run python deploy/helm/make.py"
+    values = yaml.safe_load((folder.parent / "values.yaml").read_text(encoding="utf-8"))
+    assert set(re.findall(r"\.Values\.(\w+)", "".join(there.values()))) == set(values)
+    assert (values["profile"], values["image"], values["replicas"]) == (builtin_texts()["kant"], IMAGE, 2)
+    chart = yaml.safe_load((folder.parent / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+def test_helm_renders_what_is_printed(tmp_path: Path) -> None:
+    helm = shutil.which("helm")
+    if helm is None:
+        pytest.skip("no helm on the path")
+    command = [helm, "template", "kant", ROOT / "deploy" / "helm" / "kant", "--namespace", "ml", "--set", "gates=true"]
+    command += ["--kube-version", "1.36.0"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(tmp_path)}, check=True)
+
+    def named(text: str) -> dict[tuple[str, str], Any]:
+        return {(thing["kind"], thing["metadata"]["name"]): thing for thing in yaml.safe_load_all(text) if thing}
+
+    charted, printed = named(done.stdout), named(render(Settings(namespace="ml", gates=True)))
+    for thing in charted.values():
+        if thing["kind"] == "CustomResourceDefinition":
+            assert thing["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert charted == {key: thing for key, thing in printed.items() if key[0] != "Namespace"}
+
+
+# --- the image ---------------------------------------------------------------------------------------------------
+
+
+def test_the_image_runs_as_nobody_from_bases_that_are_named() -> None:
+    lines = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert bases and all(re.fullmatch(r"\S+:\d[\w.-]+", base) for base in bases)
+    last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM ")) :]
+    users = [line.split()[1] for line in last if line.startswith("USER ")]
+    account = {thing["kind"]: thing for thing in yaml.safe_load_all(render(Settings()))}["Deployment"]
+    security = account["spec"]["template"]["spec"]["securityContext"]
+    assert users[-1:] == [f"{security['runAsUser']}:{security['runAsGroup']}"]
+    assert not [line for line in lines if re.match(r"(ADD|EXPOSE|VOLUME) ", line)]
+    assert last[-1] == 'ENTRYPOINT ["kant"]'
+
+
+def test_a_place_of_the_chart_is_one_of_the_manifests() -> None:
+    names = {match for text in chart_templates().values() for match in re.findall(r"{{ (\.\S+)", text)}
+    assert names == {re.search(r"\.\S+", place)[0] for place in CHART.values()}  # type: ignore[index]

@@ -1,0 +1,173 @@
+"""Pods as jobs of the model; what is malformed is a complaint on that pod, and never a traceback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kant.cluster.state import ClusterState
+from kant.kube import objects as k
+from kant.kube.complaint import Complaint
+from kant.kube.flavors import Flavors
+from kant.kube.group_specs import GroupSpec
+from kant.kube.levels import Levels
+from kant.kube.nodes import PRODUCT
+from kant.kube.pods import Gang, Setting, is_nowhere, job_of, selection
+from kant.model.errors import InputError
+from kant.model.event import JobSubmitted
+from kant.model.job import Demand, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.model.units import HOUR, MINUTE, SECOND
+
+LEVELS = Levels("", "row", "rack", "", "test")
+MADE = "2026-01-31T12:00:00Z"
+OWN = "scheduling.kant.dev"
+
+
+def pod(name: str = "p", gpus: int = 8, cpu: str = "4", notes: Any = None, labels: Any = None, **spec: Any) -> k.Pod:
+    owners = (k.Owner("batch/v1", "Job", "train-bert-29384", controller=True),)
+    meta = k.Meta(name, "ml", creation_timestamp=MADE, labels=labels, annotations=notes, owner_references=owners)
+    limits: dict[str, str | int | float] = {"nvidia.com/gpu": gpus, "cpu": cpu}
+    return k.Pod(meta, k.PodSpec(containers=(k.Container(k.Resources(None, limits)),), **spec))
+
+
+def setting(*views: k.Node, pods: tuple[k.Pod, ...] = ()) -> Setting:
+    flavors = Flavors()
+    for one in pods:
+        flavors.learn(selection(one))
+    flavors.rebuild(views or (k.Node(k.Meta(name="n0", labels={"kubernetes.io/hostname": "n0"})),))
+    return Setting(LEVELS, flavors)
+
+
+def job(*pods: k.Pod, spec: GroupSpec | None = None) -> Gang:
+    found = job_of("ml/g", pods, setting(pods=pods), spec)
+    assert isinstance(found, Gang), found
+    return found
+
+
+@given(st.lists(st.sampled_from((0, 1, 8)), min_size=1, max_size=12))
+def test_a_gang_has_a_group_for_each_demand_and_its_pods_in_the_order_of_ranks(gpus: list[int]) -> None:
+    pods = [pod(f"w-{number}", count) for number, count in enumerate(gpus)]
+    found = job(*pods[::-1])
+    assert sum(group.count for group in found.job.groups) == len(pods) == len(found.pods)
+    start = 0
+    for group in found.job.groups:
+        own = found.pods[start : start + group.count]
+        assert list(own) == [f"w-{number}" for number, count in enumerate(gpus) if count == group.demand.gpus]
+        start += group.count
+    state = ClusterState(ClusterSpec("test", (Node("n0", 8),)))
+    state.apply(JobSubmitted(found.job.submit, found.job, -1))
+
+
+def test_what_a_job_takes_from_its_pods() -> None:
+    notes = {f"{OWN}/queue": "research", f"{OWN}/expected-runtime": "1h30m", "kai.scheduler/queue": "other"}
+    labels = {"kueue.x-k8s.io/max-exec-time-seconds": "7200", "kai.scheduler/topology-required-placement": "rack"}
+    one = pod(notes=notes, labels=labels, priority=5, active_deadline_seconds=9000, node_selector={PRODUCT: "H100"})
+    found = job(one).job
+    assert found.groups == (PodGroup(1, Demand(8, 1000, 4000, 0)),)
+    assert (found.queue, found.user, found.name, found.priority) == ("research", "ml", "train-bert", 5)
+    assert (found.estimate, found.limit, found.preemptible) == (90 * MINUTE, 2 * HOUR, True)
+    assert (found.within, found.within_required, found.models, found.flavors) == ("leaf", True, ("H100",), ())
+    assert found.submit == 1_769_860_800 * SECOND
+
+
+def test_what_a_job_takes_from_its_group() -> None:
+    spec = GroupSpec(2, queue="q", priority=9, preferred="row", preemptible=False)
+    found = job(pod("a"), pod("b"), spec=spec).job
+    assert (found.queue, found.priority, found.preemptible) == ("q", 9, False)
+    assert (found.within, found.within_required) == ("spine", False)
+
+
+def test_slices_of_kueue_are_segments() -> None:
+    notes = {"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2"}
+    (group,) = job(pod("a", notes=notes), pod("b", notes=notes)).job.groups
+    assert (group.count, group.within, group.segment) == (2, "leaf", 2)
+
+
+def anti(key: str = "kubernetes.io/hostname", **labels: str) -> k.Affinity:
+    term = k.PodTerm(k.LabelSelector(labels), key)
+    return k.Affinity(pod_anti_affinity=k.PodAffinity((term,)))
+
+
+def test_anti_affinity_to_its_own_kind_keeps_pods_on_nodes_of_their_own() -> None:
+    found = job(pod(labels={"app": "web"}, affinity=anti(app="web"))).job
+    assert (found.apart, found.apart_required, found.affinity_group) == ("node", True, 'ml/[["app","In",["web"]]]')
+
+
+WITH = k.PodAffinity((k.PodTerm(k.LabelSelector({"a": "b"}), "kubernetes.io/hostname"),))
+REFUSED = [
+    (pod(cpu="lots"), "pod ml/p, spec.containers[0].resources.limits.cpu: expected a quantity"),
+    (
+        pod(notes={f"{OWN}/topology-required": "pod"}),
+        "expected a level of the fabric (node, leaf, spine) or a label: rack",
+    ),
+    (pod(notes={f"{OWN}/expected-runtime": "soon"}), f"pod ml/p, {OWN}/expected-runtime: expected a duration"),
+    (pod(notes={f"{OWN}/preemptible": "yes"}), "expected true or false, got 'yes'"),
+    (pod(notes={"x": "y" * (257 << 10)}), "pod ml/p, annotations: expected at most 256 KiB in all"),
+    (pod(notes={"gpu-fraction": "0.5"}), "expected no shares of a GPU, which Kant does not support"),
+    (pod(affinity=k.Affinity(pod_affinity=WITH)), "expected no required affinity to pods"),
+    (pod(affinity=anti("rack", app="web"), labels={"app": "web"}), "expected no required anti-affinity but one"),
+    (pod(affinity=anti(app="db"), labels={"app": "web"}), "expected no required anti-affinity but one"),
+    (
+        pod(topology_spread_constraints=(k.SpreadConstraint("rack", "DoNotSchedule"),)),
+        "whenUnsatisfiable DoNotSchedule",
+    ),
+    (pod(resource_claims=({"name": "gpu"},)), "expected no resource claims"),
+    (pod(active_deadline_seconds=0), "spec.activeDeadlineSeconds: expected a whole number from 1"),
+]
+
+
+@pytest.mark.parametrize(("one", "sentence"), REFUSED)
+def test_what_cannot_be_read_or_kept_is_a_complaint_on_the_pod(one: k.Pod, sentence: str) -> None:
+    found = job_of("ml/p", [one], setting())
+    assert isinstance(found, Complaint)
+    assert found.about == "pod ml/p" and sentence in found.sentence and len(found.sentence) < 400
+
+
+def test_pods_of_one_gang_agree() -> None:
+    found = job_of("ml/g", [pod("a"), pod("b", notes={f"{OWN}/queue": "q"})], setting())
+    assert isinstance(found, Complaint) and found.about == "gang ml/g"
+    assert found.sentence == "pod ml/b, queue: expected what pod ml/a of its gang says, 'default', got 'q'"
+
+
+def test_a_gang_goes_where_all_of_its_pods_may_go() -> None:
+    views = [k.Node(k.Meta(name=f"n{i}", labels={"disk": disk})) for i, disk in enumerate(("ssd", "nvme", "hdd"))]
+
+    def on(name: str, *disks: str) -> k.Pod:
+        term = k.SelectorTerm((k.Requirement("disk", "In", disks),))
+        return pod(name, affinity=k.Affinity(k.NodeAffinity(k.NodeSelector((term,)))))
+
+    pods = (on("a", "ssd", "nvme"), on("b", "nvme", "hdd"))
+    found = job_of("ml/g", pods, setting(*views, pods=pods))
+    assert isinstance(found, Gang) and found.job.flavors == ("disk=nvme",)
+    apart = (on("a", "ssd"), on("b", "hdd"))
+    found = job_of("ml/g", apart, setting(*views, pods=apart))
+    assert isinstance(found, Complaint) and "that all pods of the gang accept" in found.sentence
+    lost = (on("a", "tape"),)
+    found = job_of("ml/g", lost, setting(*views, pods=lost))
+    assert isinstance(found, Gang) and is_nowhere(found.job)
+
+
+texts = st.text(max_size=12)
+keys = st.sampled_from((
+    f"{OWN}/queue", f"{OWN}/expected-runtime", f"{OWN}/preemptible", f"{OWN}/topology-preferred", "gpu-memory",
+    "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/podset-slice-required-topology", "volcano.sh/preemptable",
+    "kueue.x-k8s.io/podset-slice-size"))  # fmt: skip
+
+
+@given(st.dictionaries(keys, st.one_of(texts, st.sampled_from(("rack", "true", "3", "5m")))), texts, texts)
+def test_whatever_a_pod_says_it_is_read_or_complained_about(notes: dict[str, str], cpu: str, made: str) -> None:
+    one = pod(notes=notes, cpu=cpu or "1")
+    one = k.Pod(k.Meta("p", "ml", creation_timestamp=made or MADE, annotations=notes), one.spec)
+    try:
+        found = job_of("ml/p", [one], setting())
+    except InputError:
+        pytest.fail("an error got out")
+    if isinstance(found, Complaint):
+        assert found.sentence.startswith("pod ml/p") and "\n" not in found.sentence
+    else:
+        state = ClusterState(ClusterSpec("test", (Node("n0", 8),)))
+        state.apply(JobSubmitted(max(found.job.submit, 0), found.job, -1))

@@ -1,0 +1,174 @@
+"""Preemption on a real API server: who goes, how, and who comes in their place; budgets, restarts, long runs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from tests.kube.api import Api
+from tests.kube.audit import Auditor
+from tests.kube.control_plane import ControlPlane
+from tests.kube.kubelet import FakeKubelet, ReplicaController
+from tests.kube.live import bound, condition, events, perform, profile, says, until, waiting
+from tests.kube.objects import Object, make_budget, make_gang, make_node, make_pod, make_priority_class
+from tests.kube.running import kant
+
+from kant.kube import workloads
+from kant.scheduler.profile import Profile
+
+YES = {"scheduling.kant.dev/preemptible": "true"}
+
+
+def preempting() -> Profile:
+    return profile("[preemption]\npriority = true\nmin_run_s = 0\n")
+
+
+def high(name: str, gpus: int = 8, **more: object) -> Object:
+    return make_pod(name, gpus, priority_class="high", **more)  # type: ignore[arg-type]
+
+
+async def begin(api: Api, nodes: int) -> None:
+    await api.create_all([make_priority_class("high", 1000), *(make_node(f"n{i}") for i in range(nodes))])
+
+
+def test_victims_go_with_grace_and_the_winner_comes_when_they_are_gone(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await begin(api, 1)
+        async with (
+            Auditor(api) as auditor,
+            FakeKubelet(api, stop_s=0.7),
+            ReplicaController(api) as jobs,
+            kant(plane, profile=preempting(), journal=tmp_path) as driver,
+        ):
+            await jobs.run([pod for i in range(4) for pod in make_gang(f"low-{i}", 2, annotations=YES)])
+            await until(api, lambda pods: len(bound(pods)) == 8)
+            await api.create(high("high", 4))
+            pods = await until(api, lambda pods: any(pod["metadata"].get("deletionTimestamp") for pod in pods))
+            leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
+            assert "high" not in bound(pods)  # their grace runs
+            assert all(condition(pod, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI" for pod in leaving)
+            pods = await until(api, lambda pods: "high" in bound(pods) and len(pods) == 9)
+            await asyncio.sleep(0.5)
+            pods = await until(api, lambda pods: len(waiting(pods)) == 4)
+            gangs = {one.rsplit("-", 1)[0] for one in waiting(pods)}
+            assert len(gangs) == 2 and len(bound(pods)) == 5 and driver.counts.evicted == 4
+            told = await events(api, "Preempted")
+            assert len(told) == 4 and all("default/high takes its place (priority)" in event["note"] for event in told)
+            await until(api, lambda pods: all(condition(pod) for pod in pods if not pod["spec"].get("nodeName")))
+            (await auditor.report()).assert_kept(partial_s=2.0)
+
+    perform(plane, story, tmp_path)
+
+
+def test_bare_pods_and_those_that_say_no_are_left_alone(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await begin(api, 3)
+        no = {"scheduling.kant.dev/preemptible": "false"}
+        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path) as driver:
+            await api.create_all(
+                [make_pod("bare", 8), make_pod("no", 8, annotations=no), make_pod("yes", 8, annotations=YES)]
+            )
+            await until(api, lambda pods: len(bound(pods)) == 3)
+            await api.create_all([high("high-0"), high("high-1")])
+            pods = await until(
+                api,
+                lambda pods: (
+                    len(bound(pods)) == 3
+                    and sum(one.startswith("high") for one in bound(pods)) == 1
+                    and any(says(pods, f"high-{i}", "capacity") for i in range(2))
+                ),
+            )
+            assert {"bare", "no"} < set(bound(pods)) and driver.counts.evicted == 1
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_budget_that_refuses_keeps_all_and_both_are_told(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workloads, "SPARED", 4.0)
+
+    async def story(api: Api) -> None:
+        await begin(api, 1)
+        await api.create(make_budget("careful", {"app": "db"}, 2))
+        await api.allow("careful", 0)
+        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path):
+            db = {"app": "db"}
+            await api.create_all([make_pod("db-0", 4, labels=db, annotations=YES), make_pod("web", 4, annotations=YES)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 2)
+            uids = {pod["metadata"]["uid"] for pod in pods}
+            await api.create(high("high"))
+            pods = await until(api, lambda pods: says(pods, "high", "disruption budget"))
+            assert bound(pods) == ["db-0", "web"] and uids < {pod["metadata"]["uid"] for pod in pods}
+            assert not any(pod["metadata"].get("deletionTimestamp") for pod in pods)
+            told = await api.until(
+                lambda found: any(e["reason"] == "EvictionRefused" for e in found),
+                "/apis/events.k8s.io/v1/events",
+                within_s=5,
+            )
+            assert {e["regarding"]["name"] for e in told if e["reason"] == "EvictionRefused"} == {"db-0", "web"}
+            assert bound(pods) == ["db-0", "web"] and not await events(api, "Preempted")
+            await api.allow("careful", 1)
+            await until(api, lambda pods: bound(pods) == ["high"], within_s=30)
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_driver_killed_between_eviction_and_binding_evicts_nobody_else(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await begin(api, 2)
+        async with FakeKubelet(api, stop_s=2.0):
+            async with kant(plane, profile=preempting(), journal=tmp_path):
+                await api.create_all([make_pod(f"low-{i}", 8, annotations=YES) for i in range(2)])
+                await until(api, lambda pods: len(bound(pods)) == 2)
+                await api.create(high("high"))
+                await until(api, lambda pods: sum(1 for p in pods if p["metadata"].get("deletionTimestamp")) == 1)
+            async with kant(plane, profile=preempting(), journal=tmp_path) as driver:
+                await until(api, lambda pods: "high" in bound(pods))
+                await asyncio.sleep(0.5)
+                assert driver.counts.evicted == 0 and len(bound(await api.list("pods"))) == 2
+
+    perform(plane, story, tmp_path)
+
+
+def test_no_two_rounds_undo_each_other(plane: ControlPlane, tmp_path: Path) -> None:
+    """Random arrivals of two priorities: whoever had to go made room for somebody who was bound there."""
+
+    async def story(api: Api) -> None:
+        draw = random.Random(5)
+        await begin(api, 4)
+        async with (
+            Auditor(api) as auditor,
+            FakeKubelet(api, stop_s=0.1),
+            ReplicaController(api, new_names=False) as jobs,
+            kant(plane, profile=preempting(), journal=tmp_path) as driver,
+        ):
+            await jobs.run([pod for i in range(8) for pod in make_gang(f"base-{i}", 2, 2, annotations=YES)])
+            await until(api, lambda pods: len(bound(pods)) == 16)
+            winners = []
+            for i in range(12):
+                size, gpus = draw.choice([(1, 8), (2, 2), (1, 4), (2, 1)])
+                above = draw.random() < 0.5
+                run_s = draw.choice([None, 0.5])
+                gang = make_gang(
+                    f"job-{i}", size, gpus, annotations=YES, priority_class="high" if above else "", run_s=run_s
+                )
+                if above:
+                    winners.append(f"job-{i}")
+                await jobs.run(gang)
+                await asyncio.sleep(draw.random() * 0.3)
+            await asyncio.sleep(2.0)
+            told = await events(api, "Preempted")
+            assert driver.counts.evicted == len(told) > 0
+            by = {event["note"].split()[0].removeprefix("default/").split("~")[0] for event in told}
+            assert by <= set(winners)
+            seen = {event["regarding"]["name"] for event in await events(api, "Scheduled")}
+            assert all(any(one.startswith(f"{winner}-") for one in seen) for winner in by)
+            (await auditor.report()).assert_kept(partial_s=3.0)
+            evicted = driver.counts.evicted
+            await asyncio.sleep(1.0)
+            assert driver.counts.evicted == evicted  # at rest
+
+    perform(plane, story, tmp_path)
