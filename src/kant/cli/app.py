@@ -16,11 +16,16 @@ from kant.cli.compare import compare
 from kant.cli.demo import demo
 from kant.cli.eta import eta
 from kant.cli.explain import explain
+from kant.cli.jobs import cancel, hold, jobs, logs, queue, release, top
+from kant.cli.kube import kube_app
 from kant.cli.policies import policies
 from kant.cli.profiles import profiles_app
 from kant.cli.replay import replay
 from kant.cli.simulate import simulate
+from kant.cli.submit import submit
 from kant.cli.trace import trace_app
+from kant.cli.up import down, up
+from kant.cli.whatif import whatif
 from kant.cli.why import why
 from kant.model.errors import InputError
 
@@ -34,20 +39,21 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # ours to report
 )
-for verb in (simulate, compare, replay, why, eta, explain, check, policies, demo):
+HERE = (up, down, submit, jobs, logs, cancel, hold, release, queue, top)
+for verb in (*HERE, simulate, compare, replay, why, eta, whatif, explain, check, policies, demo):
     app.command(verb)
-for group in (trace_app, cluster_app, profiles_app):
+for group in (trace_app, cluster_app, profiles_app, kube_app):
     app.command(group)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, app: App = app) -> None:
     """Run one command and exit: 0 done, 1 an answer of no, 2 bad input, 130 interrupted."""
     _open_streams()
-    code = run(sys.argv[1:] if arguments is None else arguments)
+    code = run(sys.argv[1:] if arguments is None else arguments, app)
     sys.exit(_flushed(code))
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str], app: App = app) -> int:
     """Run one command; returns the exit code."""
     try:
         _check_text(arguments)

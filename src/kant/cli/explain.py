@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, whole
 from kant.cli.simulate import print_json
-from kant.cli.why import JournalFile, either, parse_at, section
+from kant.cli.why import JournalFile, parse_at, section
 from kant.model.units import clock
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def pieces(found: WhyThere, cluster: ClusterSpec) -> list[dict[str, Any]]:
 
 def as_json(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> dict[str, Any]:
     """The whole answer as one object."""
+    from kant.live.answers import either
+
     return {
         "job": found.job,
         "time_us": found.now,

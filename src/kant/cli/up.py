@@ -1,0 +1,143 @@
+"""`kant up` and `kant down`: Kant as the scheduler of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Queues, load_profile
+from kant.model.errors import InputError
+
+Home = Annotated[
+    Path | None,
+    Parameter(help="Where Kant keeps everything. Default: KANT_HOME, else ~/.local/share/kant."),
+]
+PATIENCE = 180.0  # seconds for a first start, which compiles kernels
+
+
+def up(
+    *,
+    home: Home = None,
+    cluster: Annotated[
+        str | None, Parameter(help="A virtual cluster: NxG or a cluster file. Default: this machine.")
+    ] = None,
+    profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
+    queues: Queues = None,
+    listen: Annotated[
+        str, Parameter(help="Serve the API at this address too, such as 127.0.0.1:8080. Default: its socket alone.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, Parameter(help="A file with the token that callers from an address have to show.")
+    ] = None,
+    log_size: Annotated[str, Parameter(help="The most that is kept of the output of one run.")] = "1GiB",
+    log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
+    log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
+    detach: Annotated[bool, Parameter(help="In the background, until `kant down`.", negative="")] = False,
+) -> int:
+    """Schedule commands on this machine until told to stop. What runs then runs on, and is found again."""
+    from kant.service.client import home_of
+
+    place = home_of(home)
+    if detach:
+        return _detach(place)
+    try:
+        from kant.service.daemon import Options, serve
+    except ModuleNotFoundError as error:
+        if error.name != "aiohttp":
+            raise
+        raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
+    from kant.workload.cluster_file import read_cluster
+    from kant.workload.tenants_file import read_tenants
+
+    return serve(
+        Options(
+            home=place,
+            profile=load_profile(profile),
+            cluster=read_cluster(cluster) if cluster is not None else None,
+            **({"tenancy": read_tenants(queues)} if queues is not None else {}),
+            listen=listen,
+            token_file=token_file,
+            log_bytes=parse_size(log_size),
+            log_format=log_format,
+            log_level=log_level,
+        )
+    )
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a text such as 500MiB. Raises InputError."""
+    import re
+
+    match = re.fullmatch(r"([0-9]{1,9}) ?(KiB|MiB|GiB|TiB)", text)
+    if match is None or int(match[1]) == 0:
+        raise InputError("--log-size", "a size such as 500MiB", text)
+    return int(match[1]) << {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[match[2]]
+
+
+def _detach(home: Path) -> int:
+    """Start the same command again, in a session of its own, and wait until it answers."""
+    import subprocess
+    import sys
+    import time
+
+    from kant.cli.show import console
+    from kant.service.client import Client
+
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    said = home / "kant.log"
+    arguments = [each for each in sys.argv[1:] if each != "--detach"]
+    with said.open("ab") as out:
+        begins = out.tell()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "kant", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if child.poll() is not None:
+            with said.open("rb") as file:
+                file.seek(begins)
+                lines = file.read().decode(errors="replace").strip().splitlines()
+            reason = next((line for line in reversed(lines) if line.startswith("kant: ")), "")
+            raise Refusal(reason.removeprefix("kant: ") or f"kant up: expected to start (see {said})")
+        try:
+            found = Client(home).get("/v1/health")
+        except InputError:
+            time.sleep(0.05)
+            continue
+        if found["pid"] == child.pid:
+            console.print(f"Kant is up: process {child.pid}, home {home}, log {said}", soft_wrap=True)
+            return 0
+    raise InputError("kant up", f"an answer within {PATIENCE:g} s (see {said})")
+
+
+class Refusal(InputError):  # noqa: N818 - it is what was said
+    """What the process in the background has said."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("", "")
+        self.args = (sentence,)
+
+
+def down(*, home: Home = None) -> int:
+    """Stop Kant. Running jobs run on, and the next `kant up` finds them."""
+    import os
+    import select
+    from contextlib import suppress
+
+    from kant.cli.show import console
+    from kant.service.client import Client, home_of
+
+    found = Client(home_of(home)).post("/v1/stop")
+    with suppress(OSError):
+        watched = os.pidfd_open(found["pid"])
+        select.select([watched], [], [], PATIENCE)
+        os.close(watched)
+    running = found["running"]
+    console.print(f"Kant is down; {running} {'job runs' if running == 1 else 'jobs run'} on")
+    return 0

@@ -1,0 +1,1 @@
+"""This machine as a cluster: processes with their GPUs made visible to them, each under a supervisor of its own."""

@@ -1,0 +1,105 @@
+"""What is kept of a job of this machine, and what a person says when submitting one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Protocol
+
+from msgspec import Meta, Struct
+
+Text = Annotated[str, Meta(max_length=256)]
+Amount = Annotated[float, Meta(ge=0, le=1e9)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class Phase(StrEnum):
+    """Where a job stands."""
+
+    HELD = "held"
+    BLOCKED = "blocked"  # another job has to end first
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.CANCELLED, Phase.REJECTED})
+
+
+class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
+
+    `gpus` is a whole number, or less than 1: a share of one GPU. Without GPUs `cpus` is 1 by default, else 0: not
+    counted. `memory_mib` 0: not counted. `time_s` is the longest that one run may last (None: no limit); `warn_s`
+    before that it gets SIGUSR1, if it has a handler. When it is stopped it gets SIGTERM, and SIGKILL `grace_s` later.
+    `array` submits it once for each index. It starts after the jobs `after` have ended, and those of `after_ok`
+    well; a failed job is tried again `retries` times. With `preemptible` false no other job takes its place.
+    """
+
+    command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
+    workdir: Annotated[str, Meta(max_length=4096)]
+    env: dict[str, str] = {}
+    name: Text = ""
+    queue: Text = "default"
+    priority: Annotated[int, Meta(ge=-(10**9), le=10**9)] = 0
+    gpus: Annotated[float, Meta(ge=0, le=100_000)] = 0
+    cpus: Amount | None = None
+    memory_mib: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    time_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    warn_s: Seconds = 60.0
+    grace_s: Seconds = 30.0
+    retries: Annotated[int, Meta(ge=0, le=1000)] = 0
+    array: Annotated[tuple[Annotated[int, Meta(ge=0, le=10**9)], ...], Meta(max_length=100_000)] = ()
+    after: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
+    after_ok: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
+    hold: bool = False
+    preemptible: bool = True
+    umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """One job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
+
+    `attempt` counts its runs, `failures` those that failed. `stopping` says why a run of it is being stopped. `held_by`
+    is the place of its run: rows of `model.placement`.
+    """
+
+    seq: int
+    id: str
+    submission: Submission
+    digest: bytes  # of the submission, under which the store keeps it
+    user: str
+    submitted: int
+    phase: Phase
+    array: int = -1  # the first `seq` of its array
+    index: int = -1
+    after: tuple[str, ...] = ()
+    after_ok: tuple[str, ...] = ()
+    started: int = -1
+    ended: int = -1
+    attempt: int = 0
+    failures: int = 0
+    code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    stopping: str = ""
+    place: list[list[int]] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in OVER
+
+
+class Book(Protocol):
+    """Where records are kept. `write` returns when they are safe; it raises OSError where they cannot be."""
+
+    def write(self, records: list[Record]) -> None: ...
+
+    def phase_of(self, job: str) -> Phase | None:
+        """Where any job stands that ever was; None for one that never came."""
+        ...

@@ -1,0 +1,310 @@
+"""The supervisor of one run of a job: a small process of its own, so that what it runs outlives Kant.
+
+It is started as `python -I -S supervisor.py FOLDER` and needs nothing but the standard library. FOLDER holds
+`spec.json`; the supervisor adds
+
+- `claim`: who supervises (pid, start time, boot). Whoever makes this file first has the run. Kant makes it, with pid 0,
+  where a run is not to begin any more, so that a supervisor that comes late does nothing.
+- `log.<offset>`: what the job wrote, in files of half of what it may keep; the oldest goes.
+- `exit`: blank while the job runs, then how it ended. Its room on the disk is taken before the job starts.
+
+SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after the grace. The supervisor is the reaper of
+everything that the job leaves behind, whatever session it has fled to, and it ends only when all of that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SWEEP = 2.0  # seconds that a process left behind has after SIGTERM
+AGAIN = 0.2  # seconds between two rounds of SIGKILL
+LONGEST = 3600.0
+WIDTH = 256  # of the file `exit`
+BACKSTOP = 2.0  # seconds after the limit at which the supervisor acts where Kant has not
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def now() -> float:
+    """Seconds since the machine was booted, asleep or awake; no clock setting touches it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def fields(pid: int | str) -> list[str]:
+    """The fields of /proc/PID/stat from the third (state) on; none where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2].decode().split()
+    except OSError:
+        return []
+
+
+def claim(folder: str, content: str) -> bool:
+    """Make the claim, whole or not at all. False where somebody was first."""
+    own = f"{folder}/claim.{os.getpid()}"
+    with open(own, "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(own, f"{folder}/claim")
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(own)
+    return True
+
+
+class Log:
+    """What the job writes, in files of `cap` / 2 bytes. A disk that is full loses output and nothing else."""
+
+    def __init__(self, folder: str, cap: int) -> None:
+        self.folder = folder
+        self.part = max(cap // 2, 1)
+        self.offset = 0
+        self.lost = 0
+        self.names: list[str] = []
+        self.file = -1
+        self.left = 0
+
+    def write(self, data: bytes) -> None:
+        if self.lost:
+            note = f"\n[kant: {self.lost} bytes of output are lost: the disk was full]\n".encode()
+            if self._put(note) < len(note):
+                self.lost += len(data)
+                return
+            self.lost = 0
+        written = self._put(data)
+        self.lost += len(data) - written
+
+    def _put(self, data: bytes) -> int:
+        view, done = memoryview(data), 0
+        try:
+            while done < len(view):
+                if self.left == 0:
+                    self._turn()
+                count = os.write(self.file, view[done : done + self.left])
+                done += count
+                self.left -= count
+                self.offset += count
+        except OSError:
+            pass
+        return done
+
+    def _turn(self) -> None:
+        name = f"{self.folder}/log.{self.offset:020}"
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        if self.file >= 0:
+            os.close(self.file)
+        self.file, self.left = file, self.part
+        self.names.append(name)
+        while len(self.names) > 2:
+            with contextlib.suppress(OSError):
+                os.unlink(self.names.pop(0))
+
+
+class Supervisor:
+    """One run, from fork to the last of its processes."""
+
+    def __init__(self, folder: str, spec: dict) -> None:  # type: ignore[type-arg]
+        self.folder = folder
+        self.spec = spec
+        self.log = Log(folder, spec["log_bytes"])
+        self.child = 0
+        self.status: int | None = None
+        self.why = ""
+        self.kill_at = self.limit_at = self.warn_at = float("inf")
+        self.swept = 0
+
+    def run(self, wake: int) -> None:
+        output = self._start()
+        began = now()
+        limit, warn = self.spec["limit_s"], self.spec["warn_s"]
+        if limit is not None:
+            self.limit_at = began + limit + BACKSTOP
+            self.warn_at = began + limit - warn if 0 < warn < limit else float("inf")
+        waits = select.poll()
+        waits.register(wake, select.POLLIN)
+        waits.register(output, select.POLLIN)
+        while True:
+            wait = min(self.kill_at, self.limit_at, self.warn_at) - now()
+            ready = dict(waits.poll(max(0.0, min(wait, LONGEST)) * 1000))
+            if output in ready and not self._read(output):
+                waits.unregister(output)
+            if wake in ready and signal.SIGTERM in os.read(wake, 4096):
+                self._stop("stopped")
+            if not self._reap():
+                break
+            self._act_on_time()
+        while self._read(output):
+            pass
+        self._end()
+
+    def _start(self) -> int:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        own = os.getpid()
+        output, into = os.pipe2(os.O_CLOEXEC)
+        nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self.child = os.fork()
+        if self.child == 0:
+            try:
+                os.setsid()
+                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != own:
+                    os._exit(1)
+                signal.set_wakeup_fd(-1)
+                for each in ("TERM", "CHLD", "PIPE", "XFSZ", "INT", "HUP"):
+                    signal.signal(signal.Signals[f"SIG{each}"], signal.SIG_DFL)
+                for number, file in enumerate((nothing, into, into)):
+                    os.dup2(file, number)
+                self._exec()
+            finally:
+                os._exit(126)
+        os.close(into)
+        os.close(nothing)
+        os.set_blocking(output, False)
+        return output
+
+    def _exec(self) -> None:
+        spec = self.spec
+        os.umask(spec["umask"])
+        try:
+            os.chdir(spec["workdir"])
+            os.execvpe(spec["command"][0], spec["command"], spec["env"])
+        except (OSError, ValueError) as error:
+            there = os.getcwd() == os.path.realpath(spec["workdir"])
+            what = spec["command"][0] if there else spec["workdir"]
+            os.write(2, f"kant: {what}: {getattr(error, 'strerror', None) or error}\n".encode())
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+    def _read(self, output: int) -> bool:
+        """Pass on what is there; False where nothing more can come now."""
+        try:
+            data = os.read(output, 1 << 16)
+        except BlockingIOError:
+            return self.status is None
+        if data:
+            self.log.write(data)
+        return bool(data)
+
+    def _reap(self) -> bool:
+        """Take in who has ended. False when nobody is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.child:
+                self.status = status
+                self.limit_at = self.warn_at = float("inf")
+                left = self._descendants()
+                self.swept = len(left)
+                self._signal(left, signal.SIGTERM)
+                self.kill_at = min(self.kill_at, now() + SWEEP)
+
+    def _act_on_time(self) -> None:
+        moment = now()
+        if moment >= self.warn_at:
+            self.warn_at = float("inf")
+            self._signal([pid for pid in self._group() if catches(pid, signal.SIGUSR1)], signal.SIGUSR1)
+        if moment >= self.limit_at:
+            self.limit_at = float("inf")
+            self._stop("limit")
+        if moment >= self.kill_at:
+            self._signal(self._descendants(), signal.SIGKILL)
+            self.kill_at = moment + AGAIN
+
+    def _stop(self, why: str) -> None:
+        if self.status is None and not self.why:
+            self.why = why
+            self.kill_at = now() + self.spec["grace_s"]
+            with contextlib.suppress(OSError):
+                os.killpg(self.child, signal.SIGTERM)
+            with contextlib.suppress(OSError):
+                os.killpg(self.child, signal.SIGCONT)
+
+    def _group(self) -> list[int]:
+        return [pid for pid in pids() if (fields(pid)[2:3] or [""])[0] == str(self.child)]
+
+    def _descendants(self) -> list[int]:
+        """All processes below this one; those that have ended do not count."""
+        parents: dict[int, list[int]] = {}
+        for pid in pids():
+            found = fields(pid)
+            if found and found[0] != "Z":
+                parents.setdefault(int(found[1]), []).append(pid)
+        below = list(parents.get(os.getpid(), ()))
+        for pid in below:
+            below += parents.get(pid, ())
+        return below
+
+    def _signal(self, who: list[int], number: signal.Signals) -> None:
+        for pid in who:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+
+    def _end(self) -> None:
+        assert self.status is not None
+        signalled = os.WIFSIGNALED(self.status)
+        ended = {
+            "code": None if signalled else os.WEXITSTATUS(self.status),
+            "signal": os.WTERMSIG(self.status) if signalled else None,
+            "why": self.why,
+            "swept": self.swept,
+            "ended": int(now() * 1e6),
+        }
+        file = os.open(f"{self.folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
+        os.fsync(file)
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal, which would kill it else."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(caught >> (number - 1) & 1)
+
+
+def main(folder: str) -> int:
+    os.umask(0o077)
+    wake, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with open(f"{folder}/spec.json") as file:
+        spec = json.load(file)
+    room = os.open(f"{folder}/exit", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.write(room, b" " * WIDTH)
+    os.close(room)
+    mine = {"pid": os.getpid(), "start": int(fields("self")[19]), "boot": boot_id()}
+    if not claim(folder, json.dumps(mine)):
+        return 3
+    Supervisor(folder, spec).run(wake)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""The client of a Kant on this machine: the API over its Unix socket, with the standard library alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from kant.model.errors import InputError
+
+SOCKET = "kant.sock"
+
+
+def home_of(given: Path | None) -> Path:
+    """Where Kant keeps everything: as given, else KANT_HOME, else ~/.local/share/kant."""
+    if given is not None:
+        return given.absolute()
+    if os.environ.get("KANT_HOME"):
+        return Path(os.environ["KANT_HOME"]).absolute()
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "kant"
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(str(self.path))
+
+
+class Client:
+    """Asks the Kant of one home. Every method raises InputError with the sentence that Kant has answered."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def get(self, path: str, **query: Any) -> Any:
+        """A question."""
+        return json.loads(self._ask("GET", path, query).read())
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """An order."""
+        return json.loads(self._ask("POST", path, {}, body).read())
+
+    def job(self, job: str, *rest: str) -> str:
+        """The path of a job."""
+        return "/".join(["/v1/jobs", quote(job, safe=""), *rest])
+
+    def stream(self, path: str, **query: Any) -> tuple[dict[str, str], Iterator[bytes]]:
+        """The headers, and the body as it comes."""
+        response = self._ask("GET", path, query)
+        return dict(response.getheaders()), iter(lambda: response.read1(1 << 16), b"")
+
+    def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> http.client.HTTPResponse:
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        url = f"{path}?{urlencode(given)}" if given else path
+        connection = _Connection(self.home / SOCKET)
+        try:
+            text = json.dumps(body).encode() if body is not None else None
+            connection.request(method, url, text, {"Content-Type": "application/json"} if text is not None else {})
+            response = connection.getresponse()
+        except OSError as error:
+            raise InputError(
+                str(self.home), f"the home of a Kant that runs (start one with `kant up`) ({error.strerror or error})"
+            ) from None
+        except http.client.HTTPException as error:
+            raise InputError(str(self.home), f"an answer of Kant ({type(error).__name__})") from None
+        if response.status >= 400:
+            try:
+                sentence = json.loads(response.read())["error"]
+            except (ValueError, KeyError):
+                sentence = f"{method} {path}: expected an answer, got {response.status} {response.reason}"
+            raise Refused(sentence)
+        return response
+
+
+class Refused(InputError):  # noqa: N818 - it is what Kant has answered
+    """What Kant has answered in place of doing it: one sentence, as it is."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("", "", None)
+        self.args = (sentence,)

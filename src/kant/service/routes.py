@@ -1,0 +1,102 @@
+"""The routes under /v1: one table for the server and for the schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kant import __version__
+from kant.local.record import Phase, Submission
+from kant.service.views import Answer, Detail, Failure, Health, Ids, Page, Why
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`name` is the handler. `query` has the parameters, each with its schema; `takes` and `gives` are types."""
+
+    method: str
+    path: str
+    name: str
+    about: str
+    gives: Any = None
+    takes: Any = None
+    query: dict[str, dict[str, Any]] = field(default_factory=dict)
+    media: str = "application/json"
+    status: int = 200
+
+
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
+_PLACE = {"type": "integer", "default": 0}
+ROUTES = (
+    Route("POST", "/v1/jobs", "submit", "Queue a command.", Ids, Submission, status=201),
+    Route(
+        "GET", "/v1/jobs", "jobs", "Jobs, the latest first, a page at a time.", Page,
+        query={
+            "state": {"type": "string", "description": f"Some of {', '.join(Phase)}, divided by commas."},
+            "queue": {"type": "string"}, "user": {"type": "string"},
+            "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
+        },
+    ),
+    Route("GET", "/v1/jobs/{job}", "job", "One job, whole.", Detail),
+    Route("POST", "/v1/jobs/{job}/cancel", "cancel", "Withdraw a job or an array.", Ids),
+    Route("POST", "/v1/jobs/{job}/hold", "hold", "Keep a waiting job from starting.", Ids),
+    Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", Ids),
+    Route("GET", "/v1/jobs/{job}/why", "why", "Why a job waits.", Why),
+    Route(
+        "GET", "/v1/jobs/{job}/log", "log", "What its last run has written. X-Kant-Offset says where that begins.",
+        query={
+            "offset": _PLACE | {"description": "Bytes from the beginning; if negative, from the end."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1 << 24, "default": 1 << 20},
+            "follow": {"type": "boolean", "default": False, "description": "Until the job is over."},
+        },
+        media="application/octet-stream",
+    ),
+    Route("GET", "/v1/queues", "queues", "Queues, quotas and what they use.", Answer),
+    Route("GET", "/v1/eta", "eta", "When the waiting jobs are expected to start.", Answer),
+    Route("GET", "/v1/top", "top", "What pools and nodes hold, and the largest jobs.", Answer),
+    Route("GET", "/v1/events", "events", "Changes of jobs as server-sent events.", media="text/event-stream"),
+    Route("GET", "/v1/health", "health", "Whether Kant can write, and what it has.", Health),
+    Route("POST", "/v1/stop", "stop", "Stop Kant; what runs runs on.", Health),
+    Route("GET", "/v1/openapi.json", "schema", "This schema."),
+)  # fmt: skip
+
+
+def schema() -> dict[str, Any]:
+    """The OpenAPI document. `kant/service/openapi.json` is this, and a test holds them together."""
+    types = [route.gives for route in ROUTES if route.gives] + [Submission, Failure]
+    unique = list({each.__name__: each for each in types}.values())
+    refs, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
+    ref = {each.__name__: found for each, found in zip(unique, refs, strict=True)}
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        content = {route.media: {"schema": ref[route.gives.__name__]} if route.gives else {}}
+        own: dict[str, Any] = {
+            "operationId": route.name,
+            "summary": route.about,
+            "responses": {
+                str(route.status): {"description": "Done.", "content": content},
+                "4XX": {
+                    "description": "What was wrong.",
+                    "content": {"application/json": {"schema": ref["Failure"]}},
+                },
+            },
+        }
+        parameters: list[dict[str, Any]] = [
+            {"name": name, "in": "query", "schema": given} for name, given in route.query.items()
+        ]
+        if "{job}" in route.path:
+            parameters.insert(0, {"name": "job", "in": "path", "required": True, "schema": {"type": "string"}})
+        if parameters:
+            own["parameters"] = parameters
+        if route.takes is not None:
+            body = {"application/json": {"schema": ref[route.takes.__name__]}}
+            own["requestBody"] = {"required": True, "content": body}
+        paths.setdefault(route.path, {})[route.method.lower()] = own
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Kant", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": dict(sorted(components.items()))},
+    }

@@ -1,0 +1,237 @@
+"""The store: one SQLite file in WAL mode. Every write is one transaction that is on the disk when it returns."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kant.local.record import OVER, Phase, Record, Submission
+from kant.model.errors import InputError
+
+APPLICATION = 0x4B414E54  # "KANT"
+LIVE = tuple(str(phase) for phase in Phase if phase not in OVER)
+COLUMNS = (
+    "seq", "id", "array", "array_index", "phase", "name", "queue", "user", "priority", "gpus", "submitted", "started",
+    "ended", "attempt", "failures", "code", "signal", "reason", "stopping", "place", "waits", "digest",
+)  # fmt: skip
+SHOWN = COLUMNS[:18]
+_MOVES = COLUMNS[4:5] + COLUMNS[11:20]
+_UPSERT = (
+    f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (seq) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _MOVES)
+)
+
+
+class Full(OSError):  # noqa: N818 - what it says of the disk
+    """The store cannot be written now."""
+
+
+def migrations() -> list[tuple[int, str]]:
+    """The numbered migrations, in order."""
+    folder = resources.files("kant.service") / "migrations"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name.partition("-")[0]), (folder / name).read_text(encoding="utf-8")) for name in names]
+
+
+def digest_of(body: bytes) -> bytes:
+    """The key under which a submission is kept."""
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+class Store:
+    """The jobs of one machine, dead or alive. Raises InputError for a file that is not what it should be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: set[bytes] = set()
+        self._notes: list[tuple[int, str, str, str]] = []
+        with self._sound():
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA busy_timeout = 5000")
+            self._open()
+
+    def _open(self) -> None:
+        application, version = self._pragma("application_id"), self._pragma("user_version")
+        fresh = version == 0 and not self._db.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if not fresh and application != APPLICATION:
+            raise InputError(str(self.path), "a store of Kant; this is another database, and is left as it is")
+        known = migrations()
+        if version > known[-1][0]:
+            raise InputError(
+                str(self.path), f"a store of version {known[-1][0]} or older (a newer Kant wrote it)", version
+            )
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        for number, text in known:
+            if number > version:
+                self._db.executescript(
+                    f"BEGIN IMMEDIATE; {text}; PRAGMA application_id = {APPLICATION}; "
+                    f"PRAGMA user_version = {number}; COMMIT;"
+                )
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise InputError(str(self.path), f"a store that can be read and written ({error})") from None
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                str(self.path), f"a store that is whole ({error}); it is left as it is: move it away to begin anew"
+            ) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def write(self, records: list[Record]) -> None:
+        """Keep the records as they are now. Raises Full, and keeps none of them, where the disk does not take them."""
+        rows, bodies = [], {}
+        for record in records:
+            if record.digest not in self._known:
+                bodies[record.digest] = msgspec.json.encode(record.submission)
+            rows.append(_row(record))
+        notes = self._notes
+        with self._transaction():
+            self._db.executemany("INSERT INTO audit (time, who, verb, what) VALUES (?, ?, ?, ?)", notes)
+            self._db.executemany("INSERT OR IGNORE INTO submissions VALUES (?, ?)", bodies.items())
+            self._db.executemany(_UPSERT, rows)
+        self._notes = []
+        self._known |= bodies.keys()
+        if len(self._known) > 10_000:
+            self._known.clear()
+
+    def note(self, time: int, who: str, verb: str, what: str) -> None:
+        """Note who did what: it is kept with what changes by it."""
+        self._notes.append((time, who, verb, what))
+
+    def keep(self, key: str, value: bytes) -> None:
+        """Keep something under a name. Raises Full."""
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise Full(f"{self.path}: {error}") from None
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def kept(self, key: str) -> bytes | None:
+        """What was kept under a name."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def last(self) -> tuple[int, int]:
+        """The last `seq` that was given out, and the latest time that was kept."""
+        with self._sound():
+            seq = self._db.execute("SELECT max(seq) FROM jobs").fetchone()[0] or 0
+            times = self._db.execute(
+                "SELECT max(submitted), max(started), max(ended) FROM (SELECT * FROM jobs ORDER BY seq DESC LIMIT 1000)"
+            ).fetchone()
+            return seq, max([0, *(time for time in times if time is not None)])
+
+    def live(self) -> list[Record]:
+        """The jobs that are not over, in the order of their submission."""
+        with self._sound():
+            marks = ", ".join("?" * len(LIVE))
+            rows = self._db.execute(
+                f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE phase IN ({marks}) ORDER BY seq", LIVE
+            )
+            found = rows.fetchall()
+            wishes = {digest: self._submission(digest) for digest in {row[-1] for row in found}}
+            return [_record(row, wishes[row[-1]]) for row in found]
+
+    def _submission(self, digest: bytes) -> Submission:
+        row = self._db.execute("SELECT body FROM submissions WHERE digest = ?", (digest,)).fetchone()
+        return msgspec.json.decode(row[0], type=Submission)
+
+    def record(self, job: str) -> Record | None:
+        """Any job that ever was; None for one that never came."""
+        row = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if row is None else _record(row, self._submission(row[-1]))
+
+    def phase_of(self, job: str) -> Phase | None:
+        """Where any job stands that ever was; None for one that never came."""
+        row = self._db.execute("SELECT phase FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if row is None else Phase(row[0])
+
+    def elements(self, array: int) -> list[str]:
+        """The jobs of an array."""
+        return [row[0] for row in self._db.execute("SELECT id FROM jobs WHERE array = ? ORDER BY seq", (array,))]
+
+    def page(
+        self,
+        *,
+        phases: Sequence[str] = (),
+        queue: str = "",
+        user: str = "",
+        before: int | None = None,
+        most: int = 100,
+    ) -> list[dict[str, Any]]:
+        """At most `most` jobs, the latest first, submitted before the job with the `seq` `before`.
+
+        It costs as much as it gives, however many jobs there are: each phase is read by its own index.
+        """
+        parts, values = [], []
+        for phase in phases or ("",):
+            wheres = [("phase = ?", phase), ("queue = ?", queue), ("user = ?", user), ("seq < ?", before)]
+            used = [(text, value) for text, value in wheres if value is not None and value != ""]
+            where = f"WHERE {' AND '.join(text for text, _ in used)} " if used else ""
+            index = "INDEXED BY jobs_by_phase " if phase and not queue and not user else ""
+            parts.append(f"SELECT * FROM (SELECT {', '.join(SHOWN)} FROM jobs {index}{where}ORDER BY seq DESC LIMIT ?)")
+            values += [value for _, value in used] + [most]
+        found = self._db.execute(" UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, most])
+        return [dict(zip(SHOWN, row, strict=True)) for row in found]
+
+    def audited(self, before: int | None = None, most: int = 100) -> list[dict[str, Any]]:
+        """Who did what, the latest first."""
+        found = self._db.execute(
+            "SELECT seq, time, who, verb, what FROM audit WHERE seq < ? ORDER BY seq DESC LIMIT ?",
+            (before if before is not None else 1 << 62, most),
+        )
+        return [dict(zip(("seq", "time", "who", "verb", "what"), row, strict=True)) for row in found]
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    wish = record.submission
+    return (
+        record.seq, record.id, record.array, record.index, str(record.phase), wish.name, wish.queue, record.user,
+        wish.priority, wish.gpus, record.submitted, record.started, record.ended, record.attempt, record.failures,
+        record.code, record.signal, record.reason, record.stopping, msgspec.json.encode(record.place),
+        msgspec.json.encode((record.after, record.after_ok)), record.digest,
+    )  # fmt: skip
+
+
+def shown(record: Record) -> dict[str, Any]:
+    """A record as a page shows it."""
+    return dict(zip(SHOWN, _row(record), strict=False))
+
+
+def _record(row: Sequence[Any], wish: Submission) -> Record:
+    values = dict(zip(COLUMNS, row, strict=True))
+    after, after_ok = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], tuple[str, ...]])
+    return Record(
+        values["seq"], values["id"], wish, values["digest"],
+        values["user"], values["submitted"], Phase(values["phase"]), values["array"], values["array_index"], after,
+        after_ok, values["started"], values["ended"], values["attempt"], values["failures"], values["code"],
+        values["signal"], values["reason"], values["stopping"], msgspec.json.decode(values["place"]),
+    )  # fmt: skip

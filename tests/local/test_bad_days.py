@@ -1,0 +1,283 @@
+"""Bad input and bad days: one clear sentence each, nothing lost, and Kant goes on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import kant as verb
+from tests.local.up import PROFILE, Up, asked, eventually
+
+from kant.local.processes import marked
+from kant.model.errors import InputError
+from kant.service import store as store_module
+from kant.service.client import Client
+from kant.service.daemon import Options, serve
+from kant.service.http import address
+from kant.service.routes import schema
+from kant.service.store import Full, Store
+from kant.workload.cluster_file import read_cluster
+
+
+def refusal(home: Path, **options: Any) -> str:
+    """What `kant up` says in place of starting."""
+    with pytest.raises(InputError) as caught:
+        serve(Options(home=home, profile=PROFILE, cluster=read_cluster("1x1"), **options))
+    return str(caught.value)
+
+
+def test_a_home_has_one_kant_and_only_its_owner_comes_in(tmp_path: Path) -> None:
+    with Up(tmp_path / "home") as kant:
+        assert f"expected a home on which no other Kant runs (process {kant.pid} does)" in refusal(kant.home)
+        assert stat.S_IMODE((kant.home / "kant.sock").stat().st_mode) == 0o600
+        assert stat.S_IMODE((kant.home / "kant.db").stat().st_mode) == 0o600
+    assert not (kant.home / "kant.sock").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"no database at all, but longer than a header" * 100, "a store that is whole"),
+        (b"SQLite format 3\0" + b"\xff" * 5000, "a store that"),
+    ],
+)
+def test_a_store_that_is_broken_is_left_as_it_is(tmp_path: Path, content: bytes, sentence: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "kant.db").write_bytes(content)
+    assert sentence in refusal(home)
+    assert (home / "kant.db").read_bytes() == content
+
+
+def test_a_store_of_somebody_else_of_the_future_or_gone_is_refused(tmp_path: Path) -> None:
+    import sqlite3
+
+    home = tmp_path / "home"
+    home.mkdir()
+    other = sqlite3.connect(home / "kant.db")
+    other.execute("CREATE TABLE things (a)")
+    other.close()
+    assert "this is another database" in refusal(home)
+    (home / "kant.db").unlink()
+    store = Store(home / "kant.db")
+    store._db.execute("PRAGMA user_version = 99")
+    store.close()
+    assert "a store of version 1 or older (a newer Kant wrote it), got 99" in refusal(home)
+    (home / "kant.db").unlink()
+    (home / "runs" / "1").mkdir(parents=True)
+    assert "the store that knows the runs beside it" in refusal(home)
+
+
+def test_the_store_does_not_lose_what_a_migration_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Store(tmp_path / "kant.db")
+    first.keep("key", b"value")
+    first.close()
+    later = [*store_module.migrations(), (2, "ALTER TABLE audit ADD COLUMN more TEXT")]
+    monkeypatch.setattr(store_module, "migrations", lambda: later)
+    for _ in range(2):
+        second = Store(tmp_path / "kant.db")
+        assert second.kept("key") == b"value" and second._pragma("user_version") == 2
+        second.close()
+
+
+@pytest.mark.parametrize(
+    ("listen", "token", "sentence"),
+    [
+        ("0.0.0.0:80", "", "a loopback address such as 127.0.0.1:8080, or --token-file beside it"),
+        ("[::]:80", "", "a loopback address"),
+        ("localhost:80", "", "an IP address with a port"),
+        ("127.0.0.1:70000", "", "an IP address with a port"),
+    ],
+)
+def test_addresses_beyond_this_machine_need_a_token(listen: str, token: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        address(listen, token)
+    assert address("0.0.0.0:80", "a token of sixteen") == ("0.0.0.0", 80)
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+    """Status and answer over loopback."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_requests_that_are_wrong_get_one_sentence_each(tmp_path: Path) -> None:
+    port = free_port()
+    with Up(tmp_path / "home", listen=f"127.0.0.1:{port}") as kant:
+        said = refusal(tmp_path / "other", listen=f"127.0.0.1:{port}")
+        assert said == f"--listen: expected an address that is free (Address already in use), got '127.0.0.1:{port}'"
+        good = json.dumps(asked(kant.home, "true")).encode()
+        plain = {"Content_Type": "application/json"}
+        for status, path, body, headers in (
+            (400, "/v1/jobs", b"{", plain),
+            (400, "/v1/jobs", b"\xff", plain),
+            (400, "/v1/jobs", b"[]", plain),
+            (400, "/v1/jobs", good.replace(b'"workdir"', b'"wrkdir"'), plain),
+            (400, "/v1/jobs", good[:-1] + b', "gpus": 1.5}', plain),
+            (400, "/v1/jobs", good[:-1] + b', "gpus": -1}', plain),
+            (400, "/v1/jobs", good[:-1] + b', "env": {"A=B": ""}}', plain),
+            (400, "/v1/jobs", good[:-1] + b', "array": [1, 1]}', plain),
+            (404, "/v1/jobs", good[:-1] + b', "after": ["77"]}', plain),
+            (415, "/v1/jobs", good, {"Content_Type": "text/plain"}),
+            (403, "/v1/jobs", good, plain | {"Origin": "http://evil.example"}),
+            (403, "/v1/jobs", good, plain | {"Host": "evil.example"}),
+            (404, "/v1/jobs/77/cancel", None, {}),
+            (404, "/v1/nothing", None, {}),
+            (405, "/v1/health", None, {}),
+        ):
+            found, answer = ask(port, "POST", path, body, **headers)
+            assert found == status and answer.keys() == {"error"}, (path, body, found, answer)
+            assert "expected" in answer["error"] and "\n" not in answer["error"], answer
+        for path in ("/v1/jobs?limit=0", "/v1/jobs?state=sad", "/v1/jobs?before=x", "/v1/jobs/1/log?offset=1e3"):
+            assert ask(port, "GET", path)[0] in (400, 404)
+        assert kant.client.get("/v1/jobs")["jobs"] == []
+        assert ask(port, "POST", "/v1/jobs", good, **plain)[0] == 201
+
+
+def test_who_comes_by_an_address_shows_the_token(tmp_path: Path) -> None:
+    port, token = free_port(), tmp_path / "token"
+    token.write_text("abcdefghijklmnopq\n")
+    assert "only its owner may read" in refusal(tmp_path / "home", token_file=token)
+    token.chmod(0o600)
+    with Up(tmp_path / "home", listen=f"127.0.0.1:{port}", token_file=token):
+        assert ask(port, "GET", "/v1/health")[0] == 401
+        assert ask(port, "GET", "/v1/health", Authorization="Bearer abcdefghijklmnop")[0] == 401
+        assert ask(port, "GET", "/v1/health", Authorization="Bearer abcdefghijklmnopq")[0] == 200
+
+
+def test_a_full_disk_takes_nothing_new_and_lets_run_what_runs(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+
+    def prepare() -> None:
+        write = Store.write
+
+        def writing(self: Store, records: Any) -> None:
+            if full.exists():
+                raise Full("database or disk is full")
+            write(self, records)
+
+        Store.write = writing  # type: ignore[method-assign]
+
+    with Up(tmp_path / "home", prepare=prepare) as kant:
+        job = kant.submit("sleep 0.5; exit 4")
+        assert eventually(lambda: kant.phase(job) == "running")
+        full.touch()
+        for _ in range(2):
+            with pytest.raises(InputError, match=r"the store: expected a disk that can be written \(database or disk"):
+                kant.submit("true")
+        assert eventually(lambda: "full" in kant.client.get("/v1/health")["trouble"])
+        assert eventually(lambda: marked(f"KANT_RUN={kant.home}/runs/{job}/1") == [])
+        full.unlink()
+        assert kant.over(job) == ["failed"]
+        assert kant.job(job)["job"]["code"] == 4
+        assert eventually(lambda: not kant.client.get("/v1/health")["trouble"])
+        later = kant.submit("true")
+        assert kant.over(later) == ["finished"]
+        assert len(kant.client.get("/v1/jobs")["jobs"]) == 2
+
+
+def test_a_burst_of_submissions_is_taken_whole(tmp_path: Path) -> None:
+    with Up(tmp_path / "home") as kant:
+        blocker = kant.submit("sleep 30", gpus=8)
+        array = kant.submit("true", gpus=1, array=list(range(10_000)))
+        taken: list[str] = []
+
+        def many() -> None:
+            for _ in range(25):
+                taken.append(kant.submit("true", hold=True))
+
+        threads = [threading.Thread(target=many) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(taken)) == 200
+        assert kant.client.get("/v1/health")["jobs"] == 10_201
+        kant.kill()
+    with Up(tmp_path / "home") as kant:
+        assert kant.client.get("/v1/health")["jobs"] == 10_201
+        assert kant.phase(blocker) == "running"
+        gone = kant.client.post(kant.client.job(array.partition("_")[0], "cancel"))["jobs"]
+        assert len(gone) == 10_000
+        kant.client.post(kant.client.job(blocker, "cancel"))
+        kant.over(blocker)
+
+
+def test_another_cluster_waits_for_who_runs(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Up(home) as kant:
+        job = kant.submit("sleep 60", gpus=8)
+        assert eventually(lambda: kant.phase(job) == "running")
+    with pytest.raises(InputError, match=f"--cluster: expected the cluster on which job {job} runs"):
+        serve(Options(home=home, profile=PROFILE, cluster=read_cluster("1x1")))
+    with Up(home) as kant:
+        kant.client.post(kant.client.job(job, "cancel"))
+        assert kant.over(job) == ["cancelled"]
+    with Up(home, "1x1") as kant:
+        assert kant.phase(job) == "cancelled"
+
+
+def test_the_schema_that_is_checked_in_is_that_of_the_code() -> None:
+    kept = (Path(store_module.__file__).parent / "openapi.json").read_text()
+    assert json.loads(kept) == json.loads(json.dumps(schema())), "write src/kant/service/openapi.json anew (docs/up.md)"
+
+
+def test_verbs_without_a_kant_say_how_to_start_one(tmp_path: Path) -> None:
+    home = tmp_path / "nowhere"
+    for arguments in (
+        ("jobs",), ("logs", "1"), ("cancel", "1"), ("queue",), ("top",), ("why", "1"), ("eta",), ("down",),
+        ("submit", "--", "true"),
+    ):  # fmt: skip
+        at = arguments.index("--") if "--" in arguments else len(arguments)
+        said = verb(*arguments[:at], "--home", home, *arguments[at:]).refusal()
+        assert "expected the home of a Kant that runs (start one with `kant up`)" in said, said
+    for arguments, part in (
+        (("submit", "--gpus", "1"), "COMMAND: expected a program"),
+        (("submit", "--array", "9-1", "--", "true"), "--array: expected indices"),
+        (("submit", "--env", "A", "--", "true"), "--env: expected NAME=VALUE"),
+        (("submit", "--memory", "lots", "--", "true"), "--memory: expected a size"),
+        (("submit", "--time", "soon", "--", "true"), "--time: expected a duration"),
+        (("up", "--log-size", "0MiB"), "--log-size: expected a size"),
+        (("up", "--listen", "0.0.0.0:1", "--home", str(home), "--cluster", "1x1"), "--listen: expected a loopback"),
+        (("why", "1", "--at", "2h"), "--at: expected a journal beside it"),
+    ):
+        assert part in verb(*arguments).refusal()
+
+
+def test_the_verbs_say_what_the_service_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Up(tmp_path / "home") as kant:
+        monkeypatch.setenv("KANT_HOME", str(kant.home))
+        job = verb(
+            "submit", "--gpus", "2", "--time", "1m", "--name", "hello", "--", "sh", "-c", "echo hi; pwd"
+        ).out.strip()
+        assert kant.over(job) == ["finished"]
+        assert kant.log(job) == f"hi\n{tmp_path}\n"
+        listed = verb("jobs", "--all", "--json").json()
+        assert [row["id"] for row in listed["jobs"]] == [job] and listed["next"] is None
+        assert "hello" in verb("jobs", "--all").out and "no jobs wait or run" in verb("jobs").out
+        array = verb("submit", "--array", "1-3", "--hold", "--", "true").out.strip()
+        assert verb("release", array, "--json").json()["jobs"] == [f"{array}_{index}" for index in (1, 2, 3)]
+        assert kant.over(f"{array}_3") == ["finished"]
+        assert verb("why", job).out.startswith(f"{job}: it is finished")
+        assert "expected the id of a job, got '99'" in verb("why", "99").refusal()
+        assert verb("top", "--json").json()["nodes"][0]["gpus"] == 4
+        assert verb("queue", "--json").json()["queues"] == []
+        assert verb("eta", "--json").json()["jobs"] == []
+        assert Client(kant.home).get("/v1/openapi.json")["openapi"] == "3.1.0"
+        assert os.environ["KANT_HOME"] == str(kant.home)

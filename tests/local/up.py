@@ -1,0 +1,131 @@
+"""A Kant of a home of its own, as a process forked from the tests: it starts in a moment, and can be killed at will."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kant.live.warm import warm
+from kant.model.errors import InputError
+from kant.scheduler.profile import builtin_texts, parse_profile
+from kant.service.client import Client
+from kant.service.daemon import Options, serve
+from kant.workload.cluster_file import read_cluster
+
+TEXT = builtin_texts()["kant"].replace("base_s = 10", "base_s = 0").replace('"nominal"', '"nominal"\nmin_run_s = 0')
+PROFILE = parse_profile(TEXT, "kant, in a hurry")
+PATIENCE = 30.0
+
+
+def nothing() -> None:
+    """Nothing is prepared."""
+
+
+class Up:
+    """`with Up(home) as kant:` it answers; at the end it is told to stop. `prepare` runs in its process first."""
+
+    def __init__(self, home: Path, cluster: str = "2x4", prepare: Callable[[], None] = nothing, **options: Any) -> None:
+        warm(PROFILE)
+        self.home = home
+        self.client = Client(home)
+        home.mkdir(exist_ok=True)
+        given = {"profile": PROFILE, "cluster": read_cluster(cluster)} | options
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                out = os.open(home / "kant.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os.dup2(out, 1)
+                os.dup2(out, 2)
+                prepare()
+                code = serve(Options(home=home, **given))
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        self.code: int | None = None
+
+    def answers(self) -> bool:
+        """Wait until it answers; False where it died before."""
+        return eventually(lambda: self.is_dead() or self._answers()) and not self.is_dead()
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.client.get("/v1/health")["pid"] == self.pid)
+        except InputError:
+            return False
+
+    def is_dead(self) -> bool:
+        """Whether it has gone."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+        return self.code is not None
+
+    def kill(self) -> None:
+        """With -9."""
+        if not self.is_dead():
+            os.kill(self.pid, signal.SIGKILL)
+            eventually(self.is_dead)
+
+    def stop(self) -> None:
+        """As a person does."""
+        if not self.is_dead():
+            os.kill(self.pid, signal.SIGTERM)
+            assert eventually(self.is_dead)
+        assert self.code in (0, -signal.SIGKILL), (self.home / "kant.log").read_text()[-3000:]
+
+    def __enter__(self) -> Up:
+        assert self.answers(), (self.home / "kant.log").read_text()[-3000:]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def submit(self, script: str, **wish: Any) -> str:
+        """Queue a script of the shell; returns the id of the (first) job."""
+        return str(self.client.post("/v1/jobs", asked(self.home, script, **wish))["jobs"][0])
+
+    def job(self, job: str) -> dict[str, Any]:
+        """What is known of a job."""
+        found: dict[str, Any] = self.client.get(self.client.job(job))
+        return found
+
+    def phase(self, job: str) -> str:
+        """Where a job stands."""
+        return str(self.job(job)["job"]["phase"])
+
+    def log(self, job: str) -> str:
+        """What a job has written."""
+        _, body = self.client.stream(self.client.job(job, "log"))
+        return b"".join(body).decode()
+
+    def over(self, *jobs: str, patience: float = PATIENCE) -> list[str]:
+        """Wait until the jobs are over; where they stand then."""
+        done = ("finished", "failed", "cancelled", "rejected")
+        assert eventually(lambda: all(self.phase(job) in done for job in jobs), patience), [
+            self.job(job) for job in jobs
+        ]
+        return [self.phase(job) for job in jobs]
+
+
+def asked(home: Path, script: str, **wish: Any) -> dict[str, Any]:
+    """A submission of a script of the shell."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    return {"command": ["sh", "-c", script], "workdir": str(home), "env": env, "grace_s": 1.0} | wish
+
+
+def eventually(true: Callable[[], bool], patience: float = PATIENCE) -> bool:
+    """Whether it comes true in time."""
+    end = time.monotonic() + patience
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
