@@ -1,0 +1,138 @@
+"""The effect of a change: two futures of the same jobs, before and after, by queue and by size class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kant.metrics.result import JobTable, RunResult, Series
+from kant.metrics.statistics import over_time, spread
+from kant.metrics.summary import size_masks
+from kant.model.status import JobStatus
+from kant.model.units import GPU, SECOND
+
+SHOWN = 10
+"""Jobs that are named among those that gain most, and among those that lose most."""
+
+OUT = (JobStatus.REJECTED, JobStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The jobs that wait in either future and leave neither without having run; a row for each."""
+
+    id: list[str]
+    queue: list[str]
+    milli: np.ndarray  # milli-GPUs
+    before: np.ndarray  # waits, microseconds
+    after: np.ndarray
+
+    @property
+    def change(self) -> np.ndarray:
+        """How much longer each waits after the change."""
+        return np.asarray(self.after - self.before)
+
+
+def pairs(before: RunResult, after: RunResult, waited: dict[str, int]) -> Pairs:
+    """The jobs to compare. `waited` has those that ran when the futures part, with their waits until then."""
+    rows = {name: row for row, name in enumerate(after.jobs.id)}
+    kept: list[tuple[int, int]] = []
+    for row, name in enumerate(before.jobs.id):
+        other = rows.get(name, -1)
+        if other < 0 or int(before.jobs.status[row]) in OUT or int(after.jobs.status[other]) in OUT:
+            continue
+        if name not in waited or max(int(before.jobs.wait[row]), int(after.jobs.wait[other])) > waited[name]:
+            kept.append((row, other))
+    own, others = (np.array([pair[i] for pair in kept], dtype=np.int64) for i in (0, 1))
+    return Pairs(
+        [before.jobs.id[row] for row in own.tolist()],
+        [before.queues[code] for code in before.jobs.queue[own].tolist()],
+        before.jobs.gpus[own],
+        before.jobs.wait[own],
+        after.jobs.wait[others],
+    )
+
+
+def waits(found: Pairs, quantile: str) -> dict[str, Any]:
+    """Waits before and after: of all, by queue and by size class; only those that have jobs."""
+    queues = np.array(found.queue, dtype=object)
+    by_queue = {name: queues == name for name in dict.fromkeys(found.queue)}
+    sizes = {name: mask for name, mask in size_masks(found.milli).items() if mask.any()}
+    everybody = np.ones(len(found.id), dtype=np.bool_)
+    return {
+        "all": _row(found, everybody, quantile),
+        "by_queue": {name: _row(found, by_queue[name], quantile) for name in sorted(by_queue)},
+        "by_size": {name: _row(found, mask, quantile) for name, mask in sizes.items()},
+    }
+
+
+def _row(found: Pairs, mask: np.ndarray, quantile: str) -> dict[str, Any]:
+    change = found.change[mask]
+    sooner, later = change[change < 0], change[change > 0]
+    return {
+        "jobs": int(mask.sum()),
+        "before_s": _some(spread(found.before[mask], quantile)),
+        "after_s": _some(spread(found.after[mask], quantile)),
+        "sooner": {"jobs": len(sooner), "mean_s": float(-sooner.mean()) / SECOND if len(sooner) else None},
+        "later": {"jobs": len(later), "mean_s": float(later.mean()) / SECOND if len(later) else None},
+    }
+
+
+def _some(found: dict[str, float | None]) -> dict[str, float | None]:
+    return {name: found[name] for name in ("mean", "p50", "p90")}
+
+
+def most_changed(found: Pairs) -> dict[str, list[dict[str, Any]]]:
+    """The jobs whose waits become shorter by most (`helped`) and longer by most (`harmed`), ties by name."""
+
+    def named(key: Callable[[int], int]) -> list[dict[str, Any]]:
+        rows = sorted((row for row in range(len(found.id)) if key(row) < 0), key=lambda row: (key(row), found.id[row]))
+        return [
+            {
+                "job": found.id[row],
+                "queue": found.queue[row],
+                "gpus": int(found.milli[row]) / GPU,
+                "before_s": int(found.before[row]) / SECOND,
+                "after_s": int(found.after[row]) / SECOND,
+            }
+            for row in rows[:SHOWN]
+        ]
+
+    change = found.change.tolist()
+    return {"helped": named(lambda row: change[row]), "harmed": named(lambda row: -change[row])}
+
+
+def ratios(series: Series, end: int) -> dict[str, float | None]:
+    """GAR and GFR (means over time) and SOR from the first sample to `end`."""
+    shown = series.time < end
+    spans = np.diff(np.append(series.time[shown], end)) if shown.any() else np.zeros(0, dtype=np.int64)
+    serving = series.in_service[shown] > 0
+    spans = spans[serving]
+    held, served, broken, nodes = (
+        column[shown][serving] for column in (series.allocated, series.in_service, series.fragmented, series.nodes)
+    )
+    capacity = float((served * (spans / SECOND)).sum())
+    return {
+        "gar": over_time(held / served, spans)["mean"],
+        "sor": float((held * (spans / SECOND)).sum()) / capacity if capacity > 0 else None,
+        "gfr": over_time(broken / nodes, spans)["mean"],
+    }
+
+
+def only(jobs: JobTable, rows: np.ndarray) -> JobTable:
+    """The table of some of the jobs."""
+    return JobTable(
+        id=[jobs.id[row] for row in rows.tolist()],
+        queue=jobs.queue[rows],
+        gpus=jobs.gpus[rows],
+        submit=jobs.submit[rows],
+        first_start=jobs.first_start[rows],
+        end=jobs.end[rows],
+        wait=jobs.wait[rows],
+        preemptions=jobs.preemptions[rows],
+        status=jobs.status[rows],
+        fewest=jobs.fewest[rows] if jobs.fewest is not None else None,
+    )
