@@ -286,3 +286,20 @@ def test_a_node_has_no_more_pods_than_it_may(plane: ControlPlane) -> None:
             (await auditor.report()).assert_kept(partial_s=5.0)
 
     play(plane, story)
+
+
+def test_a_restart_knows_bound_pods_that_select_nodes_and_builds_one_state(plane: ControlPlane) -> None:
+    """Their queue and priority count, though no pod that waits selects on the same label."""
+
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0", labels={"disk": "fast"}))
+        marks = {"scheduling.kant.dev/queue": "vision"}
+        await api.create(make_pod("runs", 4, nodeSelector={"disk": "fast"}, labels=marks))
+        await api.bind("runs", "n0")
+        async with kant(plane) as driver:
+            await until(lambda: driver.counts.cycles > 3)
+            assert driver.core is not None and driver.counts.builds == 1
+            state = driver.core.state
+            assert [state.live[row].queue for row in state.running] == ["vision"]
+
+    play(plane, story)

@@ -23,7 +23,7 @@ from kant.kube.objects import Pod
 from kant.kube.slots import Slot
 from kant.kube.workload import Phase, Workload
 
-TIMEOUT = 4.0  # seconds for one binding: it must end before anybody else may lead (`Lease.in_flight`)
+TIMEOUT = 4.0  # seconds for one binding, unless the Lease leaves less (`Lease.in_flight`)
 PATIENCE = 30.0  # seconds for which a binding that may heal is tried again
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
 
@@ -54,7 +54,7 @@ class Binder:
     """`answers` collects what became of the bindings; `wake` is called when one more is there.
 
     `leaving` has, by node, the uids of pods whose eviction must be over before anything is bound there. `holds` is the
-    guard of every binding, and `token` says who leads. With `shadow` nothing is sent.
+    guard of every binding, and `token` says who leads.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Binder:
         self.answers: deque[Answer] = deque()
         self.leaving: dict[str, dict[str, None]] = {}
         self.in_flight: set[str] = set()
-        self.timeout: float | None = None  # seconds after which a binding without an answer is given up
+        self.timeout = TIMEOUT  # seconds after which a binding without an answer is tried again
         self._queue: deque[tuple[Workload, Slot, str]] = deque()
         self._more = asyncio.Event()
         self._rng = random.Random()
@@ -153,7 +153,7 @@ class Binder:
                 if our_gate(pod) >= 0:
                     await open_gate(self.client, pod, self.holds)
                 await self.client.bind(
-                    namespace, name, uid, slot.node, {LEADER: self.token()}, guard=self.holds, timeout=TIMEOUT
+                    namespace, name, uid, slot.node, {LEADER: self.token()}, guard=self.holds, timeout=self.timeout
                 )
                 return Outcome.BOUND, None, "", 201
             except Fenced:

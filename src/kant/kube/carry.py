@@ -7,7 +7,6 @@ from collections import deque
 from kant.kube.evictor import Eviction
 from kant.kube.mirror import Mirror
 from kant.kube.objects import Pod
-from kant.kube.slots import Member
 from kant.kube.workload import Phase, Workload
 from kant.kube.workloads import Workloads
 from kant.live.core import Core
@@ -110,7 +109,7 @@ class Carrier:
         return self.leave(workload)
 
     def leave(self, workload: Workload) -> list[Pod]:
-        """Its pods are to go. Those that were not bound yet only lose their place."""
+        """Its pods are to go, those too that are about to be bound."""
         pods = [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
         for slot, pod in ((s, self.mirror.pods.get(s.pod)) for s in workload.slots):
             if pod is not None:
@@ -129,10 +128,7 @@ class Carrier:
         workload = self.workloads.by_job.get(job)
         if workload is None or workload.phase is not Phase.PLACED or any(slot.bound for slot in workload.slots):
             return
-        core, pods = self.core, self.mirror.pods
-        core.happen(JobRefused(core.now, job, why))
-        workload.members = [Member(pods[slot.pod], slot.demand) for slot in workload.slots if slot.pod in pods]
-        workload.phase, workload.slots = Phase.WAITING, []
+        self.workloads.refused(workload, why)
         self.workloads.say(workload, why)
 
 

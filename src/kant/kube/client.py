@@ -212,6 +212,7 @@ class Client:
         dry_run: bool = False,
         grace: int | None = None,
         guard: Guard | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Ask for the pod to end, as its PodDisruptionBudgets allow: where they do not, ApiError 429.
 
@@ -223,7 +224,8 @@ class Client:
             "metadata": {"name": pod, "namespace": namespace, "annotations": annotations or {}},
             "deleteOptions": _deletion(uid, grace) | ({"dryRun": ["All"]} if dry_run else {}),
         }
-        await self.call("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", encoded(eviction), guard=guard)
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        await self.call("POST", path, encoded(eviction), guard=guard, timeout=timeout)
 
     async def pages(
         self, path: str, view: type[T], limit: int = 500, *, on_malformed: OnMalformed | None = None

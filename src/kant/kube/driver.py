@@ -54,7 +54,8 @@ class Deposed(Exception):  # noqa: N818 - it is no error: somebody else leads
 class Settings:
     """`journals`: where they go (None: nowhere). `shadow`: decide for the GPU pods of these schedulers, and do nothing.
 
-    `recovery`, `staleness`: as for `Workloads.overdue`."""
+    `recovery`, `staleness`: as for `Halves.overdue`.
+    """
 
     profile: Profile
     journals: Journals | None = None

@@ -17,7 +17,8 @@ from kant.kube.mirror import Mirror, is_over
 from kant.kube.objects import Pod
 from kant.kube.workload import Workload
 
-PATIENCE = 120.0
+TIMEOUT = 4.0  # seconds for one request, unless the Lease leaves less (`Lease.in_flight`)
+PATIENCE = 120.0  # seconds for which a budget that says no is asked again, once it has said yes
 RETRY = 2.0
 
 
@@ -54,6 +55,7 @@ class Evictor:
         self.token = token
         self.refused: deque[Eviction] = deque()
         self.done: deque[Eviction] = deque()
+        self.timeout = TIMEOUT
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, eviction: Eviction) -> None:
@@ -101,7 +103,10 @@ class Evictor:
             try:
                 meta = pod.metadata
                 leader = {LEADER: self.token()}
-                await self.client.evict(meta.namespace, meta.name, meta.uid, leader, dry_run=dry_run, guard=self.holds)
+                await self.client.evict(
+                    meta.namespace, meta.name, meta.uid, leader,
+                    dry_run=dry_run, guard=self.holds, timeout=self.timeout,
+                )  # fmt: skip
                 return
             except ApiError as error:
                 if error.code in (404, 409):  # gone, or another pod by that name

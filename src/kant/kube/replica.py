@@ -222,7 +222,8 @@ class Replica:
         )
         recorder = Recorder(client, own_identity(), on_trouble=self.trouble)
         self.driver = Driver(client, settings, recorder, holds, token, self.trouble, self.telemetry)
-        self.driver.binder.timeout = self._in_flight() if options.leader_election else None
+        if options.leader_election:
+            self.driver.binder.timeout = self.driver.evictor.timeout = self._in_flight()
         self.telemetry.leads(True)
         following = self.driver.following
         self.telemetry.staleness = {"pods": following.pods.stale_for, "nodes": following.nodes.stale_for}

@@ -193,28 +193,30 @@ class Translation:
         if sum(self._learn(pod) for pod in pods):
             self.stale = True
             raise Stale
+        job = self._job(ref, pods)
+        if is_nowhere(job):
+            raise Nowhere("no node has the labels, taints and devices that it asks for")
+        return replace(job, id=core.fresh_id(job.id))
+
+    def _job(self, ref: GroupRef | None, pods: list[Pod]) -> Job:
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
         found = job_of(name, pods, Setting(self.levels, self.flavors, self.epoch), spec)
         if isinstance(found, Complaint):
             raise Malformed(found.sentence)
-        job = found.job
-        if is_nowhere(job):
-            raise Nowhere("no node has the labels, taints and devices that it asks for")
         if spec is not None and spec.created:
-            job = replace(job, submit=microseconds(spec.created, name) - self.epoch)
-        return replace(job, id=core.fresh_id(name))
+            return replace(found.job, submit=microseconds(spec.created, name) - self.epoch)
+        return found.job
 
     def resident(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
-        """The job of pods that are bound already, whatever they say."""
+        """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""
         if not foreign:
             try:
-                job = self.job(core, ref, pods)
-                return replace(
-                    job, models=(), flavors=(), within="", within_required=False, apart="", affinity_group=""
-                )
-            except (Malformed, Stale):
+                job = self._job(ref, [_anywhere(pod) for pod in pods])
+                name = core.fresh_id(job.id)
+                return replace(job, id=name, models=(), flavors=(), within="", within_required=False, apart="")
+            except Malformed:
                 pass
         meta = pods[0].metadata
         submit = microseconds(meta.creation_timestamp, meta.name) - self.epoch
@@ -239,3 +241,11 @@ class Translation:
 def matches(kept: Kept, labels: dict[str, str]) -> bool:
     """Whether a node with these labels is among those that are kept."""
     return all(labels.get(key) == value for key, value in kept.selector.items())
+
+
+def _anywhere(pod: Pod) -> Pod:
+    """The pod as if it selected no nodes; of whom it stays apart remains."""
+    spec = pod.spec
+    if spec.affinity is not None:
+        spec = replace(spec, affinity=replace(spec.affinity, node_affinity=None))
+    return replace(pod, spec=replace(spec, node_selector=None))
