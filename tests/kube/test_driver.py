@@ -11,10 +11,11 @@ from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet
-from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.objects import GANG, Object, make_budget, make_gang, make_node, make_pod
 from tests.kube.running import kant
 
 from kant.cluster.columns import J_SINCE, J_STARTED
+from kant.kube import evictor
 from kant.kube.shadow import compared, summary
 from kant.scheduler.profile import builtin_profile, parse_profile
 from kant.sim.replay import replay
@@ -301,5 +302,65 @@ def test_a_restart_knows_bound_pods_that_select_nodes_and_builds_one_state(plane
             assert driver.core is not None and driver.counts.builds == 1
             state = driver.core.state
             assert [state.live[row].queue for row in state.running] == ["vision"]
+
+    play(plane, story)
+
+
+@pytest.mark.parametrize("there", [4, 2])
+def test_bound_pods_count_before_their_group_has_been_read(plane: ControlPlane, there: int) -> None:
+    """The first cycle after a restart comes before any PodGroup is read."""
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node("n0"), make_node("n1")])
+        await api.create_all(make_gang("train", 4, 2, convention="upstream"))
+        await api.create_all([make_pod(f"big-{i}", 8) for i in range(2)])
+        for index in range(there):
+            await api.bind(f"train-{index}", "n0")
+        async with Auditor(api) as auditor, kant(plane) as driver:
+            pods = await api.until(lambda pods: len(bound(pods)) == 5 and told(pods, " "), within_s=20)
+            where = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods}
+            assert {where[f"train-{index}"] for index in range(there)} == {"n0"}
+            assert driver.core is not None and driver.counts.released == driver.counts.evicted == 0
+            driver.core.state.check()
+            (await auditor.report()).assert_kept(partial_s=5.0)
+
+    play(plane, story)
+
+
+def test_a_gang_in_part_that_others_gate_is_counted(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        gate = [{"name": "somebody.example/gate"}]
+        first, second = make_gang("half", 2, 4)
+        second["spec"]["schedulingGates"] = gate
+        await api.create_all([first, second])
+        await api.bind("half-0", "n0")
+        async with Auditor(api) as auditor, kant(plane, recovery=60.0) as driver:
+            await api.create(make_pod("big", 8))
+            await api.until(lambda pods: told([p for p in pods if p["metadata"]["name"] == "big"], " "), within_s=10)
+            assert driver.core is not None and len(driver.core.state.running) == 1
+            assert not (await auditor.report()).violations
+
+    play(plane, story)
+
+
+def test_a_gang_in_part_that_a_budget_protects_is_counted_and_tried_again(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictor, "PATIENCE", 0.5)
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node("n0"), make_pod("big", 4, scheduler="somebody", node="n0")])
+        await api.create(make_budget("keep", {GANG: "half"}, 1))
+        await api.allow("keep", 0)
+        await api.create_all(make_gang("half", 3, 2))
+        await api.bind("half-0", "n0")
+        async with FakeKubelet(api), kant(plane, recovery=1.0) as driver:
+            await until(lambda: driver.counts.released >= 2, 30.0)
+            assert driver.core is not None
+            driver.core.state.check()
+            assert len(driver.core.state.running) == 2
+            await api.allow("keep", 5)
+            await api.until(lambda pods: bound(pods) == ["big"], within_s=30)
 
     play(plane, story)

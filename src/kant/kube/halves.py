@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kant.kube.mirror import is_over
+from kant.kube.objects import Pod
 from kant.kube.slots import Member
 from kant.kube.workload import Phase, Workload, give_up
 from kant.model.decision import Start
@@ -30,6 +31,16 @@ class Halves:
         self.found: list[Workload] = []
         self.partial: dict[Workload, None] = {}
         self.tried: dict[Workload, int] = {}
+
+    def is_unread(self, known: Workload) -> bool:
+        """Whether it has pods that wait until its group is read."""
+        return known.lacking > 0 and known not in self.tried
+
+    def stays(self, known: Workload) -> None:
+        """It could not be given back: after as long as it may be in part that is tried again."""
+        known.phase, known.whole, known.lacking, known.partial = Phase.PLACED, False, 1, self.all.core.clock()
+        self.partial[known] = None
+        self.tried[known] = self.all.core.state.openings
 
     def mend(self, known: Workload) -> None:
         """A placed gang is not where it was to be: say what is bound, and let the core find the rest a place."""
@@ -71,9 +82,7 @@ class Halves:
     def _stays_in_part(self, known: Workload) -> None:
         """There is no place for the rest of a gang now: what is bound of it stays, for as long as it may be in part."""
         since = known.partial if known.partial >= 0 else self.all.core.clock()
-        bound = [
-            self.all.mirror.pods[slot.pod] for slot in known.slots if slot.bound and slot.pod in self.all.mirror.pods
-        ]
+        bound = self._bound(known)
         lacking = len(known.members) - len(bound)
         self.all.leaves(known, JobCancelled)
         self.all.resides(known, bound)
@@ -99,9 +108,7 @@ class Halves:
 
     def release(self, known: Workload, why: str) -> None:
         """A gang in part is given back: what is bound of it is evicted, and counted until it is gone."""
-        bound = [
-            self.all.mirror.pods[slot.pod] for slot in known.slots if slot.bound and slot.pod in self.all.mirror.pods
-        ]
+        bound = self._bound(known)
         self.all.leaves(known, JobCancelled)
         self.all.resides(known, bound)
         known.phase = Phase.LEAVING
@@ -115,7 +122,7 @@ class Halves:
         now, found = self.all.core.clock(), []
         for known in self.in_part():
             limit = staleness if known.whole else recovery
-            if self.all.is_flying(known):
+            if self.all.is_flying(known) or self.is_unread(known):
                 continue
             if 0 < limit < now - known.partial:
                 found.append((known, limit))
@@ -127,3 +134,7 @@ class Halves:
         for known in over:
             del self.partial[known]
         return list(self.partial)
+
+    def _bound(self, known: Workload) -> list[Pod]:
+        pods = self.all.mirror.pods
+        return [pods[slot.pod] for slot in known.slots if slot.bound and slot.pod in pods]

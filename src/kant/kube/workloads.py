@@ -166,9 +166,12 @@ class Workloads:
                 return
             self.leaves(known, JobCancelled)
         elif known.phase is Phase.PLACED:
-            self._runs(known, live)
-            if known.job:
-                return
+            if self.halves.is_unread(known) and self._is_read(known):
+                self.leaves(known, JobCancelled)
+            else:
+                self._runs(known, live)
+                if known.job:
+                    return
         elif known.phase in (Phase.WAITING, Phase.REJECTED):
             waits = {pod.metadata.uid for pod in live if self._waits(pod)}
             if all(member.pod.metadata.uid in waits for member in known.members):
@@ -219,6 +222,7 @@ class Workloads:
         try:
             least = self._least(known)
             if least is None:
+                self._awaits(known, bound, waiting)
                 return
             if least > 1:
                 least -= self._done(known, waiting, least)
@@ -226,21 +230,37 @@ class Workloads:
                 for pod in [*bound, *waiting]:
                     self._goes_alone(pod)
                 return
-            if bound and (len(bound) >= least or len(bound) + len(waiting) < least):
+            free = [pod for pod in waiting if not self.words.is_gated(pod)]
+            lacking = least - len(bound)
+            if bound and (lacking <= 0 or len(free) < lacking):
                 self.resides(known, bound)
                 self._runs(known, live)
-            elif len(bound) + len(waiting) < least:
-                self.say(known, f"{len(waiting)} of the {least} pods of its gang exist")
-            elif any(self.words.is_gated(pod) for pod in waiting[: least - len(bound)]):
+            elif len(free) < lacking <= len(waiting):
                 self.say(known, "a scheduling gate of somebody else holds it")
+            elif len(free) < lacking:
+                self.say(known, f"{len(waiting)} of the {least} pods of its gang exist")
             else:
-                self._submit(known, bound, waiting[: least - len(bound)])
+                self._submit(known, bound, free[:lacking])
         except Stale:
             return
         except (Malformed, Violation) as wrong:
             if bound and known.phase is Phase.INCOMPLETE:
                 self.resides(known, bound)
             self.say(known, str(wrong), isinstance(wrong, Nowhere))
+
+    def _is_read(self, known: Workload) -> bool:
+        """Whether what there is to know of its group is known, be it that it makes no sense."""
+        try:
+            return self._least(known) is not None
+        except Malformed:
+            return True
+
+    def _awaits(self, known: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
+        """Its group has not been read: what is bound of it counts all the same, and those who wait stay with it."""
+        if bound:
+            self.resides(known, bound)
+            if known.phase is Phase.PLACED:
+                known.lacking, known.whole = len(waiting), not waiting
 
     def _least(self, known: Workload) -> int | None:
         """Pods without which the workload does not start, 0: each starts alone; None while its group is not known."""
@@ -325,8 +345,10 @@ class Workloads:
                 lost = lost or slot.node in self.out_of_service
                 if known not in self.to_bind:
                     self.to_bind.append(known)
-            elif known.whole:
+            elif known.whole and self._is_read(known):
                 self._goes_alone(pod)
+            elif known.whole or known.lacking:
+                known.whole, known.lacking = False, known.lacking + 1
         return lost
 
     def _goes_alone(self, pod: Pod) -> None:
@@ -428,6 +450,9 @@ class Workloads:
 
     def stays(self, known: Workload, spare: bool) -> None:
         """A workload whose eviction was refused is what it was; with `spare` nobody tries to stop it again so soon."""
+        if known.job:  # a gang in part, which is counted until it is gone
+            self.halves.stays(known)
+            return
         known.phase = Phase.INCOMPLETE
         if spare:
             known.spared = self.core.clock() + SPARED
