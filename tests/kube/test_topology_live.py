@@ -239,9 +239,9 @@ def test_taints_selectors_and_affinity_are_honoured(plane: ControlPlane, tmp_pat
             )
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
             assert where(pods) == {"nvme": "fast", "not": "slow"}
-            await api.create_all([make_pod("nowhere", 1, nodeSelector={"disk": "tape"}), *make_gang("pair", 2, 8)])
+            await api.create_all([make_pod("nowhere", 1, nodeSelector={"disk": "tape"}), *make_gang("pair", 3, 8)])
             pods = await until(
-                api, lambda pods: says(pods, "nowhere", "no node has the labels") and says(pods, "pair-0", "1 of 2")
+                api, lambda pods: says(pods, "nowhere", "no node has the labels") and says(pods, "pair-0", "1 of 3")
             )
             await api.create(make_node("old", labels={"disk": "tape"}))
             await until(api, lambda pods: where(pods).get("nowhere") == "old")
