@@ -4,6 +4,9 @@ PY := .venv/bin/python
 KANT := .venv/bin/kant
 VERSION_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
+# Whoever asked Python for no bytecode would have every process that the tests start compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup run test lint types contracts bench check clean
 
 help:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("KANT_DATA", ROOT.parent / "shared" / "data"))
 
-settings.register_profile("default", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
+# How long an example takes says nothing: the first ones compile, and machines are shared.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+settings.register_profile("ci", settings.get_profile("default"), max_examples=60, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 DataFile = Callable[[str], Path]

@@ -89,7 +89,7 @@ class Terms:
         """The process that leads, as its identity says: HOST_PID_RANDOM."""
         return int(self.token.rsplit("/", 1)[0].split("_")[-2])
 
-    async def another(self, than: str = "", *, within_s: float = 30.0) -> str:
+    async def another(self, than: str = "", *, within_s: float = 60.0) -> str:
         """Wait until somebody leads, in another term than this one; the token."""
         await self._until(lambda: self.token not in ("", than), within_s)
         return self.token
@@ -99,7 +99,7 @@ class Terms:
         goal = len(self.bound) + count
         await self._until(lambda: len(self.bound) >= goal, within_s)
 
-    async def bound_by(self, token: str, *, within_s: float = 30.0) -> None:
+    async def bound_by(self, token: str, *, within_s: float = 60.0) -> None:
         """Wait until something has been bound in this term."""
         await self._until(lambda: any(one.token == token for one in self.bound), within_s)
 

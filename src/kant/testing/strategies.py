@@ -1,10 +1,12 @@
 """Hypothesis strategies: clusters, jobs, workloads and scripts of what happens to a cluster.
 
-The only module of Kant that needs Hypothesis, which is not installed with it.
+The only module of Kant that needs Hypothesis, which is not installed with it. Strategies are made once and kept: that
+takes Hypothesis longer than to draw from them.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,15 @@ def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
 
     Some are of a flavor. Its GPUs may stand in NVLink islands, NUMA nodes and under PCIe switches.
     """
+    return _nodes().map(lambda node: replace(node, name=name))
+
+
+@cache
+def _nodes() -> st.SearchStrategy[Node]:
     blocks = st.sampled_from((0, 0, 1, 2, 4))
     plain = st.builds(
         Node,
-        name=st.just(name),
+        name=st.just(""),
         gpus=st.sampled_from((8, 4, 2, 1, 0)),
         model=st.sampled_from(MODELS),
         cpu=st.sampled_from((FOREVER, 8_000, 2_000)),
@@ -54,6 +61,7 @@ def clusters(draw: st.DrawFn, most: int = 6) -> ClusterSpec:
     return ClusterSpec("drawn", tuple(draw(nodes(f"n{i}")) for i in range(count)))
 
 
+@cache
 def demands(shares_of_several: bool = False) -> st.SearchStrategy[Demand]:
     """What one pod asks for: whole GPUs, a share of one (or of several), or none."""
     cpu, memory = st.sampled_from((0, 0, 500, 2_000)), st.sampled_from((0, 0, 256, 1_024))
@@ -66,11 +74,13 @@ def demands(shares_of_several: bool = False) -> st.SearchStrategy[Demand]:
     )
 
 
+@cache
 def slices() -> st.SearchStrategy[Demand]:
     """A MIG instance of some profile."""
     return st.builds(lambda seed, mig: draw_slices(generator(seed), mig), st.integers(0, 1000), st.sampled_from(MIGS))
 
 
+@cache
 def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
     """A gang: up to `most` groups of up to five pods; now and then all of them ask for MIG instances."""
     kinds = (demands(), demands(), demands(), slices())
@@ -78,12 +88,14 @@ def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
     return st.one_of(*gangs).map(tuple)
 
 
+@cache
 def gangs(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
     """As `groups`, some of them cut."""
     cut = st.lists(cut_groups(5), min_size=1, max_size=most).map(tuple)
     return st.one_of(groups(most), groups(most), cut)
 
 
+@cache
 def cut_groups(most: int = 12) -> st.SearchStrategy[PodGroup]:
     """A group of up to `most` pods that is cut into segments of some level, or is a child gang."""
     return st.builds(PodGroup, st.integers(1, most), demands(), st.sampled_from(LEVELS), st.integers(0, 4))
@@ -91,7 +103,12 @@ def cut_groups(most: int = 12) -> st.SearchStrategy[PodGroup]:
 
 def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:
     """A job with any queue, priority, GPU models and estimate; some keep apart, or like to be near."""
-    return st.one_of(_jobs(name, submit, gangs(most_groups)), _companions(_jobs(name, submit, groups(most_groups))))
+    return _jobs(most_groups).map(lambda job: replace(job, id=name, submit=submit))
+
+
+@cache
+def _jobs(most_groups: int) -> st.SearchStrategy[Job]:
+    return st.one_of(_alone(gangs(most_groups)), _companions(_alone(groups(most_groups))))
 
 
 @st.composite
@@ -102,11 +119,11 @@ def _companions(draw: st.DrawFn, own: st.SearchStrategy[Job]) -> Job:
     return replace(draw(own), affinity_group=group, apart=apart, apart_required=required, near=near if group else "")
 
 
-def _jobs(name: str, submit: int, groups: st.SearchStrategy[tuple[PodGroup, ...]]) -> st.SearchStrategy[Job]:
+def _alone(groups: st.SearchStrategy[tuple[PodGroup, ...]]) -> st.SearchStrategy[Job]:
     return st.builds(
         Job,
-        id=st.just(name),
-        submit=st.just(submit),
+        id=st.just(""),
+        submit=st.just(0),
         groups=groups,
         queue=st.sampled_from(QUEUES),
         priority=st.sampled_from((0, 0, 1, -1)),
