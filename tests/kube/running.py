@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from tests.kube.control_plane import ControlPlane
@@ -18,7 +19,14 @@ from kant.kube.config import load
 from kant.kube.driver import Driver, Settings
 from kant.kube.recorder import Recorder
 from kant.live.journals import Journals
-from kant.scheduler.profile import Profile, builtin_profile
+from kant.live.warm import warm
+from kant.scheduler.profile import Profile, builtin_profile, parse_profile
+
+
+@cache
+def warm_once(profile: str) -> None:
+    """As a replica does: a first decision that has to compile kernels takes longer than tests wait."""
+    warm(parse_profile(profile, "a profile"))
 
 
 @asynccontextmanager
@@ -35,6 +43,7 @@ async def kant(
     """A driver that leads, in this very loop. What it meets comes out when it ends."""
     sink = Journals(journal) if journal is not None else None
     settings = Settings(profile or builtin_profile("kant"), sink, recovery=recovery, shadow=shadow)
+    warm_once(settings.profile.text)
     async with Client(load(plane.kubeconfig(user, server=server))) as client:
         driver = Driver(client, settings, Recorder(client, "test"))
         task = asyncio.create_task(driver.run())

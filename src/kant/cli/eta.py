@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import Json
+from kant.cli.kube_place import Asked
 from kant.cli.simulate import print_json
 from kant.cli.up import Home
-from kant.cli.why import At, JournalFile, Learn, check_job, parse_at, section
+from kant.cli.why import At, JournalFile, Learn, check_job, parse_at, refuse_at, section
 from kant.model.units import clock, show_duration
 
 
@@ -23,10 +24,18 @@ def eta(
     learn: Learn = True,
     home: Home = None,
     json: Json = False,
+    there: Asked = Asked(),  # noqa: B008 - it is frozen
 ) -> int:
     """Lay the whole queue out in time, and print when each waiting job is expected to start.
 
-    Without a journal the Kant of this machine is asked (`kant up`)."""
+    Without a journal the Kant of this machine is asked (`kant up`), with --kube that of a Kubernetes cluster: then a
+    job stands in the place of the journal."""
+    if there and home is None and not (journal is not None and journal.is_file()):
+        from kant.cli import kube_jobs, live
+
+        refuse_at(at)
+        named = str(journal) if journal is not None else None
+        return live.eta(kube_jobs.live(there), kube_jobs.namespace_of(there), named, json)
     if journal is None:
         return _ask(at, home, json)
     from kant.live.answers import expectations

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import Json, whole
+from kant.cli.kube_place import Made
 from kant.cli.simulate import print_json
 from kant.cli.up import Home
 from kant.model.errors import InputError
@@ -40,8 +41,20 @@ def submit(
     preemptible: Annotated[bool, Parameter(help="Others may take its place.")] = True,
     home: Home = None,
     json: Json = False,
+    there: Made = Made(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Queue a command and print its id. It runs with the environment of now, and sees just its GPUs."""
+    """Queue a command and print its id. It runs with the environment of now, and sees just its GPUs.
+
+    With --kube it becomes a Job of Kubernetes, which has the environment of its image and of --env alone."""
+    if there and home is None:
+        from kant.cli import kube_jobs
+
+        said = {
+            "gpus": gpus, "cpus": cpus, "memory": memory, "time": time, "name": name, "queue": queue,
+            "priority": priority, "array": array, "after": after, "after_ok": after_ok, "retries": retries,
+            "warn": warn, "grace": grace, "env": env, "workdir": workdir, "hold": hold, "preemptible": preemptible,
+        }  # fmt: skip
+        return kube_jobs.submit(there, command, said, json)
     import os
 
     from kant.service.client import Client, home_of
@@ -53,13 +66,13 @@ def submit(
     wish = {
         "command": command,
         "workdir": str((workdir or Path.cwd()).absolute()),
-        "env": _environment() | dict(_pair(each) for each in env),
+        "env": _environment() | dict(pair(each) for each in env),
         "name": name or Path(command[0]).name,
         "queue": queue,
         "priority": priority,
         "gpus": gpus,
         "cpus": cpus,
-        "memory_mib": _mebibytes(memory),
+        "memory_mib": mebibytes(memory),
         "time_s": parse_duration(time, "--time") / SECOND if time is not None else None,
         "warn_s": parse_duration(warn, "--warn") / SECOND,
         "grace_s": parse_duration(grace, "--grace") / SECOND,
@@ -91,14 +104,14 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise InputError("--env", "NAME=VALUE", text)
     return name, value
 
 
-def _mebibytes(text: str | None) -> int:
+def mebibytes(text: str | None) -> int:
     if text is None:
         return 0
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(MiB|GiB|TiB)", text)

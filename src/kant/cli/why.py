@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import Json
+from kant.cli.kube_place import Asked
 from kant.cli.simulate import print_json
 from kant.cli.up import Home
 from kant.model.units import clock, parse_duration, show_duration
@@ -39,10 +40,16 @@ def why(
     learn: Learn = True,
     home: Home = None,
     json: Json = False,
+    there: Asked = Asked(),  # noqa: B008 - it is frozen
 ) -> int:
     """Say why a job waits: what blocks it, what stands behind that, what would free it, and when it may start.
 
-    Without a journal the Kant of this machine is asked (`kant up`)."""
+    Without a journal the Kant of this machine is asked (`kant up`), with --kube that of a Kubernetes cluster."""
+    if there and journal is None and home is None:
+        from kant.cli import kube_jobs
+
+        refuse_at(at)
+        return kube_jobs.why(there, job, json)
     if journal is None:
         return _ask(job, at, home, json)
     from kant.live.answers import as_json
@@ -60,14 +67,20 @@ def why(
     return 0
 
 
-def _ask(job: str, at: str | None, home: Path | None, json: bool) -> int:
-    """Ask the Kant of this machine."""
-    from kant.cli.show import console
+def refuse_at(at: str | None) -> None:
+    """A Kant that runs has no past."""
     from kant.model.errors import InputError
-    from kant.service.client import Client, home_of
 
     if at is not None:
         raise InputError("--at", "a journal beside it: a Kant that runs is asked about now", at)
+
+
+def _ask(job: str, at: str | None, home: Path | None, json: bool) -> int:
+    """Ask the Kant of this machine."""
+    from kant.cli.show import console
+    from kant.service.client import Client, home_of
+
+    refuse_at(at)
     client = Client(home_of(home))
     found = client.get(client.job(job, "why"))
     if json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from types import TracebackType
@@ -59,6 +60,7 @@ class _Refusal(Status, frozen=True):
     details: dict[str, Any] | None = None
 
 
+RENEW_AGAIN = 1.0  # seconds between two tries to renew credentials that could not be renewed
 _GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
@@ -73,19 +75,36 @@ class _Request(aiohttp.ClientRequest):
 
 
 class Client:
-    """A session with one API server. Use as `async with Client(config) as client`."""
+    """A session with one API server. Use as `async with Client(config) as client`.
 
-    def __init__(self, config: Config, *, concurrency: int = 64, timeout: float = 10.0) -> None:
+    Credentials that cannot be had at first are an InputError. Later they may heal: the last ones are shown for as long
+    as the server takes them, then requests are an ApiError. `on_trouble` is told of both.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        concurrency: int = 64,
+        timeout: float = 10.0,
+        on_trouble: Callable[[ApiError], None] = lambda error: None,
+    ) -> None:
         self.config = config
         self.concurrency = concurrency
         self.timeout = timeout
+        self.on_trouble = on_trouble
+        self._renewing = asyncio.Lock()
+        self._shown: tuple[str, str] | None = None  # the client certificate that came with the credentials
+        self._trouble: ApiError | None = None
+        self._renew_at = 0.0
+        self._began = False  # whether we have had credentials
 
     async def __aenter__(self) -> Self:
         parts = urlsplit(self.config.server)
         tls = parts.scheme == "https"
         self._context = self.config.tls()
         self._host, self._prefix = parts.netloc, parts.path
-        self._heads: dict[str | None, str] = {}
+        self._heads: dict[str | None, tuple[str | None, str]] = {}  # by content type, with the token that is in it
         self._pool = Pool(
             parts.hostname or "",
             parts.port or (443 if tls else 80),
@@ -177,9 +196,16 @@ class Client:
             options["params"] = {"fieldManager": "kant", "force": "true", **options.get("params", {})}
         return await self.call("PATCH", path, encoded(obj), content_type=PATCHES[kind], **options)
 
-    async def delete(self, path: str, *, uid: str | None = None, grace: int | None = None, **options: Any) -> bytes:
-        """Delete the object, if it still is the one with this uid. `grace`: seconds for a pod to end."""
-        return await self.call("DELETE", path, encoded({"kind": "DeleteOptions", **_deletion(uid, grace)}), **options)
+    async def delete(
+        self, path: str, *, uid: str | None = None, grace: int | None = None, propagation: str = "", **options: Any
+    ) -> bytes:
+        """Delete the object, if it still is the one with this uid. `grace`: seconds for a pod to end.
+
+        `propagation`: Foreground (first what it owns), Background or Orphan; "" for what its kind does.
+        """
+        body = {"kind": "DeleteOptions", **_deletion(uid, grace)}
+        body |= {"propagationPolicy": propagation} if propagation else {}
+        return await self.call("DELETE", path, encoded(body), **options)
 
     async def bind(
         self,
@@ -244,7 +270,7 @@ class Client:
                 return
             params["continue"] = page.metadata.continue_
 
-    async def stream(self, path: str, params: dict[str, str], silence: float) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, params: dict[str, str], silence: float | None) -> AsyncIterator[bytes]:
         """The bytes of a watch as they come. Ends when the server ends it; ApiError after `silence` seconds of none."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=self.timeout, sock_read=silence)
         try:
@@ -301,13 +327,13 @@ class Client:
 
     async def _head(self, content_type: str | None) -> str:
         """The header lines that are the same from request to request, and the empty line."""
-        if not self.config.credentials.fresh():
-            self._heads.clear()
-        if content_type not in self._heads:
-            lines = {"Host": self._host, "User-Agent": "kant", "Accept": "application/json"}
-            lines |= await self._headers(content_type)
-            self._heads[content_type] = "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
-        return self._heads[content_type]
+        headers = await self._headers(content_type)
+        known = self._heads.get(content_type)
+        if known is None or known[0] != headers.get("Authorization"):
+            lines = {"Host": self._host, "User-Agent": "kant", "Accept": "application/json"} | headers
+            text = "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
+            known = self._heads[content_type] = headers.get("Authorization"), text
+        return known[1]
 
     def _extra(self) -> dict[str, Any]:
         config = self.config
@@ -317,15 +343,46 @@ class Client:
     async def _headers(self, content_type: str | None) -> dict[str, str]:
         credentials = self.config.credentials
         if not credentials.fresh():
-            pair = await credentials.renew()
-            if pair is not None and self._context is not None:
-                present(self._context, *pair, self.config.source)
+            async with self._renewing:
+                if not credentials.fresh():
+                    await self._renew()
+        self._present()
         headers = {"Content-Type": content_type} if content_type else {}
         if credentials.header:
-            if not credentials.header.isprintable():
-                raise InputError(f"{self.config.source}: the token", "one line of text", "line breaks within it")
             headers["Authorization"] = credentials.header
+        self._began = True
         return headers
+
+    async def _renew(self) -> None:
+        """Have the credentials renewed; where that fails, go on with the last ones unless the server refused them."""
+        credentials = self.config.credentials
+        if time.monotonic() >= self._renew_at:
+            try:
+                await credentials.renew()
+                self._trouble = None
+            except InputError as error:
+                self._fails(error)
+        if self._trouble is not None and credentials.refused:
+            raise ApiError(0, "Credentials", self._trouble.message)
+
+    def _present(self) -> None:
+        """Let connections made from now on show the certificate that came with the credentials."""
+        pair = self.config.credentials.pair
+        if pair is self._shown or pair is None or self._context is None:
+            return
+        try:
+            present(self._context, *pair, self.config.source)
+        except InputError as error:
+            self._fails(error)
+        self._shown = pair
+
+    def _fails(self, error: InputError) -> None:
+        """What fails at the start is for a person to mend; later it is trouble that may heal."""
+        if not self._began:
+            raise error
+        self._trouble = ApiError(0, "Credentials", f"{self.config.source}: the credentials cannot be renewed: {error}")
+        self._renew_at = time.monotonic() + RENEW_AGAIN
+        self.on_trouble(self._trouble)
 
     def _refusal(self, code: int, raw: bytes, retry_after: str | None) -> ApiError:
         if code == 401:

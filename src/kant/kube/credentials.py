@@ -22,6 +22,10 @@ class Credentials:
 
     _header: str | None = None
     _until: float = float("inf")  # by the monotonic clock
+    pair: tuple[str, str] | None = None
+    """The client certificate and its key that came with the last renewal."""
+    refused = False
+    """Whether the server did not know us by what was renewed last."""
 
     def fresh(self) -> bool:
         return time.monotonic() < self._until
@@ -31,9 +35,8 @@ class Credentials:
         """The last known value of `Authorization`."""
         return self._header
 
-    async def renew(self) -> tuple[str, str] | None:
-        """Make `header` fresh. Gives the client certificate and key, where they came along. Raises InputError."""
-        return None
+    async def renew(self) -> None:
+        """Make `header` and `pair` fresh. Raises InputError, and leaves them as they were."""
 
     def forget(self) -> None:
         """The server did not know us: renew before the next request."""
@@ -62,13 +65,15 @@ class TokenFile(Credentials):
 
     async def renew(self) -> None:
         try:
-            self._header = f"Bearer {self.path.read_text().strip()}"
-        except OSError as error:
-            raise InputError("the token", f"a file that can be read at {self.path}", error.strerror) from error
-        self._until = time.monotonic() + REREAD
+            text = self.path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "text in another encoding"
+            raise InputError("the token", f"a file that can be read at {self.path}", reason) from error
+        self._header = _bearer(text, f"the token in {self.path}")
+        self._until, self.refused = time.monotonic() + REREAD, False
 
     def forget(self) -> None:
-        self._until = 0.0
+        self._until, self.refused = 0.0, True
 
 
 class Exec(Credentials):
@@ -80,19 +85,18 @@ class Exec(Credentials):
         self.cluster = cluster
         self._until = 0.0
 
-    async def renew(self) -> tuple[str, str] | None:
+    async def renew(self) -> None:
         credential = await self._run()
         status = credential.get("status") or {}
-        if status.get("token"):
-            self._header = f"Bearer {status['token']}"
-        self._until = _monotonic(status.get("expirationTimestamp"))
-        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
-        if not self._header and not (certificate and key):
+        token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
+        if not token and not (certificate and key):
             raise self._fault("a status with a token or a client certificate", "neither")
-        return (certificate, key) if certificate and key else None
+        self._header = _bearer(str(token), f"the token of exec plugin {self.plugin['command']}") if token else None
+        self.pair = (str(certificate), str(key)) if certificate and key else None
+        self._until, self.refused = _monotonic(status.get("expirationTimestamp")), False
 
     def forget(self) -> None:
-        self._until = 0.0
+        self._until, self.refused = 0.0, True
 
     def _fault(self, expected: str, got: object) -> InputError:
         hint = str(self.plugin.get("installHint") or "").strip()
@@ -134,6 +138,12 @@ class Exec(Credentials):
         if not isinstance(credential, dict):
             raise self._fault("an ExecCredential in JSON", out[:40])
         return credential
+
+
+def _bearer(token: str, where: str) -> str:
+    if not token or not token.isprintable():
+        raise InputError(where, "one line of text", "nothing" if not token else "line breaks within it")
+    return f"Bearer {token}"
 
 
 def _monotonic(timestamp: str | None) -> float:

@@ -33,7 +33,7 @@ class Fenced(Exception):  # noqa: N818 - the word of the literature
     """The guard of a request said no at the last moment: nothing was sent."""
 
 
-_FORBIDDEN = re.compile(
+FORBIDDEN = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
@@ -45,7 +45,7 @@ def advice(error: ApiError, source: str) -> str:
         return f"the API server does not accept the credentials of {source}: they are wrong or have ended (401)"
     if error.code != 403:
         return str(error)
-    found = _FORBIDDEN.search(error.message)
+    found = FORBIDDEN.search(error.message)
     if found is None:
         return f"{error.message} (403): compare the roles of the account with those of `kant kube manifests`"
     resource = found["resource"] + (f".{found['group']}" if found["group"] else "")

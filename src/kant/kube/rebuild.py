@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from kant.kube.client import ApiError, Client
 from kant.kube.config import Config
 from kant.kube.driver import Driver, Settings
-from kant.kube.errors import advice
+from kant.kube.errors import FORBIDDEN, advice
+from kant.kube.groups import INDEX
+from kant.kube.objects import Pod
 from kant.kube.recorder import Recorder
+from kant.kube.workload import Phase
 from kant.model.errors import InputError
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
@@ -41,16 +44,18 @@ async def standing(config: Config, profile: Profile, scheduler_name: str = "kant
             async with asyncio.timeout(within):
                 while not synced.is_set():
                     await asyncio.sleep(0.02)
+                    if following.done():
+                        following.result()
                     final = next((one for one in trouble if not getattr(one, "heals", True)), None)
                     if final is not None:
-                        raise InputError("the API server", "one that lets us in", _sentence(final, config))
+                        raise InputError("the API server", f"one that lets us in ({_sentence(final, config)})")
             if not driver.build():
                 raise InputError("the cluster", "at least one node")
             await _read_groups(driver)
             return _standing(driver)
         except TimeoutError:
             why = _sentence(trouble[-1], config) if trouble else "no answer"
-            raise InputError("the API server", f"one that answers within {within:g} s", why) from None
+            raise InputError("the API server", f"one that answers within {within:g} s ({why})") from None
         finally:
             following.cancel()
             with suppress(asyncio.CancelledError):
@@ -69,16 +74,33 @@ def _standing(driver: Driver) -> Standing:
     assert driver.core is not None
     jobs: dict[tuple[str, str], str] = {}
     complaints: dict[tuple[str, str], str] = {}
+    waiting: set[tuple[str, str]] = set()  # owners of which a pod that waits is known: the first stands for all
     for known in driver.workloads.known.values():
         for uid in driver.workloads.pods_of.get(known.key, ()):
             pod = driver.mirror.pods.get(uid)
             if pod is not None and known.job:
-                jobs[pod.metadata.namespace, pod.metadata.name] = known.job
+                space, waits = pod.metadata.namespace, known.phase is Phase.WAITING
+                jobs[space, pod.metadata.name] = known.job
+                for name in _owner_names(pod):
+                    if (space, name) not in jobs or (waits and (space, name) not in waiting):
+                        jobs[space, name] = known.job
+                        waiting |= {(space, name)} if waits else set()
             elif pod is not None and known.reason:
                 complaints[pod.metadata.namespace, pod.metadata.name] = known.reason
     core = driver.core
     return Standing(core.scheduler, core.now, core.zero, jobs, complaints)
 
 
+def _owner_names(pod: Pod) -> list[str]:
+    """What a person may call the pod by: its owner, and for an indexed Job NAME_3."""
+    owner = next((one.name for one in pod.metadata.owner_references if one.controller), "")
+    index = (pod.metadata.annotations or {}).get(INDEX, "")
+    return ([owner] if owner else []) + ([f"{owner}_{index}"] if owner and index else [])
+
+
 def _sentence(error: Exception, config: Config) -> str:
+    found = FORBIDDEN.search(error.message) if isinstance(error, ApiError) and error.code == 403 else None
+    if found is not None:
+        what = found["resource"] + (f".{found['group']}" if found["group"] else "")
+        return f"no permission to {found['verb']} {what} in the whole cluster: it needs the role kant-inspector (403)"
     return advice(error, config.source) if isinstance(error, ApiError) else str(error)

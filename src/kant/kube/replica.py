@@ -91,7 +91,7 @@ class Replica:
                 await stack.enter_async_context(
                     Server(self.options.listen, self.telemetry, Health(self._unready, self._dump))
                 )
-            client = await stack.enter_async_context(Client(self.config))
+            client = await stack.enter_async_context(Client(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
             await self._until_stopped(self._greet(client))
             self._greeted = True
@@ -171,9 +171,8 @@ class Replica:
                 return
             except ApiError as error:
                 if not error.heals:
-                    raise InputError(
-                        "the API server", "one that lets us in", advice(error, self.config.source)
-                    ) from None
+                    sentence = advice(error, self.config.source)
+                    raise InputError("the API server", f"one that lets us in ({sentence})") from None
                 self.trouble(error)
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, 30.0)

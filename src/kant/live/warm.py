@@ -5,17 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster.state import ClusterState
+from kant.metrics.live import Occupancy
 from kant.model.decision import Start
-from kant.model.event import JobFound, JobStarted, JobSubmitted
+from kant.model.event import JobCancelled, JobFinished, JobFound, JobStarted, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.placement.spans import Slowdowns
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.mend import mend
 from kant.scheduler.profile import Profile
 
 
 def warm(profile: Profile) -> None:
-    """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part."""
+    """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part.
+
+    Then some end, and those who wait are asked why.
+    """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = ClusterState(ClusterSpec("warm", nodes), learn=profile.estimates.learns, workloads=profile.matches)
     scheduler = Scheduler(state, profile)
@@ -34,3 +40,13 @@ def warm(profile: Profile) -> None:
     state.apply(JobSubmitted(1, Job("part", 0, (PodGroup(2, Demand(1)),))))
     state.apply(JobFound(1, "part", np.array([[3, 1, 128, 1000, 0, 0, 1]], dtype=np.int64)))
     mend(scheduler, 1)
+    Occupancy(state).observe(2)
+    slowdowns = Slowdowns(state)
+    for allocation in state.running.values():
+        slowdowns.spans(allocation)
+    state.apply(JobFinished(2, "pod"))
+    state.apply(JobCancelled(2, "gang"))
+    scheduler.cycle(3)
+    inquiry = Inquiry(scheduler, 3)
+    for row in list(state.pending):
+        inquiry.why(row)

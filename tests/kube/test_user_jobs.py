@@ -1,0 +1,322 @@
+"""The same commands on Kubernetes: what users do with jobs, by the verbs of `kant`, with no more rights than said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.kube.api import Api
+from tests.kube.control_plane import ControlPlane
+from tests.kube.job_controller import JobController
+from tests.kube.kubelet import FakeKubelet
+from tests.kube.live import install, until
+from tests.kube.objects import Object, make_node, make_pod
+from tests.kube.running import kant
+from tests.kube.scripted import Scripted, ok
+
+from kant.cli import app
+from kant.kube.client import Client
+from kant.kube.config import Config
+from kant.kube.job_made import JobWish, job_made
+from kant.kube.job_objects import OF_JOB
+from kant.kube.user_jobs import UserJobs
+from kant.model.errors import InputError
+
+DOCS = Path(__file__).parent.parent.parent / "docs" / "kubernetes.md"
+TEAM = "team"
+
+
+class Terminal:
+    """`kant` at the terminal of somebody, while the test goes on."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], kubeconfig: Path) -> None:
+        self.capsys = capsys
+        self.there = ["--kubeconfig", str(kubeconfig), "--namespace", TEAM]
+
+    async def kant(self, verb: str, *words: str, code: int = 0) -> str:
+        """What it prints; on standard error where it refuses."""
+        command, _, rest = " ".join(("", *words)).partition(" -- ")
+        line = [verb, *command.split(), *self.there, *(["--", *rest.split()] if rest else [])]
+        got = await asyncio.to_thread(app.run, line)
+        out, err = self.capsys.readouterr()
+        assert got == code, (line, out, err)
+        return (err if code else out).strip()
+
+    async def json(self, verb: str, *words: str) -> Any:
+        return json.loads(await self.kant(verb, *words, "--json"))
+
+    async def rows(self, *words: str) -> dict[str, dict[str, Any]]:
+        return {row["id"]: row for row in (await self.json("jobs", "--all", *words))["jobs"]}
+
+    async def until(self, holds: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        try:
+            async with asyncio.timeout(30):
+                while not holds(found := await self.rows()):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(found) from None
+        return found
+
+
+def role() -> list[Object]:
+    """The role of a user as the docs have it."""
+    blocks = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (found,) = [block for block in blocks if "kant-user" in block]
+    return list(yaml.safe_load_all(found))
+
+
+def play(plane: ControlPlane, capsys: pytest.CaptureFixture[str], story: Any) -> None:
+    async def run() -> None:
+        async with Api(plane) as api:
+            await install(api)
+            await api.namespace(TEAM)
+            await api.apply(role())
+            await api.create_all([make_node(f"n{i}") for i in range(2)])
+            terminal = Terminal(capsys, plane.kubeconfig("tenant"))
+            async with FakeKubelet(api), JobController(api), kant(plane):
+                await story(api, terminal)
+
+    asyncio.run(run())
+
+
+async def end(api: Api, job: str, phase: str, code: int) -> None:
+    for pod in await api.list("pods", TEAM, labelSelector=f"{OF_JOB}={job}"):
+        state = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+        state["state"] = {"terminated": {"exitCode": code}}  # type: ignore[assignment]
+        path = f"/api/v1/namespaces/{TEAM}/pods/{pod['metadata']['name']}/status"
+        await api.patch(path, {"status": {"phase": phase, "containerStatuses": [state]}})
+
+
+def test_a_gang_is_submitted_listed_held_released_and_cancelled(
+    plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(api: Api, user: Terminal) -> None:
+        options = ("--image", "img", "--gpus", "8", "--cpus", "2", "--memory", "1GiB")
+        train = await user.kant(
+            "submit",
+            *options,
+            "--pods",
+            "2",
+            "--queue",
+            "vision",
+            "--time",
+            "2h",
+            "--env",
+            "A=b",
+            "--",
+            "python",
+            "t.py",
+        )
+        assert re.fullmatch("python-[a-z0-9]{5}", train)
+        rows = await user.until(lambda rows: rows[train]["phase"] == "running" and rows[train]["started"] >= 0)
+        row = rows[train]
+        assert (row["name"], row["queue"], row["user"], row["gpus"], row["pods"]) == ("python", "vision", TEAM, 16, 2)
+        assert row["ended"] == -1 and row["started"] >= row["submitted"] > 1e15
+        pods = await api.list("pods", TEAM)
+        assert all(pod["spec"]["activeDeadlineSeconds"] == 7200 for pod in pods)
+        assert "job that waits, got 'running'" in await user.kant("hold", train, code=2)
+
+        late = await user.kant("submit", *options, "--hold", "--name", "Late_One!", "--", "sleep", "1")
+        assert late.startswith("late-one-")
+        assert (await user.rows())[late]["phase"] == "held"
+        assert "it is held" in await user.kant("why", late)
+        await user.kant("release", late)
+        rows = await user.until(lambda rows: "fit now" in rows[late]["waits"])
+        assert rows[late]["phase"] == "waiting" and list(rows) == [late, train], "the latest first"
+        text = await user.kant("jobs")
+        assert re.search(rf"{late} +late-one +default +{TEAM} +waiting +8 +\d", text) and "fit now" in text
+        assert late not in await user.kant("jobs", "--queue", "vision")
+        await user.kant("hold", late)
+        await user.until(lambda rows: rows[late]["phase"] == "held")
+        await until(api, lambda pods: len(pods) == 2)
+        assert "job that is held, got 'running'" in await user.kant("release", train, code=2)
+        await user.kant("release", late)
+
+        assert await user.json("cancel", train) == {"jobs": [train]}
+        rows = await user.until(lambda rows: train not in rows and rows[late]["phase"] == "running")
+        await end(api, late, "Succeeded", 0)
+        rows = await user.until(lambda rows: rows[late]["phase"] == "finished")
+        assert (rows[late]["code"], rows[late]["ended"] > 0) == (0, True)
+        assert await user.kant("cancel", late) == "all of them are over"
+        assert await user.kant("jobs") == "no jobs wait or run (kant jobs --all: also those that are over)"
+
+    play(plane, capsys, story)
+
+
+def test_an_array_starts_one_by_one_and_a_failure_says_its_code(
+    plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(api: Api, user: Terminal) -> None:
+        many = await user.kant("submit", "--image", "img", "--gpus", "8", "--array", "0-2", "--", "true")
+        rows = await user.until(lambda rows: rows[many]["phase"] == "running")
+        pods = await until(api, lambda pods: sum(bool(pod["spec"].get("nodeName")) for pod in pods) == 2)
+        assert len(pods) == 3 and rows[many]["gpus"] == 24
+        made = await api.get(f"/apis/batch/v1/namespaces/{TEAM}/jobs/{many}")
+        assert made["spec"]["backoffLimitPerIndex"] == 0
+        await user.kant("cancel", many)
+        bad = await user.kant("submit", "--image", "img", "--", "false")
+        await user.until(lambda rows: rows[bad]["phase"] == "running" and many not in rows)
+        await end(api, bad, "Failed", 3)
+        rows = await user.until(lambda rows: rows[bad]["phase"] == "failed")
+        assert (rows[bad]["code"], rows[bad]["failures"]) == (3, 1) and rows[bad]["reason"] and rows[bad]["ended"] > 0
+
+    play(plane, capsys, story)
+
+
+def test_questions_are_those_of_kubectl_kant_and_take_the_name_of_a_job(
+    plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(api: Api, user: Terminal) -> None:
+        big = await user.kant("submit", "--image", "img", "--pods", "3", "--gpus", "8", "--", "big")
+        one = await user.kant("submit", "--image", "img", "--array", "0-2", "--gpus", "8", "--", "one")
+        await user.until(lambda rows: "fit now" in rows[big]["waits"] or "empty cluster" in rows[big]["waits"])
+        await user.until(lambda rows: rows[one]["phase"] == "running")
+        assert "it needs the role kant-inspector" in await user.kant("queue", code=2)
+        user.there[1] = str(plane.kubeconfig("admin"))
+        assert (await user.json("why", big))["job"] == f"{TEAM}/{big}"
+        assert (await user.kant("why", big)).startswith(f"{TEAM}/{big}: ")
+        assert (await user.json("why", one))["status"] == "pending", "of several pods one that waits"
+        assert big in await user.kant("eta", big)
+        (pool,) = (await user.json("top"))["pools"]
+        assert (pool["gpus"], pool["allocated"]) == (16, 16)
+        assert [row["queue"] for row in (await user.json("queue"))["queues"]] == ["default"]
+        await api.create(make_pod("alone", 8, namespace=TEAM))
+        assert "alone" in await user.kant("why", "alone")
+        assert "with schedulerName kant, got 'nobody'" in await user.kant("why", "nobody", code=2)
+
+    play(plane, capsys, story)
+
+
+def test_what_a_user_must_mend_is_one_sentence(
+    plane: ControlPlane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(api: Api, user: Terminal) -> None:
+        assert "a job of namespace team with schedulerName kant, got 'none'" in await user.kant(
+            "cancel", "none", code=2
+        )
+        sentence = await user.kant("submit", "--image", "i", "--priority-class", "no", "--hold", "--", "x")
+        assert sentence.startswith("x-")  # the server asks about the class when pods are made
+        user.there[1] = str(plane.kubeconfig("nobody"))
+        sentence = await user.kant("jobs", code=2)
+        assert sentence == (
+            "kant: Kubernetes: expected an account with the role kant-user (docs/kubernetes.md, section The same "
+            "commands), got no permission to list jobs in namespace team (403)"
+        )
+
+    play(plane, capsys, story)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--after 3", "--after, --after-ok: expected neither of them on Kubernetes"),
+        ("--priority 3", "--priority: expected --priority-class NAME on Kubernetes"),
+        ("--warn 5s", "--warn: expected no warning on Kubernetes"),
+        ("--array 1-3", "--array: expected indices from 0 on without a gap"),
+    ],
+)
+def test_what_has_no_meaning_there_is_refused(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["submit", "--kube", "--image", "i", *words.split(), "--", "x"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"image": ""}, "--image: expected the image"),
+        ({"command": ()}, "COMMAND: expected a program"),
+        ({"gpus": 0.5}, "--gpus: expected a whole number of GPUs for each pod"),
+        ({"pods": 0}, "--pods: expected a whole number from 1"),
+        ({"array": 2, "pods": 2}, "--array: expected no --pods beside it"),
+        ({"queue": "a b"}, "--queue: expected a name of letters"),
+        ({"workdir": "here"}, "--workdir: expected a folder of the image"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
+    given: dict[str, Any] = {"command": ("x",), "image": "i"} | fields
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        job_made(JobWish(**given), "default")
+
+
+# --- output: a server without kubelets has none, so these are played --------------------------------------------------
+
+
+class Cluster:
+    """A Job, its pods and what they have written. `logs` has an answer for each time that somebody reads."""
+
+    def __init__(self, *logs: tuple[bytes, str]) -> None:
+        self.logs = list(logs)
+        self.phase = "Running"
+        self.ended = False
+        self.names = ["j-0-old", "j-0-new", "j-1-a"]
+
+    async def answer(self, request: bytes, writer: asyncio.StreamWriter) -> None:
+        path = request.split(b" ")[1].decode()
+        if "/log" in path:
+            text, then = self.logs.pop(0)
+            writer.write(b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(text), text))
+            self.ended = then == "over"
+            if then == "again":
+                self.names = ["j-0-third", "j-1-a"]
+            writer.write(b"0\r\n\r\n") if then != "lost" else writer.close()
+        elif "/pods" in path:
+            pods = [self._pod(name, when) for when, name in enumerate(self.names)]
+            writer.write(ok(json.dumps({"items": pods}).encode()))
+        else:
+            ends = [{"type": "Complete", "status": "True"}] if self.ended else []
+            template = {"spec": {"schedulerName": "kant"}}
+            job = {
+                "metadata": {"name": "j", "uid": "u"},
+                "spec": {"template": template},
+                "status": {"conditions": ends},
+            }
+            writer.write(ok(json.dumps(job).encode()))
+
+    def _pod(self, name: str, when: int) -> Object:
+        index = name.split("-")[1]
+        meta = {"name": name, "uid": name, "creationTimestamp": f"2026-01-01T00:00:0{when}Z"}
+        meta |= {"annotations": {"batch.kubernetes.io/job-completion-index": index}, "ownerReferences": [{"uid": "u"}]}  # type: ignore[dict-item]
+        return {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": self.phase}}
+
+
+def read(cluster: Cluster, name: str, *, follow: bool = False) -> tuple[bytes, list[str]]:
+    """What is printed, and the requests for output."""
+
+    async def main() -> tuple[bytes, list[str]]:
+        async with Scripted(cluster.answer) as server, Client(Config(server.url)) as client:
+            text = b"".join([part async for part in UserJobs(client, TEAM).logs(name, follow=follow)])
+            return text, [path for each in server.seen if "/log" in (path := each.split(b" ")[1].decode())]
+
+    return asyncio.run(main())
+
+
+def test_the_output_is_that_of_the_last_run_of_one_pod() -> None:
+    text, asked = read(Cluster((b"hello\n", "")), "j")
+    assert (text, asked) == (b"hello\n", [f"/api/v1/namespaces/{TEAM}/pods/j-0-new/log?container=main"])
+    text, asked = read(Cluster((b"other\n", "")), "j_1")
+    assert text == b"other\n" and "/pods/j-1-a/log" in asked[0]
+    with pytest.raises(InputError, match="NAME_3 for its pod"):
+        read(Cluster(), "j_x")
+
+
+def test_who_has_not_started_says_so() -> None:
+    cluster = Cluster()
+    cluster.phase = "Pending"
+    with pytest.raises(InputError, match="job j: expected one that has started, got 'running'"):
+        read(cluster, "j")
+
+
+def test_output_is_followed_over_a_lost_connection_and_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kant.kube.user_jobs.LOOK", 0.01)
+    cluster = Cluster((b"one ", "lost"), (b"one two ", "again"), (b"anew", "over"))
+    text, asked = read(cluster, "j", follow=True)
+    assert text == b"one two anew"
+    assert [path.split("/")[6] for path in asked] == ["j-0-new", "j-0-new", "j-0-third"]
+    assert all("follow=true" in path for path in asked)
