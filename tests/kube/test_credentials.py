@@ -12,8 +12,8 @@ from tests.kube.live import bound
 from tests.kube.objects import make_node, make_pod
 from tests.kube.scripted import Scripted, ok
 
-from kant.kube import client as client_module
 from kant.kube import credentials as credentials_module
+from kant.kube import renewal
 from kant.kube.client import ApiError, Client
 from kant.kube.config import Config, load
 from kant.kube.credentials import Exec, TokenFile
@@ -29,7 +29,7 @@ UNKNOWN = b'{"code":401,"reason":"Unauthorized","message":"Unauthorized"}'
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials_module, "REREAD", 0.0)
-    monkeypatch.setattr(client_module, "RENEW_AGAIN", 0.02)
+    monkeypatch.setattr(renewal, "AGAIN", 0.02)
 
 
 def test_the_last_token_is_shown_until_the_server_refuses_it_and_then_it_heals(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from types import TracebackType
@@ -18,9 +17,10 @@ from urllib.parse import urlencode, urlsplit
 import aiohttp
 import msgspec
 
-from kant.kube.config import Config, present
+from kant.kube.config import Config
 from kant.kube.errors import ApiError, Expired, Fenced
 from kant.kube.objects import Meta, Status, View
+from kant.kube.renewal import Renewal
 from kant.kube.wire import Pool, Refused, Unreachable
 from kant.model.errors import InputError
 
@@ -60,7 +60,6 @@ class _Refusal(Status, frozen=True):
     details: dict[str, Any] | None = None
 
 
-RENEW_AGAIN = 1.0  # seconds between two tries to renew credentials that could not be renewed
 _GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
@@ -77,8 +76,7 @@ class _Request(aiohttp.ClientRequest):
 class Client:
     """A session with one API server. Use as `async with Client(config) as client`.
 
-    Credentials that cannot be had at first are an InputError. Later they may heal: the last ones are shown for as long
-    as the server takes them, then requests are an ApiError. `on_trouble` is told of both.
+    Credentials that cannot be had at first are an InputError, later an ApiError that `on_trouble` is told of too.
     """
 
     def __init__(
@@ -92,12 +90,7 @@ class Client:
         self.config = config
         self.concurrency = concurrency
         self.timeout = timeout
-        self.on_trouble = on_trouble
-        self._renewing = asyncio.Lock()
-        self._shown: tuple[str, str] | None = None  # the client certificate that came with the credentials
-        self._trouble: ApiError | None = None
-        self._renew_at = 0.0
-        self._began = False  # whether we have had credentials
+        self._renewal = Renewal(config, on_trouble)
 
     async def __aenter__(self) -> Self:
         parts = urlsplit(self.config.server)
@@ -341,48 +334,11 @@ class Client:
         return extra | ({"server_hostname": config.server_name} if config.server_name else {})
 
     async def _headers(self, content_type: str | None) -> dict[str, str]:
-        credentials = self.config.credentials
-        if not credentials.fresh():
-            async with self._renewing:
-                if not credentials.fresh():
-                    await self._renew()
-        self._present()
+        shown = await self._renewal.header(self._context)
         headers = {"Content-Type": content_type} if content_type else {}
-        if credentials.header:
-            headers["Authorization"] = credentials.header
-        self._began = True
+        if shown:
+            headers["Authorization"] = shown
         return headers
-
-    async def _renew(self) -> None:
-        """Have the credentials renewed; where that fails, go on with the last ones unless the server refused them."""
-        credentials = self.config.credentials
-        if time.monotonic() >= self._renew_at:
-            try:
-                await credentials.renew()
-                self._trouble = None
-            except InputError as error:
-                self._fails(error)
-        if self._trouble is not None and credentials.refused:
-            raise ApiError(0, "Credentials", self._trouble.message)
-
-    def _present(self) -> None:
-        """Let connections made from now on show the certificate that came with the credentials."""
-        pair = self.config.credentials.pair
-        if pair is self._shown or pair is None or self._context is None:
-            return
-        try:
-            present(self._context, *pair, self.config.source)
-        except InputError as error:
-            self._fails(error)
-        self._shown = pair
-
-    def _fails(self, error: InputError) -> None:
-        """What fails at the start is for a person to mend; later it is trouble that may heal."""
-        if not self._began:
-            raise error
-        self._trouble = ApiError(0, "Credentials", f"{self.config.source}: the credentials cannot be renewed: {error}")
-        self._renew_at = time.monotonic() + RENEW_AGAIN
-        self.on_trouble(self._trouble)
 
     def _refusal(self, code: int, raw: bytes, retry_after: str | None) -> ApiError:
         if code == 401:
