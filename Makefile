@@ -7,11 +7,12 @@ VERSION_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 # Whoever asked Python for no bytecode would have every process that the tests start compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test lint types contracts bench check clean
+.PHONY: help setup web run test lint types contracts bench check clean
 
 help:
 	@echo "make setup      create .venv with Kant and its tools, as uv.lock pins them"
 	@echo "make run        simulate the demo and write its report to kant-run/"
+	@echo "make web        build the page from web/ (needs Node 20.19 or newer)"
 	@echo "make test       run the tests"
 	@echo "make check      lint, types and contracts"
 	@echo "make bench      run the benchmarks"
@@ -47,6 +48,12 @@ setup: .venv/ready
 
 run: setup
 	$(KANT) demo --out kant-run
+
+# The bundle in src/kant/report/page is checked in, so that nothing else here needs Node.
+web:
+	@command -v npm >/dev/null || { echo "make web: expected npm (Node 20.19 or newer) on the path" >&2; exit 1; }
+	npm --prefix web ci --no-audit --no-fund --ignore-scripts
+	npm --prefix web run build
 
 test: setup
 	@.ci/controlplane || echo "make test: the tests of the Kubernetes driver are skipped, or fail with CI=true" >&2

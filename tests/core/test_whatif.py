@@ -28,6 +28,7 @@ from kant.model.status import JobStatus, NodeStatus
 from kant.model.tenant import Tenancy
 from kant.model.units import FOREVER, HOUR, SECOND
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
+from kant.sim.asked import parse_time
 from kant.sim.changes import Changes, MoreNodes, QuotaChange, with_nodes
 from kant.sim.drains import Drain, drained, nodes_called
 from kant.sim.fork import fork
@@ -366,3 +367,21 @@ def test_who_returns_while_it_is_drained_takes_nothing_before_the_end() -> None:
         NodeHealth(10, 0, failed), NodeHealth(20, 0, failed), NodeHealth(20, 1, draining), NodeHealth(30, 0, draining),
         NodeHealth(35, 1, draining, 2), NodeHealth(40, 0, ok), NodeHealth(40, 1, ok, 2),
     ]  # fmt: skip
+
+
+def test_a_journal_that_is_still_written_ends_today(tmp_path: Path) -> None:
+    path = live(tmp_path / "live.jsonl").path
+    zero = 1_700_000_000 * SECOND
+    header, *lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(header.replace(b'"zero":0', b'"zero":%d' % zero) + b"".join(lines))
+    last = read_past(path).now
+    assert read_past(path, today=zero + last + 7).now == last + 7
+    assert read_past(path, today=zero).now == last  # a clock that is behind, or a line that came meanwhile
+    past = read_past(path, today=zero + HOUR)  # it is 2023-11-14 23:13:20
+    for text, micros in (("23:14Z", 40), ("23:13Z", 86_380), ("2023-11-15T00:00Z", 2_800), ("+5s", 5)):
+        assert parse_time(text, past, "--until") == HOUR + micros * SECOND
+    for text in ("2023-02-30T00:00Z", "24:00Z"):
+        with pytest.raises(InputError, match="expected a date such as"):
+            parse_time(text, past, "--until")
+    with pytest.raises(InputError, match="its clock has no dates"):
+        parse_time("23:14Z", live(tmp_path / "run.jsonl"), "--until")

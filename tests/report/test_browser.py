@@ -1,82 +1,133 @@
-"""The page in a real browser: everything is drawn and nothing complains."""
+"""The page of a report in a real browser: everything is drawn, and what it says is what the runs hold."""
 
 from __future__ import annotations
 
 import dataclasses
-import html
-import json
 import os
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+from tests.browser import launched, opened
 from tests.report.cluster_runs import make_cluster, make_run
 from tests.report.test_report import empty_run
 
-from kant.metrics.result import RunResult
-from kant.model.node import ClusterSpec
+from kant.metrics.result import JobTable, RunResult
+from kant.model.node import ClusterSpec, Node
+from kant.model.units import DAY, GPU, HOUR
 from kant.report import write_report
+from kant.report.data import report_data
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+TABS = ("overview", "map", "jobs", "queues")
 
 
 @pytest.fixture(scope="module")
-def browser() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        sentence = f"no browser on PATH (one of {', '.join(BROWSERS)})"
-        if os.environ.get("CI") == "true":
-            pytest.fail(sentence, pytrace=False)
-        pytest.skip(sentence)
-    return found
+def browser() -> Iterator[Browser]:
+    with launched() as found:
+        yield found
 
 
-def dom(browser: str, page: Path, script: str = "") -> str:
-    """The document after its scripts have run, and then `script` (on a copy that lets it)."""
-    if script:
-        text = re.sub(r"<meta http-equiv=[^>]*>", "", page.read_text())
-        waits = "while (!document.documentElement.dataset.ready) await new Promise((go) => setTimeout(go, 20));"
-        page = page.with_name("asked.html")
-        page.write_text(text.replace("</body>", f"<script>(async () => {{ {waits} {script} }})();</script></body>"))
-    done = subprocess.run(
-        [
-            browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=8000", "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    return done.stdout
+def written(folder: Path, runs: list[RunResult], title: str = "A report") -> str:
+    write_report(folder / "report.html", runs, title)
+    return (folder / "report.html").as_uri()
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_everything_is_drawn(browser: str, tmp_path: Path, count: int) -> None:
-    cluster = make_cluster(32)
-    names = ("first", "</script><b>second", "third")
-    runs = [make_run(name, cluster, 300, seed=i, packed=i > 0) for i, name in enumerate(names[:count])]
-    write_report(tmp_path / "report.html", runs, "In a <browser>")
-    found = dom(browser, tmp_path / "report.html")
-    assert re.search(r'<html[^>]*data-errors="0"[^>]*data-ready="true"', found), found[:300]
-    assert '<table id="metrics">' in found and '<table id="waits">' in found
-    charts, panels = found.split('id="panels"')
-    assert charts.count("<canvas") >= 5 + 3  # over time, and at least three size classes
-    assert panels.count("<canvas") == min(2, count)
-    in_use = re.findall(r"<small>([\d.,]+) of 256 GPUs in use · [\d,]+ nodes partly allocated", panels)
-    assert len(in_use) == min(2, count) and all(float(amount) > 0 for amount in in_use)
-
-
-def spined(packed: bool = False) -> RunResult:
+def spined(packed: bool = False, profile: str = "first") -> RunResult:
     """A run on 32 nodes in leaves of 4 and spines of two leaves; each job could lie on one node of one leaf."""
     nodes = make_cluster(32, leaf=4).nodes
     named = [msgspec.structs.replace(n, spine=f"s{i // 8}", superspine="top") for i, n in enumerate(nodes)]
-    run = make_run("first", ClusterSpec("lab", tuple(named)), 300, seed=1, packed=packed)
+    run = make_run(profile, ClusterSpec("lab", tuple(named)), 300, seed=1, packed=packed)
     ones = np.ones((len(run.jobs.id), 2), dtype=np.int64)
-    return dataclasses.replace(run, jobs=dataclasses.replace(run.jobs, fewest=ones))
+    third = run.jobs.wait // 3
+    causes = {"capacity": run.jobs.wait - third, "fragmentation": third}
+    summary = run.summary | {"wait_by_cause": {"total": {k: float(v.sum()) / 1e6 for k, v in causes.items()}}}
+    jobs = dataclasses.replace(run.jobs, fewest=ones)
+    return dataclasses.replace(run, jobs=jobs, wait_by_cause=causes, summary=summary)
+
+
+def go(page: Page, tab: str) -> None:
+    page.click(f"#tab-{tab}")
+    page.wait_for_selector(f"#panel-{tab}")
+    if tab == "map":
+        page.wait_for_selector(".stack canvas[data-painted]")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_everything_is_drawn(browser: Browser, tmp_path: Path, count: int) -> None:
+    cluster = make_cluster(32)
+    runs = [make_run(name, cluster, 300, seed=i, packed=i > 0) for i, name in enumerate(("a", "b", "c")[:count])]
+    with opened(browser, written(tmp_path, runs)) as page:
+        page.wait_for_selector("#cdfs .chart canvas")
+        assert page.locator("#charts canvas").count() == 5
+        assert page.locator("#cdfs canvas").count() >= 3
+        assert page.locator(".card strong").count() == 5 * count
+        assert page.locator("#metrics thead th").count() == 1 + count
+        assert page.locator("#waits tbody tr").count() >= 3 * count
+        go(page, "map")
+        assert page.locator(".stack").count() == min(2, count)
+        heads = page.locator(".panel > h2 small").all_inner_texts()
+        used = [re.match(r"([\d.,]+) of 256 GPUs in use · [\d,]+ jobs? runs? · [\d,]+ nodes? partly", h) for h in heads]
+        assert len(used) == min(2, count) and all(each is not None and float(each[1]) > 0 for each in used)
+        painted = page.evaluate(
+            "[...document.querySelectorAll('.stack canvas:first-child')].map(c => +c.dataset.painted)"
+        )
+        assert painted == [256] * min(2, count)
+        go(page, "jobs")
+        assert page.locator("#jobs tbody tr").count() > 0
+        go(page, "queues")
+        assert page.locator(".queues").count() == count
+
+
+def test_the_numbers_are_those_of_the_summary_with_gains_that_know_their_direction(
+    browser: Browser, tmp_path: Path
+) -> None:
+    base, other = (make_run(name, make_cluster(8), 40) for name in ("base", "other"))
+    old = base.summary | {"sor": 0.8, "gfr": {"mean": 0.085}, "wait_s": {"mean": 60}, "completed": 1200, "jtted": {}}
+    new = base.summary | {"sor": 0.9, "gfr": {"mean": 0.01}, "wait_s": {"mean": 90}, "completed": 1203, "jobs": 41}
+    runs = [dataclasses.replace(base, summary=old), dataclasses.replace(other, summary=new)]
+    with opened(browser, written(tmp_path, runs)) as page:
+        cards = [" ".join(text.split()) for text in page.locator(".card").all_inner_texts()]
+        assert "base 80.00% other 90.00%▲ +10.00 pp (+12.5%) better" in cards[1].replace("% ▲", "%▲")
+        assert "base 8.50% other 1.00%▼ \u22127.50 pp (\u221288.2%) better" in cards[2].replace("% ▼", "%▼")
+        assert "base 1m other 1m 30s▲ +50.0% worse" in cards[3].replace("s ▲", "s▲")
+        assert cards[4].split("base ")[1].startswith("\u2013 other 1.042")
+        rows = {" ".join(text.split()) for text in page.locator("#metrics tr").all_inner_texts()}
+        assert "completed 1,200 1,203 ▲ +3 better" in rows
+        assert "Jobs what became of them arrived 40 41 ▲ +1" in rows  # neither better nor worse
+        page.click("text=By queue (9)")
+        assert page.locator(".parts th[scope=rowgroup]:visible").count() > 9
+
+
+def test_names_from_a_trace_are_text(browser: Browser, tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{data}}&\u2028\"'"
+    run = spined()
+    nodes = tuple(
+        msgspec.structs.replace(node, name=f"{evil}{i}", model=evil, leaf=f"{evil}{i // 4}", spine=evil)
+        for i, node in enumerate(run.cluster.nodes)
+    )
+    jobs = dataclasses.replace(run.jobs, id=[f"{evil}{i}" for i in range(len(run.jobs.id))])
+    runs = [
+        dataclasses.replace(
+            run, profile=evil, workload=evil, cluster=ClusterSpec(evil, nodes), jobs=jobs, interrupted=True,
+            queues=tuple(f"{evil}{i}" for i in range(len(run.queues))),
+            summary=run.summary | {"digest": evil, "seed": evil, "by_queue": {evil: {}, "x": {}}},
+        )
+    ]  # fmt: skip
+    with opened(browser, written(tmp_path, runs, evil)) as page:
+        assert page.inner_text("h1").startswith(evil.split("&")[0])
+        assert "Partial result" in page.inner_text("[role=alert]")
+        for tab in TABS[1:]:
+            go(page, tab)
+            assert "<img src=x" in page.inner_text("main") or tab == "map"
+        go(page, "map")
+        page.click("#spread")
+        assert "<img src=x" in page.inner_text(".job h3")
+        assert page.locator("img").count() == 0
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -87,51 +138,226 @@ def fewest(number: int, one: str, many: str) -> str:
     return f"{counted(number, one, many)} ({'the fewest possible' if number == 1 else 'fewest possible: 1'})"
 
 
-def test_a_job_that_is_picked_is_said_to_lie_where_it_does(browser: str, tmp_path: Path) -> None:
+def test_a_job_that_is_picked_is_said_to_lie_where_it_does(browser: Browser, tmp_path: Path) -> None:
     run = spined()
     row = int(np.bincount(run.intervals[:, 0]).argmax())  # the job on the most nodes
     nodes = sorted({int(node) for job, node, *_ in run.intervals.tolist() if job == row})
     leaves, spines = {node // 4 for node in nodes}, {node // 8 for node in nodes}
     assert len(leaves) > 2
-    write_report(tmp_path / "report.html", [run], "Picked")
-    ask = f'byId("job").value = "{run.jobs.id[row]}"; byId("job").dispatchEvent(new Event("change"));'
-    found = dom(browser, tmp_path / "report.html", ask)
-    assert 'data-errors="0"' in found
-    words = html.unescape(found.split('<p class="span"')[1].split("</p>")[0])
-    for part in (
-        fewest(len(nodes), "node", "nodes"), fewest(len(leaves), "leaf", "leaves"),
-        counted(len(spines), "spine", "spines"),
-    ):  # fmt: skip
-        assert part in words, (part, words)
-    none = dom(browser, tmp_path / "report.html", ask.replace(run.jobs.id[row], "nobody"))
-    assert "There is no job nobody in the map." in none and '<p class="span" aria-live="polite"></p>' in none
+    with opened(browser, f"{written(tmp_path, [run])}#map") as page:
+        page.fill("#job", run.jobs.id[row])
+        page.press("#job", "Enter")
+        words = page.inner_text(".job .span")
+        assert words == " · ".join(
+            (
+                fewest(len(nodes), "node", "nodes"), fewest(len(leaves), "leaf", "leaves"),
+                counted(len(spines), "spine", "spines"),
+            )
+        )  # fmt: skip
+        assert page.locator(".leaves li").count() == len(leaves)
+        assert page.locator(".node i.held").count() == sum(
+            int(mask).bit_count() for job, _, mask, *_ in run.intervals.tolist() if job == row
+        )
+        causes = page.locator(".job .bars th").all_inner_texts()
+        assert causes == (["capacity", "fragmentation"] if run.jobs.wait[row] else [])
+        assert page.locator(".track i").count() == 1
+        page.fill("#job", "nobody")
+        page.press("#job", "Enter")
+        assert page.inner_text("#job-hint") == "There is no job nobody."
+        assert page.locator(".job").count() == 0
 
 
-def test_a_click_and_the_keyboard_pick_the_job_of_a_gpu_and_let_it_go(browser: str, tmp_path: Path) -> None:
-    write_report(tmp_path / "report.html", [spined(packed=True)], "Picked")
-    key = 'map.dispatchEvent(new KeyboardEvent("keydown", { key: "KEY" }));'
-    picked = """
-        const map = document.querySelector("#panels canvas"), said = [];
-        byId("spread").click();
-        const first = byId("job").value;
-        KEYS
-        document.documentElement.dataset.said = JSON.stringify([first, ...said]);
-    """
-    enter = [key.replace("KEY", each) for each in ("ArrowRight", "Enter")]
-    keys = (
-        f'{key.replace("KEY", "Escape")} said.push(byId("job").value); {" ".join(enter)} said.push(byId("job").value);'
-    )
-    click = 'map.dispatchEvent(new MouseEvent("click")); said.push(byId("job").value);'
-    found = dom(browser, tmp_path / "report.html", picked.replace("KEYS", keys + click))
-    assert 'data-errors="0"' in found
-    first, gone, entered, again = json.loads(html.unescape(found.split('data-said="')[1].split('"')[0]))
-    assert first and gone == "" and again == ""  # the second time lets it go
-    assert entered
+def test_a_click_and_the_keyboard_pick_the_job_of_a_gpu_and_let_it_go(browser: Browser, tmp_path: Path) -> None:
+    run = spined(packed=True)
+    with opened(browser, f"{written(tmp_path, [run])}#map") as page:
+        page.click("#spread")
+        assert page.input_value("#job") in run.jobs.id
+        page.focus(".stack")
+        page.keyboard.press("Escape")
+        assert page.input_value("#job") == "" and page.locator(".job").count() == 0
+        page.keyboard.press("ArrowRight")
+        said = page.inner_text("p[role=status]")
+        assert said.startswith("n00000 · GPU 0 · H800 · leaf0")
+        holder = re.search(r"job (\S+) ", said)
+        assert holder is not None
+        page.keyboard.press("Enter")
+        assert page.input_value("#job") == holder[1]
+        page.keyboard.press("Enter")
+        assert page.input_value("#job") == ""
+        box = page.locator(".stack canvas").first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 12, box["y"] + 40)
+        tip = page.inner_text("#tip")
+        page.mouse.click(box["x"] + 12, box["y"] + 40)
+        clicked = re.search(r"job (\S+) ", tip)
+        assert clicked is not None and page.input_value("#job") == clicked[1]
+        was = page.input_value("#when")
+        page.keyboard.press("Space")
+        for _ in range(50):
+            page.wait_for_timeout(20)
+            if page.input_value("#when") != was:
+                break
+        else:
+            pytest.fail("nothing plays")
+        page.keyboard.press("Space")
+        assert page.get_attribute("#play", "aria-pressed") == "false"
 
 
-@pytest.mark.parametrize("end", [0, 3_600_000_000])
-def test_a_run_without_jobs_is_drawn(browser: str, tmp_path: Path, end: int) -> None:
-    runs: list[RunResult] = [empty_run(end=end)]
-    write_report(tmp_path / "report.html", runs, "Nothing")
-    found = dom(browser, tmp_path / "report.html")
-    assert re.search(r'<html[^>]*data-errors="0"[^>]*data-ready="true"', found), found[-3000:]
+def held_at(run: RunResult, time: int, begin: int, unit: int) -> dict[str, int]:
+    """Milli-GPUs in use by queue at `time`, with the times of the page."""
+    rows = run.intervals
+    start, end = ((rows[:, i] - begin) // unit * unit + begin for i in (4, 5))
+    found = dict.fromkeys(run.queues, 0)
+    for job, _, mask, milli, *_ in rows[(start <= time) & (end > time)].tolist():
+        found[run.queues[run.jobs.queue[job]]] += mask.bit_count() * milli
+    return found
+
+
+def picture(page: Page) -> str:
+    return str(page.evaluate("document.querySelector('.stack canvas').toDataURL()"))
+
+
+def test_every_view_shows_the_moment_however_it_was_reached(browser: Browser, tmp_path: Path) -> None:
+    run = spined(packed=True)
+    data = report_data([run])
+    begin, end, unit = data["begin_us"], data["end_us"], data["map"]["unit_us"]
+    moments = np.random.default_rng(3).integers(begin, end, 10).tolist()
+    address = written(tmp_path, [run])
+    shown = {}
+    with opened(browser, f"{address}#queues") as page:
+        for moment in moments:  # leaps
+            page.fill("#when", str(moment))
+            names = page.locator(".queues tbody th").all_inner_texts()
+            used = [float(text.replace(",", "")) for text in page.locator(".queues td:nth-child(2)").all_inner_texts()]
+            held = held_at(run, moment, begin, unit)
+            assert dict(zip(names, used, strict=True)) == {name: milli / GPU for name, milli in held.items()}
+            running = sum(map(int, page.locator(".queues td:nth-child(4)").all_inner_texts()))
+            waiting = sum(map(int, page.locator(".queues td:nth-child(5)").all_inner_texts()))
+            jobs = run.jobs
+            came = int((jobs.submit // unit * unit <= moment).sum())
+            ended = int(((jobs.end >= 0) & (jobs.end // unit * unit <= moment)).sum())
+            assert running + waiting == came - ended
+            go(page, "map")
+            shown[moment] = picture(page)
+            total = sum(held.values()) / GPU
+            assert page.inner_text(".panel > h2 small").startswith(f"{total:,.10g} of 256 GPUs in use")
+            go(page, "queues")
+    with opened(browser, f"{address}#map") as page:
+        page.focus("#when")
+        page.keyboard.press("Home")
+        for moment in sorted(moments):  # steps of the keys and of the clock, forth and back
+            for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+                page.keyboard.press(key)
+            page.fill("#when", str(moment))
+            assert picture(page) == shown[moment]
+        for moment in sorted(moments, reverse=True):
+            page.fill("#when", str(moment))
+            assert picture(page) == shown[moment]
+
+
+def large() -> RunResult:
+    """100,000 GPUs on 12,500 nodes, where each node holds one job of 8 GPUs after the other."""
+    rng = np.random.default_rng(5)
+    nodes = tuple(Node(f"n{i}", 8, "H100", leaf=f"leaf{i // 25}", spine=f"spine{i // 500}") for i in range(12_500))
+    each, period = 16, 7 * DAY
+    cuts = np.sort(rng.integers(0, period, (len(nodes), each)), axis=1)
+    start = cuts[:, :-1].ravel()
+    end = cuts[:, 1:].ravel() - HOUR // 60
+    node = np.repeat(np.arange(len(nodes)), each - 1)
+    keep = end > start
+    start, end, node = start[keep], end[keep], node[keep]
+    order = np.argsort(start, kind="stable")
+    start, end, node = start[order], end[order], node[order]
+    count = len(start)
+    size = np.full(count, 8 * GPU)
+    jobs = JobTable(
+        id=[f"j{i}" for i in range(count)], queue=node % 3, gpus=size, submit=start, first_start=start, end=end,
+        wait=np.zeros(count, dtype=np.int64), preemptions=np.zeros(count, dtype=np.int64), status=np.full(count, 2),
+    )  # fmt: skip
+    rows = np.stack([np.arange(count), node, np.full(count, 255), np.full(count, GPU), start, end], axis=1)
+    return empty_run(cluster=ClusterSpec("large", nodes), queues=("a", "b", "c"), jobs=jobs, end=period, intervals=rows)
+
+
+def test_a_step_on_100000_gpus_does_the_work_of_what_changed(browser: Browser, tmp_path: Path) -> None:
+    run = large()
+    data = report_data([run])
+    assert run.cluster.gpus == 100_000 and data["map"]["frames"] == 0
+    unit = data["map"]["unit_us"]
+    start, end = (run.intervals[:, i] // unit * unit for i in (4, 5))
+    work = "(({visited, painted}) => [+visited, +painted])(document.querySelector('.stack canvas').dataset)"
+    with opened(browser, f"{written(tmp_path, [run])}#map") as page:
+        assert page.evaluate(work)[1] == 100_000
+        at = int(float(page.input_value("#when")))
+        page.focus("#when")
+        for key, sign in (("ArrowRight", 1), ("ArrowRight", 1), ("ArrowLeft", -1)):
+            page.keyboard.press(key)
+            then, at = at, int(float(page.input_value("#when")))
+            low, high = min(then, at), max(then, at)
+            changes = int(((start > low) & (start <= high)).sum() + ((end > low) & (end <= high)).sum())
+            visited, painted = page.evaluate(work)
+            assert sign * (at - then) > 0 and visited == changes < len(start) // 100
+            assert 0 < painted <= 8 * changes
+        for key in ("Home", "End", "PageUp"):
+            page.keyboard.press(key)
+            at = int(float(page.input_value("#when")))
+            in_force = int(((start <= at) & (end > at)).sum())
+            assert page.evaluate(work)[0] <= 3 * max(in_force, 12_500)
+        used = f"{8 * in_force:,} of 100,000 GPUs in use"
+        assert page.inner_text(".panel > h2 small").startswith(used)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_stands_in_the_way_of_anybody(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    runs = [spined(), dataclasses.replace(spined(packed=True, profile="second"), interrupted=True)]
+    with opened(browser, written(tmp_path, runs), color_scheme=scheme, reduced_motion="reduce") as page:
+        assert page.get_attribute("html", "data-theme") == scheme
+        page.click("text=By queue")
+        for tab in TABS:
+            go(page, tab)
+            if tab == "map":
+                page.click("#spread")
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+
+
+def test_tabs_and_theme_follow_the_keyboard_and_the_address(browser: Browser, tmp_path: Path) -> None:
+    with opened(browser, f"{written(tmp_path, [spined()])}#jobs", color_scheme="light") as page:
+        assert page.get_attribute("#tab-jobs", "aria-selected") == "true"
+        page.focus("#tab-jobs")
+        page.keyboard.press("ArrowRight")
+        assert page.url.endswith("#queues") and page.evaluate("document.activeElement.id") == "tab-queues"
+        page.keyboard.press("Home")
+        page.wait_for_selector("#charts canvas")
+        page.click("#theme")
+        page.click("#theme")
+        assert page.get_attribute("html", "data-theme") == "dark"
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_a_narrow_window_scrolls_one_way_only(browser: Browser, tmp_path: Path, tab: str) -> None:
+    address = written(tmp_path, [spined(), spined(packed=True, profile="second")])
+    with opened(browser, f"{address}#{tab}", width=360, height=640) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("end", [0, HOUR])
+def test_a_run_without_jobs_is_drawn(browser: Browser, tmp_path: Path, end: int) -> None:
+    with opened(browser, written(tmp_path, [empty_run(end=end), empty_run(end=end, profile="other")])) as page:
+        assert "No job arrived." in page.inner_text("main")
+        for tab in TABS:
+            go(page, tab)
+
+
+@pytest.mark.skipif("KANT_PICTURES" not in os.environ, reason="KANT_PICTURES=1 makes the pictures of docs/images anew")
+def test_the_pictures_of_the_documentation(browser: Browser, tmp_path: Path) -> None:
+    from kant.cli.app import run as kant
+
+    assert kant(["demo", "--out", str(tmp_path)]) == 0
+    images = Path(__file__).parents[2] / "docs" / "images"
+    address = (tmp_path / "report.html").as_uri()
+    for tab, name, scheme in (("overview", "report.png", "light"), ("map", "map.png", "dark")):
+        with opened(browser, f"{address}#{tab}", width=1360, height=1000, color_scheme=scheme) as page:
+            if tab == "map":
+                page.click("#spread")
+            page.wait_for_timeout(300)
+            page.screenshot(path=images / name)

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 import zlib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ from kant.metrics.result import JobTable, RunResult, Series
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import HOUR, SECOND
 from kant.report import write_report
+from kant.report.bundle import live_page
 from kant.report.data import labels
 from kant.report.fleet import clean_rows, frame_time, in_force, pack_fleet
 from kant.report.pack import pack, pack_names, size
-from kant.report.scoreboard import gain
 from kant.report.series import BUCKETS, bucket_edges, bucket_means, last_moment, running_sor, span
-from kant.report.summary import show
+from kant.report.summary import MOST, plain, trimmed
 from kant.report.waits import EDGES, class_waits, job_classes
 from kant.report.write import render
 
@@ -91,53 +92,55 @@ def test_names_come_back(names: list[str]) -> None:
     assert unpack_names(pack_names(names)) == names
 
 
-def test_every_interval_of_the_map_comes_back(pair: list[RunResult], page: str) -> None:
+def test_every_job_and_every_interval_of_the_map_comes_back(pair: list[RunResult], page: str) -> None:
     data = data_of(page)
-    fleet = data["fleet"]
-    assert (fleet["frames"], fleet["kept"]) == (0, fleet["total"])
-    for run, packed in zip(pair, fleet["runs"], strict=True):
-        job, node, low, high, milli, start, length = (unpack(packed[name]) for name in MAP_COLUMNS)
-        begin, unit = span(pair)[0], fleet["unit_us"]
-        ids = unpack_names(packed["ids"])
+    assert (data["map"]["frames"], data["map"]["kept"]) == (0, data["map"]["total"])
+    begin, unit = data["begin_us"], data["map"]["unit_us"]
+    for run, packed in zip(pair, data["runs"], strict=True):
+        own, jobs = packed["jobs"], run.jobs
+        assert own["whole"] and unpack_names(own["ids"]) == jobs.id
+        submit = unpack(own["submit"])
+        assert submit.tolist() == ((jobs.submit - begin) // unit).tolist()
+        for key, column in (("start", jobs.first_start), ("end", jobs.end)):
+            since = unpack(own[key])
+            assert (since < 0).tolist() == (column < 0).tolist()
+            known = column >= 0
+            assert np.abs((begin // unit + submit + since) - column // unit)[known].max() <= 1
+        assert unpack(own["wait"]).tolist() == (jobs.wait // unit).tolist()
+        assert unpack(own["milli"]).tolist() == jobs.gpus.tolist()
+        assert unpack(own["status"]).tolist() == jobs.status.tolist()
+        names = [data["queues"][code] for code in unpack(own["queue"])]
+        assert names == [run.queues[code] for code in jobs.queue]
+        job, node, low, high, milli, start, length = (unpack(packed["fleet"][name]) for name in MAP_COLUMNS)
         columns = (job, node, low + (high << 31), milli, start, start + length)
-        found = {(ids[j], *row) for j, *row in zip(*(column.tolist() for column in columns), strict=True)}
+        found = set(zip(*(column.tolist() for column in columns), strict=True))
         expected = {
-            (run.jobs.id[j], n, m, k, (s - begin) // unit, (e - begin) // unit)
-            for j, n, m, k, s, e in run.intervals.tolist()
+            (j, n, m, k, (s - begin) // unit, (e - begin) // unit) for j, n, m, k, s, e in run.intervals.tolist()
         }
         assert found == {row for row in expected if row[4] < row[5]}
-        rows = [run.jobs.id.index(name) for name in ids[:50]]
-        assert unpack(packed["gpus"])[:50].tolist() == run.jobs.gpus[rows].tolist()
-        queues = [data["queues"][code] for code in unpack(packed["queue"])[:50]]
-        assert queues == [run.queues[run.jobs.queue[row]] for row in rows]
-        assert unpack(packed["size"])[:50].tolist() == job_classes(run.jobs)[rows].tolist()
 
 
-def test_the_cluster_comes_back_and_nodes_without_a_leaf_are_grouped() -> None:
-    nodes = tuple(Node(f"n{i}", 8, leaf="a" if i < 3 else "") for i in range(70))
-    packed = data_of(render([empty_run(cluster=ClusterSpec("c", nodes))], "t"))["clusters"][0]
-    groups = unpack_names(packed["groups"])
-    assert unpack_names(packed["names"]) == [node.name for node in nodes]
-    assert [groups[i] for i in unpack(packed["group"])] == (
-        ["a"] * 3 + ["nodes 0 to 31"] * 32 + ["nodes 32 to 63"] * 32 + ["nodes 64 to 95"] * 3
-    )
-
-
-def test_leaves_come_back_with_their_spines_and_jobs_with_the_fewest_nodes_and_leaves(pair: list[RunResult]) -> None:
-    paths = [("a", "x", "l"), ("a", "x", "l"), ("a", "y", "l"), ("", "y", "l"), ("", "", "m")]
+def test_the_cluster_comes_back_with_the_domains_of_every_node() -> None:
+    paths = [("a", "x", "l"), ("a", "x", "l"), ("a", "y", "l"), ("", "y", "l"), ("", "", "")]
     nodes = tuple(Node(f"n{i}", 8, superspine=top, spine=mid, leaf=leaf) for i, (top, mid, leaf) in enumerate(paths))
     packed = data_of(render([empty_run(cluster=ClusterSpec("c", nodes))], "t"))["clusters"][0]
-    names, spines, spine = unpack_names(packed["groups"]), unpack_names(packed["spines"]), unpack(packed["spine"])
-    assert [(spines[spine[i]], names[i]) for i in unpack(packed["group"])] == [
-        ("a / x", "l"), ("a / x", "l"), ("a / y", "l"), ("y", "l"), ("", "m"),
-    ]  # fmt: skip
+    assert unpack_names(packed["names"]) == [node.name for node in nodes]
+    levels = (unpack_names(packed[key]) for key in ("superspine", "spine", "leaf"))
+    assert list(zip(*levels, strict=True)) == paths
+
+
+def test_what_is_known_of_jobs_comes_along(pair: list[RunResult]) -> None:
     run = pair[0]
     fewest = np.arange(2 * len(run.jobs.id)).reshape(-1, 2)
-    known = dataclasses.replace(run, jobs=dataclasses.replace(run.jobs, fewest=fewest))
-    fleet = data_of(render([known, run], "t"))["fleet"]["runs"]
-    rows = [run.jobs.id.index(name) for name in unpack_names(fleet[0]["ids"])]
-    assert [unpack(column).tolist() for column in fleet[0]["fewest"]] == fewest[rows].T.tolist()
-    assert fleet[1]["fewest"] is None
+    causes = {"capacity": run.jobs.wait // 3, "order": run.jobs.wait - run.jobs.wait // 3}
+    known = dataclasses.replace(run, jobs=dataclasses.replace(run.jobs, fewest=fewest), wait_by_cause=causes)
+    data = data_of(render([known, run], "t"))
+    told, untold = (packed["jobs"] for packed in data["runs"])
+    assert [unpack(column).tolist() for column in told["fewest"]] == fewest.T.tolist()
+    assert {cause: unpack(column).tolist() for cause, column in told["causes"].items()} == {
+        cause: (column // data["map"]["unit_us"]).tolist() for cause, column in causes.items()
+    }
+    assert untold["fewest"] is None and untold["causes"] == {}
 
 
 def test_buckets_are_means_weighted_by_time() -> None:
@@ -184,13 +187,19 @@ def test_without_a_summary_the_table_of_waits_is_computed(pair: list[RunResult])
 
 
 def test_nothing_is_fetched_from_outside(page: str) -> None:
-    markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
-    targets = re.findall(r"""\b(?:src|href|srcset|action)\s*=\s*["']?([^"'\s>]*)""", markup)
-    assert targets and all(target.startswith("#") for target in targets)
-    assert not re.search(r"\b(?:fetch|XMLHttpRequest|WebSocket|import)\s*\(", page)
+    markup = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    assert not re.search(r"\b(?:src|href|srcset|action)\s*=", markup)
     assert "@import" not in page and "url(" not in page
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
-    assert policy is not None and policy[1].startswith("default-src 'none'; ") and "http" not in policy[1]
+    assert policy is not None and policy[1].startswith("default-src 'none'; ")
+    assert "http" not in policy[1] and "connect-src" not in policy[1]
+    assert "; connect-src 'self'" in live_page()
+
+
+def test_the_bundle_cannot_end_its_element() -> None:
+    script = files("kant.report").joinpath("page", "page.js").read_text(encoding="utf-8")
+    assert "</script" not in script.lower() and "<!--" not in script
+    assert "</style" not in files("kant.report").joinpath("page", "page.css").read_text(encoding="utf-8").lower()
 
 
 def test_names_from_a_trace_cannot_leave_their_place(pair: list[RunResult], page: str) -> None:
@@ -208,7 +217,7 @@ def test_names_from_a_trace_cannot_leave_their_place(pair: list[RunResult], page
     assert "alert(1)</script>" not in broken
     data = data_of(broken)
     assert data["runs"][0]["label"] == evil
-    assert unpack_names(data["fleet"]["runs"][0]["ids"])[0].startswith(evil)
+    assert unpack_names(data["runs"][0]["jobs"]["ids"])[0].startswith(evil)
 
 
 def test_the_same_runs_give_the_same_bytes(pair: list[RunResult], page: str, tmp_path: Path) -> None:
@@ -230,15 +239,17 @@ def test_over_the_budget_the_map_keeps_whole_frames(pair: list[RunResult]) -> No
     begin, end = span(pair)
     queues = list(pair[0].queues)
     whole = pack_fleet(pair, queues, begin, end)
-    budget = size(whole["runs"]) // 3
+    budget = size(whole["runs"]) // 4
     cut = pack_fleet(pair, queues, begin, end, budget)
     assert 0 < cut["frames"] < BUCKETS and cut["kept"] < cut["total"] == whole["kept"]
     assert size(cut["runs"]) <= budget
     moments = frame_time(np.arange(cut["frames"]), cut["length"], cut["frames"])
     for run, packed in zip(pair, cut["runs"], strict=True):
         rows = clean_rows(run, begin, cut["unit_us"])
-        start = unpack(packed["start"])
-        stop = start + unpack(packed["length"])
+        assert not packed["jobs"]["whole"] and packed["jobs"]["ids"]["n"] < len(run.jobs.id)
+        assert unpack(packed["fleet"]["job"]).max() == packed["jobs"]["ids"]["n"] - 1
+        start = unpack(packed["fleet"]["start"])
+        stop = start + unpack(packed["fleet"]["length"])
         for moment in moments.tolist():
             alive = (rows[:, 4] <= moment) & (rows[:, 5] > moment)
             assert int(alive.sum()) == int(((start <= moment) & (stop > moment)).sum())
@@ -255,13 +266,13 @@ def test_a_large_run_makes_a_small_file(tmp_path: Path) -> None:
     run = make_run()
     write_report(tmp_path / "one.html", [run], "8,192 GPUs")
     assert run.cluster.gpus == 8192 and len(run.jobs.id) == 20_000
-    assert (tmp_path / "one.html").stat().st_size < 600_000
+    assert (tmp_path / "one.html").stat().st_size < 900_000
 
 
 @pytest.mark.parametrize("end", [0, HOUR])
 def test_a_run_without_jobs_has_a_page(end: int) -> None:
     page = render([empty_run(end=end), empty_run(end=end, profile="other")], "Nothing")
-    assert "No job arrived." in page and data_of(page)["fleet"]["total"] == 0
+    assert data_of(page)["map"]["total"] == 0
 
 
 def test_no_run_is_refused(tmp_path: Path) -> None:
@@ -269,37 +280,17 @@ def test_no_run_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path / "a.html", [], "t")
 
 
-def test_an_interrupted_run_is_announced(pair: list[RunResult], page: str) -> None:
-    cut = dataclasses.replace(pair[1], interrupted=True)
-    assert "Partial result" in render([pair[0], cut], "t") and "Partial result" not in page
-
-
-@pytest.mark.parametrize(
-    ("value", "base", "kind", "better", "verdict"),
-    [
-        (0.9, 0.8, "share", 1, "better"),
-        (0.01, 0.085, "share", -1, "better"),
-        (90, 60, "time", -1, "worse"),
-        (60, 0, "time", -1, "worse"),
-        (1, 1, "factor", -1, ""),
-        (5, 3, "count", 0, ""),
-    ],
-)
-def test_a_gain_knows_its_direction(value: float, base: float, kind: str, better: int, verdict: str) -> None:
-    assert f'class="gain {verdict}"' in gain(value, base, kind, better)
-
-
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "text", True])
-def test_what_is_no_number_has_no_gain(value: Any) -> None:
-    assert gain(value, 1.0, "share", 1) == "" and show(value, "share") == "\u2013"
-
-
-def test_pools_and_queues_have_a_table_each(page: str, pair: list[RunResult]) -> None:
-    assert "By pool (2)" in page and "By queue (9)" in page
-    many = {f"<q{i}>": {"gpu_hours": i} for i in range(100)}
-    wide = render([dataclasses.replace(pair[0], summary={"by_queue": many, "by_pool": {"one": {}}})], "t")
-    assert "By queue (100, the 40 with most GPU-hours)" in wide and "By pool" not in wide
-    assert "&lt;q99&gt;" in wide and "&lt;q59&gt;" not in wide
+def test_a_summary_is_plain_json_with_its_largest_parts(pair: list[RunResult]) -> None:
+    odd = plain({"a": float("nan"), "b": (1, float("inf")), 3: {"c": True, "d": "x", "e": None}})
+    assert odd == {"a": None, "b": [1, None], "3": {"c": True, "d": "x", "e": None}}
+    many = {f"q{i}": {"gpu_hours": i} for i in range(100)}
+    first, second = (
+        dataclasses.replace(pair[0], summary={"by_queue": part}) for part in (many, {"q0": {"gpu_hours": 500}})
+    )
+    wide, narrow = trimmed([first, second])
+    assert list(wide["by_queue"]) == ["q0", *(f"q{i}" for i in range(99, 100 - MOST, -1))]
+    assert wide["parts"] == narrow["parts"] == {"by_pool": 0, "by_queue": 100}
+    assert list(narrow["by_queue"]) == ["q0"]
 
 
 def test_runs_of_one_profile_are_numbered() -> None:

@@ -85,6 +85,17 @@ def _some(found: dict[str, float | None]) -> dict[str, float | None]:
     return {name: found[name] for name in ("mean", "p50", "p90")}
 
 
+def curve(found: Pairs) -> dict[str, list[float]]:
+    """The distribution of the waits before and after: their percentiles from 0 to 100, seconds; none without jobs."""
+    if not found.id:
+        return {"before_s": [], "after_s": []}
+    parts = np.arange(101) / 100
+    return {
+        name: (np.quantile(waits, parts) / SECOND).round(3).tolist()
+        for name, waits in (("before_s", found.before), ("after_s", found.after))
+    }
+
+
 def most_changed(found: Pairs) -> dict[str, list[dict[str, Any]]]:
     """The jobs whose waits become shorter by most (`helped`) and longer by most (`harmed`), ties by name."""
 

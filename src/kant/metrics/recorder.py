@@ -75,6 +75,7 @@ class Recorder:
         self.spans: Table = np.zeros((1024, SPANS_WIDTH), dtype=np.int64)
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
+        self._service: list[tuple[int, int, int]] = []
         self.replaced = 0  # gangs that got another node in place of one that they had lost, and kept the rest
         self._sized: dict[int, int] = {}  # of elastic gangs
         self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
@@ -119,6 +120,15 @@ class Recorder:
         """A job was stopped, and has `cost` microseconds more to do than before."""
         if cost:
             self.lost_work[row] = self.lost_work.get(row, 0) + cost
+
+    def serviced(self, node: int, status: int, now: int) -> None:
+        """A node has another status from `now` on."""
+        if self.keep_intervals:
+            self._service.append((now, node, status))
+
+    def service(self) -> Table:
+        """Rows (time, node, status), where `keep_intervals` asked for them."""
+        return np.array(self._service, dtype=np.int64).reshape(-1, 3)
 
     def series(self) -> Series:
         """The samples by column."""

@@ -49,8 +49,9 @@ class RunResult:
     """One simulated (or recorded) run under one profile.
 
     `summary` is the object that `--json` prints. `intervals` has a row for each piece of a job on a node:
-    (job row, node index, bit mask of devices, milli-GPUs of each device, start, end). `wait_by_cause` has, where a
-    ledger was kept, a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
+    (job row, node index, bit mask of devices, milli-GPUs of each device, start, end). `service` has one for each change
+    of a node's status: (time, node index, kant.model.status.NodeStatus). `wait_by_cause` has, where a ledger was kept,
+    a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
     """
 
     profile: str
@@ -63,4 +64,5 @@ class RunResult:
     end: int
     interrupted: bool = False
     intervals: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
+    service: Ints = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
     wait_by_cause: dict[str, Ints] | None = None

@@ -1,4 +1,4 @@
-"""What the page's scripts draw, as one object: `report_data` builds it, `as_json` makes it safe in a page."""
+"""What the page of a report shows, as one object: `report_data` builds it, `as_json` makes it safe in a page."""
 
 from __future__ import annotations
 
@@ -11,33 +11,47 @@ import numpy as np
 from kant.metrics.result import RunResult
 from kant.model.units import SECOND
 from kant.report.fleet import pack_cluster, pack_fleet
-from kant.report.series import bucket_edges, pack_series, span
+from kant.report.series import bucket_edges, last_moment, pack_series, span
+from kant.report.summary import plain, trimmed
 from kant.report.waits import CLASSES, EDGES, class_waits
 
 
-def report_data(runs: Sequence[RunResult]) -> dict[str, Any]:
-    """The columns of every run. Times are seconds, but for the map's, which have a unit of their own."""
+def report_data(runs: Sequence[RunResult], title: str = "", zero: int | None = None) -> dict[str, Any]:
+    """The numbers and the columns of every run, times in microseconds or in the map's unit.
+
+    `zero` is the moment of the Unix epoch, in microseconds, at which the runs' clock stood at 0, where that is known.
+    """
     begin, end = span(runs)
     edges = bucket_edges(begin, end)
     clusters = list(dict.fromkeys(run.cluster for run in runs))
     queues = busiest_queues(runs)
+    packed = pack_fleet(runs, queues, begin, end)
+    pieces = packed.pop("runs")
     return {
-        "begin": begin / SECOND,
-        "end": end / SECOND,
+        "title": title,
+        "begin_us": begin,
+        "end_us": end,
+        "zero_us": zero,
         "buckets": max(0, len(edges) - 1),
         "classes": list(CLASSES),
         "edges": [float(f"{edge / SECOND:.6g}") for edge in EDGES],
         "queues": queues,
         "clusters": [pack_cluster(cluster) for cluster in clusters],
-        "fleet": pack_fleet(runs, queues, begin, end),
+        "map": packed,
         "runs": [
             {
                 "label": label,
+                "profile": run.profile,
+                "workload": run.workload,
                 "cluster": clusters.index(run.cluster),
+                "end_us": last_moment(run),
+                "interrupted": run.interrupted,
+                "summary": summary,
                 "series": pack_series(run, edges),
-                "waits": [{key: row[key] for key in ("started", "never", "counts")} for row in class_waits(run)],
+                "waits": [{**row, "row": plain(row["row"])} for row in class_waits(run)],
+                **piece,
             }
-            for label, run in zip(labels(runs), runs, strict=True)
+            for label, run, summary, piece in zip(labels(runs), runs, trimmed(runs), pieces, strict=True)
         ],
     }
 

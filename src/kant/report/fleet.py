@@ -10,21 +10,18 @@ from numpy.typing import NDArray
 
 from kant.metrics.result import RunResult
 from kant.model.node import ClusterSpec
+from kant.report.jobs import pack_jobs
 from kant.report.pack import pack, pack_names, size
 from kant.report.series import BUCKETS, last_moment
-from kant.report.waits import job_classes
 
 BUDGET = 6_000_000
-"""Bytes of compressed intervals, all runs together."""
+"""Bytes of compressed intervals and jobs, all runs together."""
 
 LEAST = 2
 """No interval compresses to fewer bytes: a larger count need not be tried."""
 
 FIRST_GUESS = 10.0
 """Bytes of an interval, before one has been packed."""
-
-GROUP = 32
-"""Nodes drawn together where the cluster does not name its leaves."""
 
 RESOLUTION = 1 << 24
 """Distinct moments at most: the unit of time is the smallest power of ten microseconds that keeps to it."""
@@ -35,37 +32,28 @@ Ints = NDArray[np.int64]
 
 
 def pack_cluster(cluster: ClusterSpec) -> dict[str, Any]:
-    """The nodes by index, with the group (leaf) in which each is drawn, and the spine of each group."""
-    spines: dict[tuple[str, str], int] = {}
-    groups: dict[tuple[int, str], int] = {}
-    group, unnamed = [], 0
-    for node in cluster.nodes:
-        label = node.leaf
-        if not label:
-            label = f"nodes {unnamed // GROUP * GROUP} to {unnamed // GROUP * GROUP + GROUP - 1}"
-            unnamed += 1
-        spine = spines.setdefault((node.superspine, node.spine), len(spines))
-        group.append(groups.setdefault((spine, label), len(groups)))
-    models = sorted({node.model for node in cluster.nodes})
+    """The nodes by index, with the names of the domains in which each lies; the page groups them."""
+    nodes = cluster.nodes
+    models = sorted({node.model for node in nodes})
     return {
-        "names": pack_names([node.name for node in cluster.nodes]),
-        "gpus": pack([node.gpus for node in cluster.nodes]),
-        "group": pack(group, delta=True),
-        "groups": pack_names([label for _, label in groups]),
-        "spine": pack([spine for spine, _ in groups], delta=True),
-        "spines": pack_names([" / ".join(filter(None, path)) for path in spines]),
-        "model": pack([models.index(node.model) for node in cluster.nodes]),
+        "name": cluster.name,
+        "names": pack_names([node.name for node in nodes]),
+        "gpus": pack([node.gpus for node in nodes]),
+        "model": pack([models.index(node.model) for node in nodes]),
         "models": models,
+        "leaf": pack_names([node.leaf for node in nodes]),
+        "spine": pack_names([node.spine for node in nodes]),
+        "superspine": pack_names([node.superspine for node in nodes]),
     }
 
 
 def pack_fleet(
     runs: Sequence[RunResult], queues: Sequence[str], begin: int, end: int, budget: int = BUDGET
 ) -> dict[str, Any]:
-    """The intervals of every run, in units of time since `begin`, within `budget` bytes.
+    """The jobs and the intervals of every run, in units of time since `begin`, within `budget` bytes.
 
-    Over the budget, the map is sampled: `frames` moments equally far apart, and of the intervals only those
-    in force at one of them.
+    Over the budget, the map is sampled: `frames` moments equally far apart, of the intervals only those in force at
+    one of them, and of the jobs only those that have such an interval.
     """
     unit = 1
     while (end - begin) // unit >= RESOLUTION:
@@ -75,14 +63,20 @@ def pack_fleet(
     total = kept = sum(map(len, rows))
     frames, packed = 0, None
     if total * LEAST <= budget:
-        packed = _pack_runs(runs, rows, queues)
+        packed = _pack_runs(runs, rows, queues, begin, unit, whole=True)
     if packed is None or size(packed) > budget:
-        frames, kept, packed = _sample(runs, rows, queues, length, budget)
+        frames, kept, packed = _sample(runs, rows, queues, begin, unit, length, budget)
     return {"unit_us": unit, "length": length, "frames": frames, "total": total, "kept": kept, "runs": packed}
 
 
 def _sample(
-    runs: Sequence[RunResult], rows: Sequence[Ints], queues: Sequence[str], length: int, budget: int
+    runs: Sequence[RunResult],
+    rows: Sequence[Ints],
+    queues: Sequence[str],
+    begin: int,
+    unit: int,
+    length: int,
+    budget: int,
 ) -> tuple[int, int, list[dict[str, Any]]]:
     """The number of frames, how many intervals they keep, and those: as many frames as four guesses find.
 
@@ -92,7 +86,7 @@ def _sample(
     for _ in range(4):
         frames = _most_frames(rows, length, int(budget / each))
         part = [run[in_force(run, length, frames)] for run in rows]
-        kept, packed = sum(map(len, part)), _pack_runs(runs, part, queues)
+        kept, packed = sum(map(len, part)), _pack_runs(runs, part, queues, begin, unit, whole=False)
         taken = size(packed)
         if best is None or taken <= budget:
             best = frames, kept, packed
@@ -125,7 +119,7 @@ def clean_rows(run: RunResult, begin: int, unit: int) -> Ints:
 
 
 def frame_time(frame: Ints, length: int, frames: int) -> Ints:
-    """The moment of each frame: the middle of its equal share of `length`. `player.js` computes the same."""
+    """The moment of each frame: the middle of its equal share of `length`. `embedded.ts` computes the same."""
     return (2 * frame + 1) * length // (2 * frames)
 
 
@@ -135,25 +129,28 @@ def in_force(rows: Ints, length: int, frames: int) -> NDArray[np.bool_]:
     return np.searchsorted(moments, rows[:, 4]) < np.searchsorted(moments, rows[:, 5])
 
 
-def _pack_runs(runs: Sequence[RunResult], rows: Sequence[Ints], queues: Sequence[str]) -> list[dict[str, Any]]:
-    return [_pack_run(run, part, queues) for run, part in zip(runs, rows, strict=True)]
+def _pack_runs(
+    runs: Sequence[RunResult], rows: Sequence[Ints], queues: Sequence[str], begin: int, unit: int, *, whole: bool
+) -> list[dict[str, Any]]:
+    return [_pack_run(run, part, queues, begin, unit, whole) for run, part in zip(runs, rows, strict=True)]
 
 
-def _pack_run(run: RunResult, rows: Ints, queues: Sequence[str]) -> dict[str, Any]:
-    used, job = np.unique(rows[:, 0], return_inverse=True)
-    code = np.array([queues.index(name) for name in run.queues], dtype=np.int64)
-    fewest = run.jobs.fewest
+def _pack_run(run: RunResult, rows: Ints, queues: Sequence[str], begin: int, unit: int, whole: bool) -> dict[str, Any]:
+    kept = np.arange(len(run.jobs.id)) if whole else np.unique(rows[:, 0])
     return {
-        "fewest": None if fewest is None else [pack(column) for column in fewest[used].T],
-        "job": pack(job, delta=True),
-        "node": pack(rows[:, 1], delta=True),
-        "mask_low": pack(rows[:, 2] & LOW),
-        "mask_high": pack(rows[:, 2] >> 31),
-        "milli": pack(rows[:, 3]),
-        "start": pack(rows[:, 4], delta=True),
-        "length": pack(rows[:, 5] - rows[:, 4]),
-        "ids": pack_names([run.jobs.id[i] for i in used.tolist()]),
-        "gpus": pack(run.jobs.gpus[used]),
-        "size": pack(job_classes(run.jobs)[used]),
-        "queue": pack(code[run.jobs.queue[used]] if len(used) else []),
+        "nodes": {
+            "since": pack((run.service[:, 0] - begin) // unit, delta=True),
+            "node": pack(run.service[:, 1]),
+            "status": pack(run.service[:, 2]),
+        },
+        "jobs": {**pack_jobs(run, kept, queues, begin, unit), "whole": whole},
+        "fleet": {
+            "job": pack(np.searchsorted(kept, rows[:, 0]), delta=True),
+            "node": pack(rows[:, 1], delta=True),
+            "mask_low": pack(rows[:, 2] & LOW),
+            "mask_high": pack(rows[:, 2] >> 31),
+            "milli": pack(rows[:, 3]),
+            "start": pack(rows[:, 4], delta=True),
+            "length": pack(rows[:, 5] - rows[:, 4]),
+        },
     }

@@ -1,4 +1,4 @@
-"""Integer columns and lists of names as small text: byte planes, deflate, base64. `codec.js` reads them."""
+"""Integer columns and lists of names as small text: byte planes, deflate, base64. `codec.ts` reads them."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""Reading a run's summary where any key may be absent, and showing its numbers to people."""
+"""A run's summary as the page gets it: any key may be absent, numbers are finite, and the parts are the largest."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from kant.model.units import SECOND, show_duration
+from kant.metrics.result import RunResult
 
-NONE = "\u2013"
-"""Shown where a run has no value."""
+MOST = 40
+"""Pools or queues in the page: those with most GPU-hours over all runs."""
+
+PARTS = ("by_pool", "by_queue")
 
 
 def dig(value: Any, *keys: str) -> Any:
@@ -20,46 +23,34 @@ def dig(value: Any, *keys: str) -> Any:
     return value
 
 
-def number(value: Any) -> float | None:
-    """`value` as a finite float, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+def plain(value: Any) -> Any:
+    """`value` as JSON has it: what is no finite number becomes None, names become text."""
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return None
 
 
-def show(value: Any, kind: str) -> str:
-    """`value` for people. Kinds: `share` (0..1), `time` (seconds), `count`, `factor`, else plain text."""
-    if kind == "text":
-        return NONE if value is None else str(value)
-    amount = number(value)
-    if amount is None:
-        return NONE
-    if kind == "share":
-        return f"{amount:.2%}"
-    if kind == "time":
-        return show_duration(amount * SECOND)
-    if kind == "factor":
-        return f"{amount:.3f}"
-    return f"{amount:,.0f}" if amount == int(amount) else f"{amount:,.2f}"
-
-
-def show_gain(value: Any, base: Any, kind: str) -> str:
-    """The change from `base` to `value`: points for shares, a difference for counts, else percent."""
-    new, old = number(value), number(base)
-    if new is None or old is None:
-        return ""
-    change = new - old
-    if change == 0:
-        return "no change"
-    if kind == "count":
-        return _signed(f"{change:+,.0f}")
-    relative = f"{change / abs(old):+.1%}" if old else ""
-    if kind == "share":
-        return _signed(f"{change * 100:+.2f} pp") + (f" ({_signed(relative)})" if relative else "")
-    if relative:
-        return _signed(relative)
-    return _signed(("+" if change > 0 else "-") + show(abs(change), kind))
-
-
-def _signed(text: str) -> str:
-    return text.replace("-", "\u2212")
+def trimmed(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
+    """The summary of each run with at most MOST pools and queues, and `parts`: how many there are."""
+    summaries = [plain(run.summary) for run in runs]
+    parts = {}
+    for part in PARTS:
+        hours: dict[str, float] = {}
+        for summary in summaries:
+            own = dig(summary, part)
+            for name in own if isinstance(own, dict) else ():
+                amount = dig(own, name, "gpu_hours")
+                hours[name] = hours.get(name, 0.0) + (amount if isinstance(amount, int | float) else 0.0)
+        parts[part] = len(hours)
+        names = sorted(hours, key=lambda name: (-hours[name], name))[:MOST]
+        for summary in summaries:
+            own = dig(summary, part)
+            if isinstance(own, dict):
+                summary[part] = {name: own[name] for name in names if name in own}
+    return [{**summary, "parts": parts} for summary in summaries]

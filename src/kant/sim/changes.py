@@ -61,9 +61,14 @@ class Changes:
             for e in self.jobs
         )
         quotas = (f"queue {q.queue}: its quota of {_amount(q)}" for q in self.quotas)
-        nodes = (f"{more.count} more nodes{f' like {more.like}' if more.like else ''}" for more in self.nodes)
+        nodes = map(_more, self.nodes)
         profile = [f"the profile is {self.profile.name}"] if self.profile is not None else []
         return [*jobs, *map(_drain, self.drains), *quotas, *nodes, *profile]
+
+
+def _more(more: MoreNodes) -> str:
+    nodes = "1 more node" if more.count == 1 else f"{more.count} more nodes"
+    return f"{nodes} like {more.like}" if more.like else nodes
 
 
 def _gpus(milli: int) -> str:

@@ -196,6 +196,7 @@ class Execution:
         known = int(state.table[health.node, c.STATUS]), state.health.drains.get(health.node, -1)
         if (health.status.value, health.until) != known:
             self.happen(NodeChanged(now, spec.name, health.status.value, health.until))
+            self.recorder.serviced(health.node, health.status.value, now)
 
     def carry_out(self, plan: Plan) -> None:
         """Do what the plan says; in simulated time everything succeeds at once."""

@@ -33,8 +33,10 @@ class Past:
     later: list[Event]
 
 
-def read_past(path: Path, time: int | None = None) -> Past:
+def read_past(path: Path, time: int | None = None, today: int | None = None) -> Past:
     """The journal at `path` cut after all that happened by `time` (None: its end).
+
+    Of a journal that is still written to, `today` is the present, microseconds since the Unix epoch: it ends then.
 
     Raises InputError for a broken journal, for a time that it says nothing of, and for an experiment in which
     nothing ever ends.
@@ -61,7 +63,9 @@ def read_past(path: Path, time: int | None = None) -> Past:
         raise InputError("--at", f"a time in the journal, which begins at {clock(header.begins)}", clock(time))
     if time is not None and time > last:
         raise InputError("--at", f"a time in the journal, which ends at {clock(last)}", clock(time))
-    return Past(path, header, profile, options, last if time is None else time, moved, events, later)
+    if time is None:
+        time = last if today is None else max(last, today - header.zero)
+    return Past(path, header, profile, options, time, moved, events, later)
 
 
 def _is_idle(line: object) -> bool:

@@ -153,7 +153,7 @@ def replay(path: Path) -> Replay:
                 continue
             if line.time > state.now and line.time > begins:
                 recorder.observe(max(state.now, begins))
-            _follow(state, recorder, line)
+            record_end(state, recorder, line)
             state.apply(line)
         except (Violation, OverflowError) as violation:
             raise InputError(f"{path}:{number}", f"an event that fits the state: {violation}") from None
@@ -194,7 +194,8 @@ def replay(path: Path) -> Replay:
     )  # fmt: skip
 
 
-def _follow(state: ClusterState, recorder: Recorder, event: Event) -> None:
+def record_end(state: ClusterState, recorder: Recorder, event: Event) -> None:
+    """Tell the recorder what ends, or is lost, by an event that the state has not taken in yet."""
     if isinstance(
         event,
         JobCancelled | JobEvicted | JobFailed | JobFinished | JobGrown | JobPreempted | JobRefused | JobShrunk,

@@ -173,6 +173,7 @@ class Run:
             end=end,
             interrupted=self.interrupted,
             intervals=self.recorder.intervals(),
+            service=self.recorder.service(),
             wait_by_cause=causes,
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kant.cluster import columns as c
-from kant.metrics.effect import most_changed, only, pairs, ratios, waits
+from kant.metrics.effect import curve, most_changed, only, pairs, ratios, waits
 from kant.metrics.result import RunResult
 from kant.metrics.statistics import spread
 from kant.model.decision import Reason, sentence
@@ -76,11 +76,13 @@ def what_if(
     quantile, horizon = past.options.quantile, min(before.end, after.end)
     answer = {
         "time_us": past.now,
+        "zero_us": past.header.zero,
         "change": changes.sentences(),
         "run_times": dict(sorted(first.work.sources.items())),
         "coming": len(first.coming),
         "submitted": [_submitted(event, after, reasons[event.job.id]) for event in changes.jobs],
         "waits": waits(found, quantile),
+        "curve": curve(found),
         **most_changed(found),
         "ratios": {
             "until_us": horizon,

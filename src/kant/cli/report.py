@@ -1,0 +1,40 @@
+"""`kant report`: the page of a journal: what ran where at every moment, and every number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.model.errors import InputError
+
+
+def report(
+    journal: Annotated[
+        list[Path], Parameter(help="A journal.jsonl, or several to compare: the first is the baseline.")
+    ],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="The page.")] = Path("report.html"),
+    title: Annotated[str | None, Parameter(help="What stands above it.")] = None,
+) -> int:
+    """Write one HTML file in which a recorded run can be looked at as of any moment: a simulated or a live one."""
+    from kant.cli.show import console
+    from kant.report import write_report
+    from kant.sim.recount import recount
+
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        raise InputError(f"--out {out}", "a file in a folder that is there")
+    found = [recount(path) for path in journal]
+    zeros = {one.zero for one in found}
+    if len(zeros) > 1:
+        raise InputError("JOURNAL", "journals whose clocks were at zero at one time")
+    runs = [one.result for one in found]
+    name = title or f"{runs[0].workload}: {', '.join(dict.fromkeys(run.profile for run in runs))}"
+    try:
+        write_report(out, runs, name, zeros.pop())
+    except OSError as error:
+        raise InputError(f"--out {out}", f"a place where a file can be written ({error.strerror})") from None
+    console.print(f"report: {out}", soft_wrap=True)
+    return 0

@@ -1,0 +1,113 @@
+// The page: a header with the time bar, tabs, and the view behind the chosen one.
+
+import { useEffect, useRef } from "react";
+import { liveTabs } from "./live";
+import { counted, showGpus } from "./show";
+import { type Page, type Tab, usePage, useStore } from "./store";
+import { theme } from "./theme";
+import { TimeBar } from "./time/bar";
+import { reportTabs } from "./views";
+import { whatifTabs } from "./whatif";
+
+/** The tabs there are now: those of a live Kant stand in the place of others with their id. */
+function tabsOf(page: Page): Tab[] {
+  const more = page.source.live ? [...liveTabs, ...whatifTabs] : [];
+  const own = reportTabs.map((tab) => more.find((other) => other.id === tab.id) ?? tab);
+  const rest = more.filter((tab) => !reportTabs.some((other) => other.id === tab.id));
+  return [...own, ...rest].filter((tab) => !tab.shown || tab.shown(page));
+}
+
+export function App() {
+  const page = usePage();
+  useStore(page.source);
+  useStore(page.choice);
+  const { source, choice } = page;
+  useEffect(() => {
+    const read = () => choice.set({ tab: location.hash.slice(1) });
+    read();
+    addEventListener("hashchange", read);
+    return () => removeEventListener("hashchange", read);
+  }, [choice]);
+  useEffect(() => {
+    if (source.ready) requestAnimationFrame(() => requestAnimationFrame(() => (document.documentElement.dataset.ready = "true")));
+  }, [source.ready]);
+  const tabs = source.ready ? tabsOf(page) : [];
+  const open = tabs.find((tab) => tab.id === choice.tab) ?? tabs[0];
+  return (
+    <>
+      <Header />
+      {source.trouble && <p className="banner" role="alert"><span>{source.trouble}</span></p>}
+      {open && (
+        <>
+          <nav className="bar" aria-label="View and time">
+            <TabList tabs={tabs} open={open.id} />
+            <TimeBar />
+          </nav>
+          <main>
+            <div id={`panel-${open.id}`} role="tabpanel" aria-labelledby={`tab-${open.id}`}>
+              <open.view key={open.id} />
+            </div>
+          </main>
+        </>
+      )}
+      {!open && !source.trouble && <p className="empty" role="status">Reading the data…</p>}
+    </>
+  );
+}
+
+function Header() {
+  const { source } = usePage();
+  useStore(theme);
+  const cluster = source.runs[0]?.cluster;
+  return (
+    <header className="top">
+      <p className="brand">
+        <svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">
+          <rect x="2" y="2" width="9" height="9" rx="2" className="b0" />
+          <rect x="13" y="2" width="9" height="9" rx="2" className="b1" />
+          <rect x="2" y="13" width="9" height="9" rx="2" className="b1" />
+          <rect x="13" y="13" width="9" height="9" rx="2" className="b2" />
+        </svg>
+        Kant
+      </p>
+      <h1>{source.report?.title ?? cluster?.name ?? ""}</h1>
+      {source.live && cluster && (
+        <p className="hint">
+          {counted(cluster.gpus.length, "node", "nodes")} · {showGpus(cluster.total * 1000)} GPUs · {source.runs[0]!.profile}
+        </p>
+      )}
+      <button id="theme" type="button" className="quiet" onClick={() => theme.turn()}>Theme: {theme.chosen}</button>
+    </header>
+  );
+}
+
+/** Tabs as the pattern of ARIA has them: arrow keys move, the address keeps the choice. */
+function TabList({ tabs, open }: { tabs: Tab[]; open: string }) {
+  const list = useRef<HTMLDivElement>(null);
+  const go = (id: string) => {
+    history.replaceState(null, "", `#${id}`);
+    dispatchEvent(new HashChangeEvent("hashchange"));
+  };
+  const move = (event: React.KeyboardEvent) => {
+    const at = tabs.findIndex((tab) => tab.id === open);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const tab = tabs[(to + tabs.length) % tabs.length]!;
+    go(tab.id);
+    list.current?.querySelector<HTMLElement>(`#tab-${tab.id}`)?.focus();
+  };
+  return (
+    <div className="tabs" role="tablist" aria-label="Views" ref={list} onKeyDown={move}>
+      {tabs.map((tab) => (
+        <button
+          key={tab.id} id={`tab-${tab.id}`} type="button" role="tab" aria-selected={tab.id === open}
+          aria-controls={tab.id === open ? `panel-${tab.id}` : undefined} tabIndex={tab.id === open ? 0 : -1} onClick={() => go(tab.id)}
+        >
+          {tab.title}
+        </button>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,167 @@
+// The jobs of a live Kant: who waits and why, who runs, who has ended. At an earlier moment: as they stood then.
+
+import { useState } from "react";
+import { counted, showCount, showTime } from "../show";
+import { usePage, useStore } from "../store";
+import { useClock } from "../time/bar";
+import { reportTabs } from "../views";
+import { useAsked } from "./asked";
+import { JobPage } from "./job";
+import { AHEAD, expected, OVER, Phase, when } from "./parts";
+import type { Eta, Job, JobPageOf } from "./types";
+
+const LIMIT = 50;
+const KINDS: [string, string, string[]][] = [
+  ["ahead", "Waiting", AHEAD],
+  ["runs", "Running", ["running", "stopping"]],
+  ["over", "Over", OVER],
+  ["all", "All", []],
+];
+
+/** The view behind the tab: the present from the API, any other moment from the record. */
+export function LiveJobs() {
+  const { choice } = usePage();
+  useStore(choice);
+  const clock = useClock();
+  if (!clock.following) return <Then id="jobs" />;
+  return choice.job ? <JobPage key={choice.job} id={choice.job} /> : <Lists />;
+}
+
+/** The view of a report, at the moment of the time bar. */
+export function Then({ id }: { id: string }) {
+  const { clock } = usePage();
+  const View = reportTabs.find((tab) => tab.id === id)?.view;
+  return (
+    <>
+      <p className="hint then">
+        As it was at the moment of the time bar. <button type="button" onClick={() => clock.follow(true)}>Back to live</button>
+      </p>
+      {View && <View />}
+    </>
+  );
+}
+
+function Lists() {
+  const { source } = usePage();
+  useStore(source);
+  const [kind, setKind] = useState("now");
+  const [queue, setQueue] = useState("");
+  const [user, setUser] = useState("");
+  const typed = (event: React.SyntheticEvent<HTMLInputElement>) => setUser(event.currentTarget.value.trim());
+  const shown = kind === "now" ? ["ahead", "runs"] : [kind];
+  return (
+    <section aria-labelledby="jobs-title">
+      <h2 id="jobs-title" className="said">Jobs</h2>
+      <div className="tools">
+        <div className="group" role="group" aria-label="State">
+          <button type="button" aria-pressed={kind === "now"} onClick={() => setKind("now")}>Now</button>
+          {KINDS.map(([id, title]) => (
+            <button key={id} type="button" aria-pressed={kind === id} onClick={() => setKind(id)}>{title}</button>
+          ))}
+        </div>
+        <label>Queue <select value={queue} onChange={(event) => setQueue(event.target.value)}>
+          <option value="">all</option>
+          {(source.runs[0]?.queues ?? []).map((name) => <option key={name} value={name}>{name || "(no name)"}</option>)}
+        </select></label>
+        <label>User <input type="search" size={10} onKeyDown={(event) => event.key === "Enter" && typed(event)} onBlur={typed} /></label>
+      </div>
+      {shown.map((one) => <List key={`${one}/${queue}/${user}`} kind={one} queue={queue} user={user} titled={kind === "now"} />)}
+    </section>
+  );
+}
+
+/** Jobs of one kind, a page at a time. */
+function List({ kind, queue, user, titled }: { kind: string; queue: string; user: string; titled: boolean }) {
+  const { choice } = usePage();
+  const [pages, setPages] = useState<number[]>([]); // `before` of each page after the first
+  const [, title, phases] = KINDS.find(([id]) => id === kind)!;
+  const query = new URLSearchParams({ limit: String(LIMIT) });
+  if (phases.length) query.set("state", phases.join(","));
+  if (queue) query.set("queue", queue);
+  if (user) query.set("user", user);
+  if (pages.length) query.set("before", String(pages[pages.length - 1]));
+  const { value, trouble } = useAsked<JobPageOf>(`/v1/jobs?${query}`);
+  const eta = useAsked<Eta>(kind === "ahead" && value?.jobs.length ? "/v1/eta" : null);
+  const whole = value?.next === null && !pages.length;
+  return (
+    <section aria-label={`${title} jobs`} id={`list-${kind}`}>
+      {titled && <h3 className="listed">{title} {value && <small>{whole ? value.jobs.length : `${value.jobs.length} shown`}</small>}</h3>}
+      {trouble && <p className="banner" role="alert">{trouble}</p>}
+      {value && <Table kind={kind} jobs={value.jobs} eta={eta.value} open={(job) => choice.set({ job })} />}
+      {value && !whole && (
+        <div className="tools pages">
+          <button type="button" disabled={!pages.length} onClick={() => setPages(pages.slice(0, -1))}>Later</button>
+          <button type="button" disabled={value.next === null} onClick={() => setPages([...pages, value.next!])}>Earlier</button>
+          <span className="hint" role="status">{counted(value.jobs.length, "job", "jobs")} on this page</span>
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Table({ kind, jobs, eta, open }: { kind: string; jobs: Job[]; eta: Eta | null; open: (job: string) => void }) {
+  const run = usePage().source.runs[0];
+  const present = run && run.zero !== null ? run.zero + run.end : 0;
+  if (!jobs.length) return <p className="empty">{{ ahead: "Nobody waits.", runs: "Nothing runs.", over: "No job is over yet." }[kind] ?? "There is no such job."}</p>;
+  const places = new Map(eta?.jobs.map((row, i) => [row.job, { ...row, place: i + 1 }]));
+  const now = eta?.time_us ?? 0;
+  const order = (job: Job) => places.get(job.id)?.place ?? Infinity;
+  const rows = kind === "ahead" ? [...jobs].sort((a, b) => order(a) - order(b) || a.seq - b.seq) : jobs;
+  const ahead = kind === "ahead";
+  return (
+    <div className="scroll" tabIndex={0} role="region" aria-label={`Table of jobs: ${kind === "ahead" ? "waiting" : kind === "runs" ? "running" : kind}`}>
+      <table className="jobs">
+        <thead>
+          <tr>
+            <th scope="col">job</th><th scope="col">name</th><th scope="col">state</th><th scope="col">queue</th><th scope="col">user</th>
+            <th scope="col" className="n">GPUs</th>
+            {ahead ? (
+              <>
+                <th scope="col" className="n">place</th><th scope="col" className="n">waited</th>
+                <th scope="col" className="n">start, P50</th><th scope="col" className="n">P90</th><th scope="col">why</th>
+              </>
+            ) : (
+              <>
+                <th scope="col">submitted</th><th scope="col">started</th>
+                {kind === "runs" ? <th scope="col" className="n">runs for</th> : <th scope="col">ended</th>}
+                <th scope="col">note</th>
+              </>
+            )}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((job) => {
+            const place = places.get(job.id);
+            const [p50, p90] = place ? expected(place.expected_us, now) : ["–", "–"];
+            return (
+              <tr key={job.id} data-job={job.id}>
+                <th scope="row"><button type="button" className="link" onClick={() => open(job.id)}>{job.id}</button></th>
+                <td>{job.name}</td>
+                <td><Phase phase={job.phase} /></td>
+                <td>{job.queue}</td>
+                <td>{job.user}</td>
+                <td className="n">{showCount(job.gpus)}</td>
+                {ahead ? (
+                  <>
+                    <td className="n">{place ? place.place : "–"}</td>
+                    <td className="n">{present ? showTime(Math.max(0, Math.round((present - job.submitted) / 1e6))) : "–"}</td>
+                    <td className="n">{p50}</td>
+                    <td className="n">{p90}</td>
+                    <td className="why">{job.waits || (job.phase === "held" ? "it is held" : place?.why === "ready" ? "it is about to start" : job.reason || "")}</td>
+                  </>
+                ) : (
+                  <>
+                    <td>{when(job.submitted)}</td>
+                    <td>{when(job.started)}</td>
+                    {kind === "runs" ? <td className="n">{present && job.started >= 0 ? showTime(Math.max(0, Math.round((present - job.started) / 1e6))) : "–"}</td> : <td>{when(job.ended)}</td>}
+                    <td className="why">{job.reason || job.waits}</td>
+                  </>
+                )}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}

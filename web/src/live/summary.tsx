@@ -1,0 +1,83 @@
+// The metrics of a live Kant so far: GAR, SOR and GFR, and the waits and the slowdown by size of the job.
+
+import { showCount, showMoment, showShare, showTime } from "../show";
+import { usePage, useStore } from "../store";
+import { Overview } from "../views/overview";
+
+interface Waits {
+  mean: number | null;
+  p50: number | null;
+  p90: number | null;
+  count: number;
+}
+
+interface SoFar {
+  jobs: number;
+  completed: number;
+  gar: { mean: number | null };
+  sor: number | null;
+  gfr: { mean: number | null };
+  jtted: { mean: number | null; by_size: Record<string, { mean: number }> };
+  wait_s: Omit<Waits, "count">;
+  wait_by_size: Record<string, Waits>;
+  preemptions: number;
+  evictions: number;
+  failures: number;
+}
+
+export function LiveOverview() {
+  return (
+    <>
+      <Overview />
+      <Metrics />
+    </>
+  );
+}
+
+function Metrics() {
+  const { source } = usePage();
+  useStore(source);
+  if (!source.summary) return null;
+  const { begins_us: begins } = source.summary.so_far;
+  const found = source.summary.so_far as unknown as SoFar;
+  const ratio = (value: number | null | undefined) => (value == null ? "–" : value.toFixed(3));
+  const facts: [string, string][] = [
+    ["GAR, mean", showShare(found.gar.mean)],
+    ["SOR", showShare(found.sor)],
+    ["GFR, mean", showShare(found.gfr.mean)],
+    ["JWTD, P50", showTime(found.wait_s.p50)],
+    ["JWTD, P90", showTime(found.wait_s.p90)],
+    ["JTTED, mean", ratio(found.jtted.mean)],
+    ["Jobs", showCount(found.jobs)],
+    ["Finished", showCount(found.completed)],
+    ["Preemptions", showCount(found.preemptions)],
+    ["Failures", showCount(found.failures)],
+  ];
+  const sizes = Object.entries(found.wait_by_size).filter(([, row]) => row.count > 0);
+  return (
+    <section aria-labelledby="far-h">
+      <h2 id="far-h">So far</h2>
+      <p className="hint">Since {showMoment(begins, source.runs[0]?.zero ?? null)}, when this Kant took over. Waits of jobs that still wait count as they stand.</p>
+      <dl className="facts panel" id="so-far">{facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
+      {sizes.length > 0 && (
+        <div className="scroll so-far" tabIndex={0} role="region" aria-label="Waits and slowdown by size of the job">
+          <table className="rows">
+            <thead>
+              <tr><th scope="col">job size, GPUs</th>{["jobs", "wait, mean", "P50", "P90", "JTTED"].map((name) => <th scope="col" className="n" key={name}>{name}</th>)}</tr>
+            </thead>
+            <tbody>
+              {sizes.map(([size, row]) => (
+                <tr key={size}>
+                  <th scope="row">{size}</th>
+                  <td className="n">{showCount(row.count)}</td>
+                  {[row.mean, row.p50, row.p90].map((value, i) => <td className="n" key={i}>{showTime(value)}</td>)}
+                  <td className="n">{ratio(found.jtted.by_size[size]?.mean)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,92 @@
+// What a live Kant answers, as src/kant/service/views.py and docs/why.md have it.
+
+export interface Job {
+  seq: number;
+  id: string;
+  phase: string;
+  name: string;
+  queue: string;
+  user: string;
+  priority: number;
+  gpus: number;
+  submitted: number; // microseconds of the Unix epoch; -1: not yet
+  started: number;
+  ended: number;
+  attempt: number;
+  failures: number;
+  code: number | null;
+  signal: number | null;
+  reason: string;
+  waits: string;
+}
+
+export interface JobPageOf {
+  jobs: Job[];
+  next: number | null;
+}
+
+export interface Detail {
+  job: Job;
+  command: string[];
+  workdir: string;
+  time_s: number | null;
+  retries: number;
+  after: string[];
+  after_ok: string[];
+  stopping: string;
+  place: Record<string, string>; // node to indices of GPUs
+}
+
+interface Said {
+  sentence: string;
+}
+
+export interface Why {
+  sentence: string;
+  phase: string;
+  answer: null | {
+    facts: Said[];
+    remedies: Said[];
+    in_queue: { rank: number; of: number };
+    among_rivals: { rank: number; of: number };
+    wait_or_place: Said | null;
+    expected_us: Expected;
+    zero_us: number;
+    time_us: number;
+  };
+}
+
+export interface Expected {
+  p50: number | null;
+  p90: number | null;
+  never: boolean;
+}
+
+export interface Eta {
+  time_us: number;
+  zero_us: number;
+  jobs: { job: string; why: string; expected_us: Expected; wait_or_place: Said | null }[];
+}
+
+export interface History {
+  zero_us: number;
+  whole: boolean;
+  entries: { time_us: number; what: string; sentence: string }[];
+}
+
+export interface QueueRow {
+  queue: string;
+  model: string;
+  nominal_gpus: number | null;
+  used_gpus: number | null;
+  borrowed_gpus: number | null;
+  lent_gpus: number | null;
+  running: number;
+  waiting: number;
+  waiting_gpus: number;
+}
+
+export interface Whoami {
+  user: string;
+  role: "viewer" | "tenant" | "operator";
+}

@@ -1,0 +1,156 @@
+// Paints the cells of one run on a canvas, and the fabric with what is picked on another above it.
+
+import type { Cluster, Run } from "../data/model";
+import { cssVar } from "../theme";
+import { cellColour, type Dress, dress } from "./colours";
+import { fit, type Layout } from "./layout";
+import { type Occupancy, occupancyAt } from "./occupancy";
+import type { Span } from "./span";
+
+const BAND = 64; // pixels: the picture is handed over in bands that have changed
+
+/** One map. The canvas holds cells only; only cells whose colour has changed are filled anew. */
+export class Painter {
+  layout!: Layout;
+  now!: Occupancy;
+  ratio = 1;
+  painted = 0; // cells filled for the last moment
+  private colours!: Dress;
+  private context!: CanvasRenderingContext2D;
+  private image!: ImageData;
+  private pixels!: Uint32Array;
+  private shown!: Uint32Array; // the pixel of each GPU
+  private seen = -1; // the tick up to which the picture is right
+  private from!: Int32Array; // of each band: the first changed column
+  private to!: Int32Array;
+  private dressed = "";
+  private picked = -1;
+
+  constructor(
+    readonly canvas: HTMLCanvasElement,
+    readonly over: HTMLCanvasElement,
+    readonly run: Run,
+    readonly cluster: Cluster,
+  ) {}
+
+  /** Chooses the size of the cells for the place there is. */
+  resize(width: number, height: number): void {
+    this.ratio = window.devicePixelRatio || 1;
+    this.layout = fit(this.cluster, Math.floor(width * this.ratio), Math.floor(height * this.ratio), this.ratio);
+    for (const canvas of [this.canvas, this.over]) {
+      canvas.width = Math.max(1, this.layout.width);
+      canvas.height = Math.max(1, this.layout.height);
+      canvas.style.width = `${canvas.width / this.ratio}px`;
+      canvas.style.height = `${canvas.height / this.ratio}px`;
+    }
+    this.context = this.canvas.getContext("2d")!;
+    this.image = this.context.createImageData(this.canvas.width, this.canvas.height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    const bands = Math.ceil(this.canvas.height / BAND);
+    this.from = new Int32Array(bands);
+    this.to = new Int32Array(bands);
+    this.shown = new Uint32Array(this.cluster.total);
+    this.seen = -1;
+  }
+
+  /** Paints the moment `time`. Cells are looked at on nodes that have changed; on all after a change of colours. */
+  paint(time: number, way: string, theme: string, pick: number): void {
+    const { run, cluster } = this;
+    const wish = `${way} ${theme} ${run.jobs.length}`;
+    if (wish !== this.dressed) this.colours = dress(run, way);
+    if (wish !== this.dressed || pick !== this.picked) this.seen = -1;
+    this.dressed = wish;
+    this.picked = pick;
+    const now = (this.now = occupancyAt(run, time));
+    const { job } = run.intervals;
+    this.from.fill(this.canvas.width);
+    this.to.fill(0);
+    this.painted = 0;
+    for (let node = 0; node < cluster.gpus.length; node++) {
+      if (now.stamp[node]! <= this.seen) continue;
+      const whole = 1000 * cluster.gpus[node]!;
+      for (let gpu = cluster.first[node]!; gpu < cluster.first[node + 1]!; gpu++) {
+        const row = now.owner[gpu]!;
+        const colour = cellColour(
+          this.colours, row < 0 ? -1 : job.data[row]!, now.used[gpu]!, now.service[node]!, now.nodeUsed[node]!, whole,
+          cluster.model[node]!, pick,
+        );
+        if (colour !== this.shown[gpu]) this.fill(gpu, colour);
+      }
+    }
+    this.seen = now.tick;
+    for (let band = 0; band < this.from.length; band++) {
+      const width = this.to[band]! - this.from[band]!;
+      if (width > 0) this.context.putImageData(this.image, 0, 0, this.from[band]!, band * BAND, width, BAND);
+    }
+  }
+
+  private fill(gpu: number, colour: number): void {
+    const { cell, left, top } = this.layout;
+    const side = cell > 3 ? cell - 1 : cell;
+    const stride = this.canvas.width;
+    const x = left[gpu]!;
+    const y = top[gpu]!;
+    for (let i = 0, at = y * stride + x; i < side; i++, at += stride) this.pixels.fill(colour, at, at + side);
+    for (let band = Math.floor(y / BAND); band <= Math.floor((y + side - 1) / BAND); band++) {
+      this.from[band] = Math.min(this.from[band]!, x);
+      this.to[band] = Math.max(this.to[band]!, x + side);
+    }
+    this.shown[gpu] = colour;
+    this.painted++;
+  }
+
+  /** Frames and names of spines, names of leaves, what the picked job lies in, and the cursor. */
+  drawFabric(span: Span | null, cursor: number): void {
+    const { cluster, layout, ratio } = this;
+    const context = this.over.getContext("2d")!;
+    const [soft, line, ink, accent] = ["--soft", "--line", "--ink", "--accent"].map(cssVar) as [string, string, string, string];
+    context.clearRect(0, 0, this.over.width, this.over.height);
+    context.textBaseline = "top";
+    for (const frame of layout.frames) {
+      const own = span?.spines.has(frame.spine);
+      context.lineWidth = own ? 2 * ratio : 1;
+      context.strokeStyle = own ? accent : line;
+      context.strokeRect(frame.x + 0.5, frame.y + 0.5, frame.wide - 1, frame.high - 1);
+      context.fillStyle = own ? accent : soft;
+      context.font = `${own ? 700 : 600} ${11 * ratio}px system-ui, sans-serif`;
+      const inset = Math.max(frame.pad, 3 * ratio);
+      const room = (frame.side || frame.wide) - 2 * inset;
+      const down = frame.side ? (frame.high - 10 * ratio) / 2 : 5 * ratio;
+      if (room > 20 * ratio) context.fillText(cut(context, frame.name, room), frame.x + inset, frame.y + down);
+    }
+    for (const block of layout.blocks) {
+      const own = span?.leaves.has(block.group);
+      if (layout.named && block.wide > 24 * ratio) {
+        context.fillStyle = own ? accent : soft;
+        context.font = `${own ? 700 : 400} ${10 * ratio}px system-ui, sans-serif`;
+        context.fillText(cut(context, block.name, block.wide), block.x, block.y - 12 * ratio);
+      }
+      if (!own || layout.cell > 3) continue;
+      context.lineWidth = ratio;
+      context.strokeStyle = accent;
+      context.strokeRect(block.x - 0.5, block.y - 0.5, block.wide + 1, block.high + 1);
+    }
+    if (span && layout.cell > 3) {
+      context.lineWidth = Math.max(2, ratio);
+      context.strokeStyle = ink;
+      for (const node of span.nodes.keys()) {
+        const gpu = cluster.first[node]!;
+        const side = layout.cell;
+        context.strokeRect(layout.left[gpu]! - 1.5, layout.top[gpu]! - 1.5, side + 1, side * cluster.gpus[node]! + 1);
+      }
+    }
+    if (cursor < 0) return;
+    context.strokeStyle = ink;
+    context.lineWidth = Math.max(2, ratio);
+    context.strokeRect(layout.left[cursor]! - 1.5, layout.top[cursor]! - 1.5, layout.cell + 2, layout.cell + 2);
+  }
+}
+
+/** `text`, shortened to `room` pixels: names of fabrics tell most at their end. */
+function cut(context: CanvasRenderingContext2D, text: string, room: number): string {
+  if (context.measureText(text).width <= room) return text;
+  let kept = text;
+  while (kept.length > 1 && context.measureText(`…${kept}`).width > room) kept = kept.slice(1);
+  return `…${kept}`;
+}
