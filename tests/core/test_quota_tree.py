@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kant.cluster.lending import lent
 from kant.cluster.quota_limits import Key
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.water_filling import divided
@@ -317,6 +318,33 @@ def test_a_user_is_limited_in_a_queue_and_below() -> None:
     assert not tree.could_ever(2, (11,))
     tree.refund(1, 7, (6,))
     assert tree.shortage(2, 7, (10,)) is None
+
+
+@given(tenancies(), STEPS)
+def test_what_is_lent_is_what_is_borrowed(tenancy: Tenancy, steps: list[Step]) -> None:
+    """Nobody lends what it uses or may not lend; what children borrow is lent by others, if not by those above."""
+    both = Both(tenancy)
+    both.happens(steps)
+    tree = both.tree
+    width = len(tree.keys)
+    for key in range(width):
+        given_away = lent(tree, key)
+        for node, below in enumerate(tree.children):
+            spare = tree.nominal(node, key) - max(tree.usage(node, key), tree._guaranteed[node * width + key])
+            assert 0 <= given_away[node] <= max(0, spare)
+            beyond = tree.own(node, key) + sum(tree.borrowed(child, key) for child in below)
+            covered = tree._nominal[node * width + key] + tree.borrowed(node, key)
+            assert not below or sum(given_away[child] for child in below) == max(0, beyond + given_away[node] - covered)
+        assert all(given_away[node] == 0 for node, parent in enumerate(tree.parents) if parent < 0)
+
+
+def test_two_that_lend_give_the_same() -> None:
+    """16 of its own for a and b each, 8 for c, which uses 24."""
+    queues = [Queue(name, "all", quotas=(Quota("gpu", "", 16_000 if name != "c" else 8_000),)) for name in "abc"]
+    tree = QuotaTree(Tenancy((Queue("all"), *queues)))
+    tree.charge(3, 0, (24_000,))
+    tree.charge(1, 0, (12_000,))
+    assert lent(tree, 0) == [0, 4_000, 12_000, 0]
 
 
 def test_what_was_lent_is_taken_back_below_the_node_that_lends() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import J_MILLI, J_QUEUE, J_SINCE, J_STARTED
+from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
 from kant.model.decision import sentence
 from kant.model.placement import NODE
@@ -52,7 +53,7 @@ def expectations(
     waits = choices(scheduler, now, only=job or "")
     inquiry = Inquiry(scheduler, now)
     rows: list[dict[str, Any]] = []
-    for name, answer in starts.items():
+    for place, (name, answer) in enumerate(starts.items(), start=1):
         if job is not None and name != job:
             continue
         row = state.rows[name]
@@ -63,7 +64,10 @@ def expectations(
                 "queue": state.live[row].queue,
                 "gpus": int(state.jobs[row, J_MILLI]) / GPU,
                 "since_us": int(state.jobs[row, J_SINCE]),
+                "place": place,
+                "of": len(state.pending),
                 "why": "ready" if reason is None else reason.__struct_config__.tag,
+                "sentence": "" if reason is None else sentence(reason),
                 "expected_us": {"p50": answer.p50, "p90": answer.p90, "never": is_final(reason)},
                 "earlier": answer.earlier,
                 "wait_or_place": either(waits.get(name)),
@@ -73,7 +77,10 @@ def expectations(
 
 
 def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
-    """One row for each queue and each GPU model of its quotas, parents before children; other queues at the end."""
+    """One row for each queue and each GPU model of its quotas, parents before children; other queues at the end.
+
+    `borrowed_gpus` is how far it is beyond its quota, `lent_gpus` what others use of that (`cluster/lending.py`).
+    """
     counts: dict[str, list[int]] = {}
     names = list(state.queues)
     for place, rows in ((0, state.running), (1, state.pending)):
@@ -82,7 +89,7 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
             count[place] += 1
             count[2] += int(state.jobs[row, c.J_MILLI]) if place else 0
 
-    def line(name: str, model: str, amounts: tuple[int, int, int] | None) -> dict[str, Any]:
+    def line(name: str, model: str, amounts: tuple[int, int, int, int] | None) -> dict[str, Any]:
         running, waiting, milli = counts.get(name, (0, 0, 0))
         quota = {
             key: None if amounts is None else value / GPU for key, value in zip(keys, amounts or keys, strict=True)
@@ -93,15 +100,19 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
             | {"running": running, "waiting": waiting, "waiting_gpus": milli / GPU}
         )
 
-    keys: Any = ("nominal_gpus", "used_gpus", "borrowed_gpus")
+    keys: Any = ("nominal_gpus", "used_gpus", "borrowed_gpus", "lent_gpus")
     found = []
     tree = state.holdings.tree
     declared = tree.queues if tree is not None else ()
+    lends: dict[int, list[int]] = {}
     for queue, own in enumerate(declared):
         assert tree is not None
         gpus = [(key, model) for key, (model, resource) in enumerate(tree.keys) if resource == "gpu"]
         for key, model in gpus:
-            amounts = tree.nominal(queue, key), tree.usage(queue, key), tree.borrowed(queue, key)
+            if key not in lends:
+                lends[key] = lent(tree, key)
+            borrowed = tree.borrowed(queue, key)
+            amounts = tree.nominal(queue, key), tree.usage(queue, key), borrowed, lends[key][queue]
             found.append(line(own.name, model or "any", amounts))
         if not gpus:
             found.append(line(own.name, "", None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from kant import __version__
 from kant.cluster.columns import J_STATUS
@@ -14,6 +15,7 @@ from kant.model.errors import Violation
 from kant.model.event import Event, JobCancelled, JobSubmitted
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
+from kant.scheduler.answers import Answers
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.mend import mend
 from kant.scheduler.profile import Profile
@@ -21,11 +23,23 @@ from kant.scheduler.profile import Profile
 Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
 
+MOST_ASKED = 2_000
+"""With more waiting jobs the plans from which expected starts learn would hold up the turns."""
+
+
+class Observer(Protocol):
+    """Is told all that happens, in order, when the state has taken it in, and all that is decided."""
+
+    def happened(self, event: Event) -> None: ...
+
+    def decided(self, plan: Plan) -> None: ...
+
 
 class Core:
     """One cluster under one profile, from the moment at which the state was built: the zero of the run's clock.
 
-    Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow.
+    Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Whoever
+    else follows stands in `observers`.
     """
 
     def __init__(
@@ -42,9 +56,11 @@ class Core:
         self.profile = profile
         self.state = ClusterState(spec, learn=profile.estimates.learns, workloads=profile.matches)
         self.scheduler = Scheduler(self.state, profile, seed)
+        self.answers = Answers(self.scheduler)
         self.journal = Journal(sink)
         begins = int(clock() * 1e6) - zero
         self.journal.write(Header(__version__, spec.name, profile.text, seed, spec, zero=zero, begins=begins))
+        self.observers: list[Observer] = []
         self._history: list[Event] | None = []
         self._issued: dict[str, int] = {}
 
@@ -67,6 +83,8 @@ class Core:
             return
         self.state.apply(event)
         self.journal.write(event)
+        for observer in self.observers:
+            observer.happened(event)
 
     def settled(self) -> dict[str, str]:
         """What was there before us is complete: it happens now, in the order of its times.
@@ -92,14 +110,21 @@ class Core:
 
     def cycle(self) -> Plan:
         """What to do now."""
-        plan = self.scheduler.cycle(self.now)
-        self.journal.plan(plan)
-        return plan
+        return self._decided(self.scheduler.cycle(self.now))
+
+    def observe(self) -> None:
+        """The turn is over: learn from what became of earlier expected starts. Decides nothing."""
+        if len(self.state.pending) <= MOST_ASKED:
+            self.answers.observe(self.now)
 
     def mend(self) -> Plan:
         """What to do now about gangs that were found bound in part."""
-        plan = mend(self.scheduler, self.now)
+        return self._decided(mend(self.scheduler, self.now))
+
+    def _decided(self, plan: Plan) -> Plan:
         self.journal.plan(plan)
+        for observer in self.observers:
+            observer.decided(plan)
         return plan
 
     def end(self) -> None:

@@ -21,6 +21,11 @@ class Journals:
         self.on_trouble = on_trouble
         self._file: BinaryIO | None = None
 
+    @property
+    def path(self) -> Path | None:
+        """The file that is written to; None where nothing is recorded."""
+        return Path(self._file.name) if self._file is not None else None
+
     def open(self) -> Callable[[bytes], object]:
         """A new file, which ends the one before."""
         self.close()

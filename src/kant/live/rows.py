@@ -1,0 +1,48 @@
+"""Rows of integers that grow and change, and which of them have changed since somebody last looked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.cluster.rowlog import RowLog
+
+
+class Rows:
+    """A table of `width` columns. To add or change a row is noted in `log`."""
+
+    def __init__(self, width: int) -> None:
+        self.table: Table = np.zeros((256, width), dtype=np.int64)
+        self.used = 0
+        self.log = RowLog()
+
+    def add(self, values: Sequence[int]) -> int:
+        """A new row; returns its index."""
+        row = self.used
+        if row == len(self.table):
+            self.table = np.concatenate([self.table, np.zeros_like(self.table)])
+        self.table[row] = values
+        self.used += 1
+        self.log.add(row)
+        return row
+
+    def set(self, row: int, values: Sequence[int]) -> None:
+        """Other values for a row."""
+        self.table[row] = values
+        self.log.add(row)
+
+    def since(self, mark: int | None) -> list[int] | None:
+        """The rows that have come or changed since the log's `end` was `mark`; None where that is not known any more.
+
+        Without a mark: all of them.
+        """
+        return list(range(self.used)) if mark is None else self.log.since(mark)
+
+    def keep(self, rows: Sequence[int]) -> dict[int, int]:
+        """Forget all other rows. Returns the new index of each."""
+        kept = self.table[rows].copy()
+        self.table[: len(kept)] = kept
+        self.used = len(kept)
+        return {old: new for new, old in enumerate(rows)}

@@ -1,0 +1,87 @@
+"""The recorder of a run that has no end: exact integrals, and samples that are thinned when they become many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.cluster.state import ClusterState
+from kant.metrics.recorder import S_TIME, SAMPLE_WIDTH, Recorder, sample
+from kant.metrics.summary import job_table, summarise
+from kant.model.units import SECOND
+
+SAMPLES = 20_000
+"""Samples that are kept at most: with more, every second one goes (but the last) and the gap doubles."""
+
+
+class LiveRecorder(Recorder):
+    """Besides the first, at most one sample is kept of each span of `gap` microseconds: the last change in it.
+
+    So the samples are late by up to a gap, while `present` is not. A sample that differs in nothing from the one before
+    is not kept. `thinned` counts how often the samples were thinned.
+    """
+
+    def __init__(self, state: ClusterState, most: int = SAMPLES, gap: int = SECOND) -> None:
+        super().__init__(state)
+        self.most = most
+        self.gap = gap
+        self.thinned = 0
+        self._last: Table = np.zeros((2, SAMPLE_WIDTH), dtype=np.int64)
+        self._seen = 0
+        self.present: list[int] = []  # the sample of the last change, kept or not
+
+    def observe(self, now: int) -> None:
+        """Take the state's totals as they are from `now` on, which is not before the last time."""
+        self.settle(now)
+        state = self.state
+        used = sample(
+            state.pools, self._last, self._seen, self.integrals, self._held,
+            now, len(state.pending), state.waiting_milli,
+        )  # fmt: skip
+        if used == 2:
+            self._last[0] = self._last[1]
+        self._seen = 1
+        row = self._last[0].tolist()
+        if row[1:] != self.present[1:]:
+            self.present = row
+        if self.used == 0:
+            self.samples[0] = row
+            self.used = 1
+
+    def settle(self, now: int) -> None:
+        """The last change is a sample for good, unless its span lasts at `now`."""
+        if not self.present or self.present[S_TIME] // self.gap == now // self.gap:
+            return
+        if self.used and self.samples[self.used - 1, 1:].tolist() == self.present[1:]:
+            return
+        self._room(1)
+        self.samples[self.used] = self.present
+        self.used += 1
+        if self.used > self.most:
+            self._thin()
+
+    def _thin(self) -> None:
+        kept = self.samples[[*range(0, self.used - 1, 2), self.used - 1]]
+        self.samples[: len(kept)] = kept
+        self.used = len(kept)
+        self.gap *= 2
+        self.thinned += 1
+
+    def _room(self, rows: int) -> None:
+        if self.used + rows > len(self.samples):
+            self.samples = np.concatenate([self.samples, np.zeros_like(self.samples)])
+
+    def so_far(self, now: int) -> dict[str, Any]:
+        """The metrics of everything up to `now`, as `kant simulate --json` words them (docs/metrics.md)."""
+        self.observe(now)
+        self._room(2)
+        used = self.used
+        self.samples[used] = self.present
+        self.samples[used + 1] = self._last[0]
+        try:
+            self.used = used + 2
+            return summarise(self.state, self, job_table(self.state, now), now, "linear")
+        finally:
+            self.used = used

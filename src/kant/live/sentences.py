@@ -1,0 +1,112 @@
+"""What happened to a job and what was decided about it, as sentences with their times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kant.model import decision as d
+from kant.model import event as ev
+from kant.model.placement import MASK, MILLI, NODE, Allocation
+from kant.model.units import GPU, clock
+
+KEPT = 60
+"""Sentences of one job that are kept: the first ten, and the latest."""
+FIRST = 10
+MOST_NAMED = 4
+
+Told = tuple[int, str, str]
+
+
+class Telling:
+    """The sentences of each job, by its row in the record."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self.nodes = nodes
+        self._told: dict[int, list[Told]] = {}
+
+    def note(self, row: int, time: int, what: str, text: str) -> None:
+        """Keep a sentence. `what` is one word for the kind of thing that it says."""
+        told = self._told.setdefault(row, [])
+        told.append((time, what, text))
+        if len(told) > KEPT:
+            del told[FIRST]
+
+    def happened(self, row: int, event: ev.Event) -> None:
+        """Keep what an event says, if it says something to people."""
+        text = self._event(event)
+        if text:
+            self.note(row, event.time, event.__struct_config__.tag, text)  # type: ignore[arg-type]
+
+    def decided(self, row: int, time: int, decision: d.Decision) -> None:
+        """Keep what the scheduler decided, where no event will say it."""
+        text = ""
+        match decision:
+            case d.Hold(reason=reason):
+                text = f"it waits: {named(d.sentence(reason))}"
+            case d.Preempt(moved=moved, by=by, why=why):
+                how = "it is to move to other GPUs" if moved else "it is to stop"
+                text = how + (f", for job {public(by)}" if by else "") + (f" ({why})" if why else "")
+            case d.Expire():
+                text = "it has reached its limit, and is to stop"
+        if text:
+            self.note(row, time, decision.__struct_config__.tag, text)  # type: ignore[arg-type]
+
+    def of(self, row: int) -> list[dict[str, Any]]:
+        """What is kept of a job, in order."""
+        return [{"time_us": time, "what": what, "sentence": text} for time, what, text in self._told.get(row, ())]
+
+    def keep(self, rows: dict[int, int]) -> None:
+        """Forget all other rows; these have other numbers from now on."""
+        self._told = {rows[row]: told for row, told in self._told.items() if row in rows}
+
+    def _event(self, event: ev.Event) -> str:
+        match event:
+            case ev.JobSubmitted(job=job):
+                return f"it came to queue {job.queue}"
+            case ev.JobStarted(allocation=place):
+                return f"it started on {self.place(place)}"
+            case ev.JobGrown(allocation=place):
+                return f"it grew by {self.place(place)}"
+            case ev.JobShrunk(allocation=place, by=by):
+                return f"it gave back {self.place(place)}" + (f", for job {public(by)}" if by else "")
+            case ev.JobFinished():
+                return "it finished"
+            case ev.JobPreempted(moved=moved, by=by):
+                return "it moved" if moved else "it was stopped" + (f" for job {public(by)}" if by else "")
+            case ev.JobEvicted(reason=reason, node=node):
+                return f"it lost its place: {reason}" + (f" (node {node})" if node else "")
+            case ev.JobRefused(reason=reason):
+                return f"it could not be started: {reason}"
+            case ev.JobFailed(reason=reason):
+                return f"it failed: {reason}"
+            case ev.JobReserved(start=start, allocation=place):
+                return f"it is promised {self.place(place)} from {clock(start)}"
+            case ev.JobReleased():
+                return "what it was promised is promised no longer"
+            case ev.JobRejected(reason=reason):
+                return f"it was given back: {reason}"
+            case ev.JobCancelled():
+                return "it left its queue"
+            case ev.JobDemoted(level=level):
+                return f"it moved to level {level} of its queue"
+        return ""
+
+    def place(self, place: Allocation) -> str:
+        """How many GPUs of which nodes."""
+        milli = sum(int(piece[MASK]).bit_count() * int(piece[MILLI]) for piece in place)
+        indices = dict.fromkeys(place[:, NODE].tolist())
+        names = [self.nodes[node] for node in list(indices)[:MOST_NAMED]]
+        more = f" and {len(indices) - MOST_NAMED} more nodes" if len(indices) > MOST_NAMED else ""
+        gpus = f"{milli / GPU:g} GPU{'s' * (milli != GPU)} of " if milli else ""
+        return f"{gpus}{', '.join(names)}{more}"
+
+
+def public(job: str) -> str:
+    """The id by which people know a job that has come more than once (`kant.live.core.Core.fresh_id`)."""
+    return job.partition("~")[0]
+
+
+def named(text: str) -> str:
+    """A sentence with such ids in it."""
+    return " ".join(public(word) if "~" in word else word for word in text.split(" "))

@@ -1,0 +1,30 @@
+"""docs/record.md names every key and column of the record, and its bounds."""
+
+from __future__ import annotations
+
+from tests.docs.pages import ROOT, words_in_backticks
+
+from kant.live import record as live
+from kant.live.samples import SAMPLES
+from kant.live.sentences import KEPT
+from kant.service.views import Entry, History, RunRecord
+from kant.testing import Harness, make_cluster
+
+PAGE = ROOT / "docs" / "record.md"
+
+
+def test_the_page_names_all_that_the_record_has() -> None:
+    found = live.RunRecord(Harness(make_cluster(8)).state, "r").since("", 0)
+    names = {*RunRecord.__struct_fields__, *History.__struct_fields__, *Entry.__struct_fields__} - {"job"}
+    for key in ("jobs", "intervals", "nodes", "series", "cluster"):
+        names |= set(found[key])
+    words = set(words_in_backticks(PAGE))
+    assert {name for name in names - {"row", "job"} if name not in words} == set()
+    assert set(found) | {"kind"} == set(RunRecord.__struct_fields__)
+
+
+def test_the_page_says_the_bounds() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for bound in (live.JOBS, live.PIECES, live.CHANGES, SAMPLES):
+        assert f"{bound:,}" in text
+    assert f"At most {KEPT} are kept of a job" in text
