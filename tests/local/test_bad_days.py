@@ -7,7 +7,10 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,15 @@ from tests.local.up import PROFILE, Up, asked, eventually
 from kant.local.processes import marked
 from kant.model.errors import InputError
 from kant.service import store as store_module
+from kant.service.callers import page_token
 from kant.service.client import Client
 from kant.service.daemon import Options, serve
-from kant.service.http import address
+from kant.service.guard import address
 from kant.service.routes import schema
 from kant.service.store import Full, Store
 from kant.workload.cluster_file import read_cluster
+
+BURST = int(os.environ.get("KANT_BURST", "200"))
 
 
 def refusal(home: Path, **options: Any) -> str:
@@ -69,7 +75,9 @@ def test_a_store_of_somebody_else_of_the_future_or_gone_is_refused(tmp_path: Pat
     store = Store(home / "kant.db")
     store._db.execute("PRAGMA user_version = 99")
     store.close()
-    assert "a store of version 1 or older (a newer Kant wrote it), got 99" in refusal(home)
+    assert f"a store of version {store_module.migrations()[-1][0]} or older (a newer Kant wrote it), got 99" in refusal(
+        home
+    )
     (home / "kant.db").unlink()
     (home / "runs" / "1").mkdir(parents=True)
     assert "the store that knows the runs beside it" in refusal(home)
@@ -79,27 +87,29 @@ def test_the_store_does_not_lose_what_a_migration_finds(tmp_path: Path, monkeypa
     first = Store(tmp_path / "kant.db")
     first.keep("key", b"value")
     first.close()
-    later = [*store_module.migrations(), (2, "ALTER TABLE audit ADD COLUMN more TEXT")]
+    known = store_module.migrations()
+    after = known[-1][0] + 1
+    later = [*known, (after, "ALTER TABLE audit ADD COLUMN more TEXT")]
     monkeypatch.setattr(store_module, "migrations", lambda: later)
     for _ in range(2):
         second = Store(tmp_path / "kant.db")
-        assert second.kept("key") == b"value" and second._pragma("user_version") == 2
+        assert second.kept("key") == b"value" and second._pragma("user_version") == after
         second.close()
 
 
 @pytest.mark.parametrize(
-    ("listen", "token", "sentence"),
+    ("listen", "sentence"),
     [
-        ("0.0.0.0:80", "", "a loopback address such as 127.0.0.1:8080, or --token-file beside it"),
-        ("[::]:80", "", "a loopback address"),
-        ("localhost:80", "", "an IP address with a port"),
-        ("127.0.0.1:70000", "", "an IP address with a port"),
+        ("0.0.0.0:80", "a loopback address such as 127.0.0.1:8080, or a token"),
+        ("[::]:80", "a loopback address"),
+        ("localhost:80", "an IP address with a port"),
+        ("127.0.0.1:70000", "an IP address with a port"),
     ],
 )
-def test_addresses_beyond_this_machine_need_a_token(listen: str, token: str, sentence: str) -> None:
+def test_addresses_beyond_this_machine_need_a_token(listen: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        address(listen, token)
-    assert address("0.0.0.0:80", "a token of sixteen") == ("0.0.0.0", 80)
+        address(listen, shared=False)
+    assert address("0.0.0.0:80", shared=True) == ("0.0.0.0", 80)
 
 
 def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
@@ -122,7 +132,8 @@ def test_requests_that_are_wrong_get_one_sentence_each(tmp_path: Path) -> None:
         said = refusal(tmp_path / "other", listen=f"127.0.0.1:{port}")
         assert said == f"--listen: expected an address that is free (Address already in use), got '127.0.0.1:{port}'"
         good = json.dumps(asked(kant.home, "true")).encode()
-        plain = {"Content_Type": "application/json"}
+        own = {"Authorization": f"Bearer {page_token(kant.home)}"}
+        plain = {"Content_Type": "application/json"} | own
         for status, path, body, headers in (
             (400, "/v1/jobs", b"{", plain),
             (400, "/v1/jobs", b"\xff", plain),
@@ -133,31 +144,22 @@ def test_requests_that_are_wrong_get_one_sentence_each(tmp_path: Path) -> None:
             (400, "/v1/jobs", good[:-1] + b', "env": {"A=B": ""}}', plain),
             (400, "/v1/jobs", good[:-1] + b', "array": [1, 1]}', plain),
             (404, "/v1/jobs", good[:-1] + b', "after": ["77"]}', plain),
-            (415, "/v1/jobs", good, {"Content_Type": "text/plain"}),
+            (415, "/v1/jobs", good, own | {"Content_Type": "text/plain"}),
             (403, "/v1/jobs", good, plain | {"Origin": "http://evil.example"}),
             (403, "/v1/jobs", good, plain | {"Host": "evil.example"}),
-            (404, "/v1/jobs/77/cancel", None, {}),
-            (404, "/v1/nothing", None, {}),
-            (405, "/v1/health", None, {}),
+            (404, "/v1/jobs/77/cancel", None, own),
+            (404, "/v1/nothing", None, own),
+            (405, "/v1/health", None, own),
+            (401, "/v1/nothing", None, {}),
+            (401, "/v1/jobs", good, {"Content_Type": "application/json"}),
         ):
             found, answer = ask(port, "POST", path, body, **headers)
             assert found == status and answer.keys() == {"error"}, (path, body, found, answer)
             assert "expected" in answer["error"] and "\n" not in answer["error"], answer
         for path in ("/v1/jobs?limit=0", "/v1/jobs?state=sad", "/v1/jobs?before=x", "/v1/jobs/1/log?offset=1e3"):
-            assert ask(port, "GET", path)[0] in (400, 404)
+            assert ask(port, "GET", path, **own)[0] in (400, 404)
         assert kant.client.get("/v1/jobs")["jobs"] == []
         assert ask(port, "POST", "/v1/jobs", good, **plain)[0] == 201
-
-
-def test_who_comes_by_an_address_shows_the_token(tmp_path: Path) -> None:
-    port, token = free_port(), tmp_path / "token"
-    token.write_text("abcdefghijklmnopq\n")
-    assert "only its owner may read" in refusal(tmp_path / "home", token_file=token)
-    token.chmod(0o600)
-    with Up(tmp_path / "home", listen=f"127.0.0.1:{port}", token_file=token):
-        assert ask(port, "GET", "/v1/health")[0] == 401
-        assert ask(port, "GET", "/v1/health", Authorization="Bearer abcdefghijklmnop")[0] == 401
-        assert ask(port, "GET", "/v1/health", Authorization="Bearer abcdefghijklmnopq")[0] == 200
 
 
 def test_a_full_disk_takes_nothing_new_and_lets_run_what_runs(tmp_path: Path) -> None:
@@ -191,6 +193,59 @@ def test_a_full_disk_takes_nothing_new_and_lets_run_what_runs(tmp_path: Path) ->
         assert len(kant.client.get("/v1/jobs")["jobs"]) == 2
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    try:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(home)], capture_output=True)
+    except OSError:
+        pytest.skip("this machine has no mount")
+    if done.returncode != 0:
+        pytest.skip("only root may mount file systems")
+    try:
+        yield home
+    finally:
+        subprocess.run(["umount", "--lazy", str(home)], check=True)
+
+
+def test_on_a_disk_that_is_really_full_nothing_is_lost(small_disk: Path) -> None:
+    def fill() -> None:
+        with suppress(OSError), (small_disk / "filler").open("ab", buffering=0) as out:
+            while True:
+                out.write(bytes(4096))
+
+    with Up(small_disk, "2x4") as kant:
+        runs = kant.submit("for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.2; done; exit 4", gpus=1)
+        held = kant.submit("echo done", hold=True)
+        assert eventually(lambda: kant.log(runs) != "")
+        fill()
+        refused = 0
+        for _ in range(2000):  # the log of the store has some room of its own
+            try:
+                kant.submit("true", env={"PATH": "/bin", "ROOM": "x" * 5000}, hold=True)
+            except InputError as error:
+                assert "the store: expected a disk that can be written" in str(error), error
+                refused += 1
+                if refused == 3:
+                    break
+            fill()
+        assert refused == 3 and "full" in kant.client.get("/v1/health")["trouble"]
+        taken = len(kant.client.get("/v1/jobs", limit=1000)["jobs"])
+        assert eventually(lambda: marked(f"KANT_RUN={kant.home}/runs/{runs}/1") == [])  # it came to its end
+        (small_disk / "filler").unlink()
+        assert kant.over(runs) == ["failed"] and kant.job(runs)["job"]["code"] == 4  # and its end was kept
+        assert kant.log(runs).startswith("line 1\n")
+        assert eventually(lambda: not kant.client.get("/v1/health")["trouble"])
+        kant.client.post(kant.client.job(held, "release"))
+        assert kant.over(held) == ["finished"] and kant.log(held) == "done\n"
+        kant.kill()
+    with Up(small_disk, "2x4") as kant:
+        assert len(kant.client.get("/v1/jobs", limit=1000)["jobs"]) == taken
+        assert kant.phase(runs) == "failed"
+
+
 def test_a_burst_of_submissions_is_taken_whole(tmp_path: Path) -> None:
     with Up(tmp_path / "home") as kant:
         blocker = kant.submit("sleep 30", gpus=8)
@@ -198,7 +253,7 @@ def test_a_burst_of_submissions_is_taken_whole(tmp_path: Path) -> None:
         taken: list[str] = []
 
         def many() -> None:
-            for _ in range(25):
+            for _ in range(BURST // 8):
                 taken.append(kant.submit("true", hold=True))
 
         threads = [threading.Thread(target=many) for _ in range(8)]
@@ -206,11 +261,11 @@ def test_a_burst_of_submissions_is_taken_whole(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(set(taken)) == 200
-        assert kant.client.get("/v1/health")["jobs"] == 10_201
+        assert len(set(taken)) == BURST
+        assert kant.client.get("/v1/health")["jobs"] == 10_001 + BURST
         kant.kill()
     with Up(tmp_path / "home") as kant:
-        assert kant.client.get("/v1/health")["jobs"] == 10_201
+        assert kant.client.get("/v1/health")["jobs"] == 10_001 + BURST
         assert kant.phase(blocker) == "running"
         gone = kant.client.post(kant.client.job(array.partition("_")[0], "cancel"))["jobs"]
         assert len(gone) == 10_000

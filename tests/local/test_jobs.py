@@ -160,6 +160,16 @@ def test_a_log_without_end_keeps_the_last_of_it(tmp_path: Path) -> None:
         assert int(headers["X-Kant-Offset"]) == len(whole) - len(text)
 
 
+def test_a_log_of_a_gigabyte_costs_what_may_be_kept_of_it(tmp_path: Path) -> None:
+    with Up(tmp_path / "home", log_bytes=1 << 20) as kant:
+        job = kant.submit("head -c 1073741824 /dev/zero | tr '\\0' x; echo; echo end")
+        assert kant.over(job, patience=120) == ["finished"]
+        files = list((kant.home / "runs" / job / "1").glob("log.*"))
+        assert sum(file.stat().st_size for file in files) <= 1 << 20
+        headers, body = kant.client.stream(kant.client.job(job, "log"), offset=-5)
+        assert b"".join(body) == b"\nend\n" and int(headers["X-Kant-End"]) == (1 << 30) + 5
+
+
 def test_quotas_hold_and_unknown_queues_are_refused(tmp_path: Path) -> None:
     queues = tuple(Queue(name, isolated=True, quotas=(Quota(nominal=2000),)) for name in ("a", "b"))
     with Up(tmp_path / "home", tenancy=Tenancy(queues)) as kant:

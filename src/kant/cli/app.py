@@ -18,11 +18,14 @@ from kant.cli.eta import eta
 from kant.cli.explain import explain
 from kant.cli.jobs import cancel, hold, jobs, logs, queue, release, top
 from kant.cli.kube import kube_app
+from kant.cli.page import audit, page
 from kant.cli.policies import policies
 from kant.cli.profiles import profiles_app
 from kant.cli.replay import replay
+from kant.cli.report import report
 from kant.cli.simulate import simulate
 from kant.cli.submit import submit
+from kant.cli.token import token_app
 from kant.cli.trace import trace_app
 from kant.cli.up import down, up
 from kant.cli.whatif import whatif
@@ -39,10 +42,10 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # ours to report
 )
-HERE = (up, down, submit, jobs, logs, cancel, hold, release, queue, top)
-for verb in (*HERE, simulate, compare, replay, why, eta, whatif, explain, check, policies, demo):
+HERE = (up, down, submit, jobs, logs, cancel, hold, release, queue, top, page, audit)
+for verb in (*HERE, simulate, compare, replay, why, eta, whatif, explain, report, check, policies, demo):
     app.command(verb)
-for group in (trace_app, cluster_app, profiles_app, kube_app):
+for group in (trace_app, cluster_app, profiles_app, kube_app, token_app):
     app.command(group)
 
 

@@ -55,12 +55,19 @@ def run(
     listen: Annotated[
         str, Parameter(help="Where to serve probes and metrics, such as 0.0.0.0:8080. Default: nowhere.")
     ] = "",
+    page: Annotated[
+        bool, Parameter(help="Serve the page too, where --listen says, for those who come by kubectl port-forward.")
+    ] = False,
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "json",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
     """Schedule the pods of a cluster until told to stop."""
     from kant.kube.replica import Options, serve
+    from kant.model.errors import InputError
+    from kant.service.page import routes
 
+    if page and not listen:
+        raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
     return serve(
         Options(
             profile=load_profile(profile),
@@ -77,6 +84,7 @@ def run(
             listen=listen,
             log_format=log_format,
             log_level=log_level,
+            page=tuple(routes("Kubernetes")) if page else None,
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )

@@ -113,7 +113,7 @@ def eta(live: Live, namespace: str, pod: str | None, json: bool) -> int:
 
 
 def queues(live: Live, json: bool) -> int:
-    """What each queue may use, uses, borrows and waits for."""
+    """What each queue may use, uses, borrows, lends and waits for."""
     from kant.live.answers import queue_rows
 
     rows = queue_rows(live.state)
@@ -123,7 +123,7 @@ def queues(live: Live, json: bool) -> int:
 
 def show_queues(rows: list[dict[str, Any]]) -> None:
     """The queues for the terminal."""
-    names = {"nominal_gpus": "quota", "used_gpus": "used", "borrowed_gpus": "borrowed"}
+    names = {"nominal_gpus": "quota", "used_gpus": "used", "borrowed_gpus": "borrowed", "lent_gpus": "lent"}
     counts = {"running": "running", "waiting": "waiting", "waiting_gpus": "GPUs waited for"}
     table("Queues", rows, {"queue": "queue", "model": "model"} | names | counts)
 

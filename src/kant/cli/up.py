@@ -7,13 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Queues, load_profile
+from kant.cli.inputs import Queues, load_profile, whole
 from kant.model.errors import InputError
 
 Home = Annotated[
     Path | None,
     Parameter(help="Where Kant keeps everything. Default: KANT_HOME, else ~/.local/share/kant."),
 ]
+LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
 PATIENCE = 180.0  # seconds for a first start, which compiles kernels
 
 
@@ -26,12 +27,25 @@ def up(
     profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
     queues: Queues = None,
     listen: Annotated[
-        str, Parameter(help="Serve the API at this address too, such as 127.0.0.1:8080. Default: its socket alone.")
-    ] = "",
-    token_file: Annotated[
-        Path | None, Parameter(help="A file with the token that callers from an address have to show.")
+        str | None,
+        Parameter(
+            help="Where the page and the API are, such as 127.0.0.1:8080; none: on its socket alone. "
+            "Default: 127.0.0.1:5268, or a free port where that is taken."
+        ),
     ] = None,
+    token_file: Annotated[
+        Path | None, Parameter(help="A file with tokens (see `kant token`), beside those of the home.")
+    ] = None,
+    proxy_name: Annotated[
+        tuple[str, ...], Parameter(help="A name by which a proxy before Kant is called. Can be repeated.")
+    ] = (),
     log_size: Annotated[str, Parameter(help="The most that is kept of the output of one run.")] = "1GiB",
+    keep_days: Annotated[
+        int,
+        Parameter(
+            help="Days for which jobs that are over, their logs and journals stay; 0: for ever.", converter=whole
+        ),
+    ] = 90,
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
     detach: Annotated[bool, Parameter(help="In the background, until `kant down`.", negative="")] = False,
@@ -40,14 +54,17 @@ def up(
     from kant.service.client import home_of
 
     place = home_of(home)
-    if detach:
-        return _detach(place)
     try:
         from kant.service.daemon import Options, serve
     except ModuleNotFoundError as error:
         if error.name != "aiohttp":
             raise
         raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
+    if detach:
+        return _detach(place)
+    from kant.cli.page import tell
+    from kant.model.tenant import Tenancy
+    from kant.service.reload import Files
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
@@ -56,14 +73,33 @@ def up(
             home=place,
             profile=load_profile(profile),
             cluster=read_cluster(cluster) if cluster is not None else None,
-            **({"tenancy": read_tenants(queues)} if queues is not None else {}),
-            listen=listen,
+            tenancy=read_tenants(queues) if queues is not None else Tenancy(),
+            listen={None: LISTEN, "none": ""}.get(listen, listen) or "",
+            any_port=listen is None,
+            proxy_names=proxy_name,
+            on_listen=tell,
+            files=Files(_file(profile), queues.absolute() if queues is not None else None, _file(cluster)),
             token_file=token_file,
             log_bytes=parse_size(log_size),
+            keep_days=_days(keep_days),
             log_format=log_format,
             log_level=log_level,
         )
     )
+
+
+def _file(given: str | None) -> Path | None:
+    """The file that a name is, if it is one: some are names of what is built in."""
+    from kant.scheduler.profile import builtin_texts
+
+    named = given is None or given in builtin_texts() or not Path(given).is_file()
+    return None if named else Path(given or "").absolute()
+
+
+def _days(days: int) -> int:
+    if not 0 <= days <= 100_000:
+        raise InputError("--keep-days", "days from 0 (for ever) to 100,000", days)
+    return days
 
 
 def parse_size(text: str) -> int:
@@ -82,7 +118,9 @@ def _detach(home: Path) -> int:
     import sys
     import time
 
+    from kant.cli.page import tell
     from kant.cli.show import console
+    from kant.service.callers import page_token
     from kant.service.client import Client
 
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,12 +144,15 @@ def _detach(home: Path) -> int:
             reason = next((line for line in reversed(lines) if line.startswith("kant: ")), "")
             raise Refusal(reason.removeprefix("kant: ") or f"kant up: expected to start (see {said})")
         try:
-            found = Client(home).get("/v1/health")
+            found = Client(home, here=True).get("/v1/health")
         except InputError:
             time.sleep(0.05)
             continue
         if found["pid"] == child.pid:
             console.print(f"Kant is up: process {child.pid}, home {home}, log {said}", soft_wrap=True)
+            address = Client(home, here=True).get("/v1/whoami")["address"]
+            if address:
+                tell(address, page_token(home))
             return 0
     raise InputError("kant up", f"an answer within {PATIENCE:g} s (see {said})")
 
@@ -133,7 +174,7 @@ def down(*, home: Home = None) -> int:
     from kant.cli.show import console
     from kant.service.client import Client, home_of
 
-    found = Client(home_of(home)).post("/v1/stop")
+    found = Client(home_of(home), here=True).post("/v1/stop")
     with suppress(OSError):
         watched = os.pidfd_open(found["pid"])
         select.select([watched], [], [], PATIENCE)

@@ -1,4 +1,4 @@
-"""`kant whatif`: what a change would do to everybody's waits, from a time of a journal on."""
+"""`kant whatif`: what a change would do to everybody's waits, from now or from a time of a journal on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, check_out, load_profile
 from kant.cli.simulate import print_json
+from kant.cli.up import Home
 from kant.cli.why import At, JournalFile, parse_at
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def whatif(
-    journal: JournalFile,
+    journal: JournalFile | None = None,
     /,
     *,
     at: At = None,
@@ -45,32 +46,48 @@ def whatif(
         bool, Parameter(name="--no-arrivals", help="Nobody comes after that time.", negative="", show_default=False)
     ] = False,
     until: Annotated[str | None, Parameter(help="Stop both futures at this time, such as 30d or +12h.")] = None,
+    home: Home = None,
     json: Json = False,
     out: Annotated[Path | None, Parameter(help="Folder for both futures: journals, tables and the report.")] = None,
 ) -> int:
-    """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits."""
-    from kant.cli.whatif_changes import changes_of, parse_time
+    """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits.
+
+    Without a journal they begin with the Kant of this machine (`kant up`) as it is now."""
     from kant.cli.whatif_show import show_answer
-    from kant.model.errors import InputError
-    from kant.model.units import FOREVER
+    from kant.sim.asked import Question, changes_of, end_of_futures
     from kant.sim.past import read_past
 
-    if not (submit or drain or quota or nodes or profile):
-        raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes and --profile")
-    if evict and not drain:
-        raise InputError("--evict", "a --drain beside it")
+    asked = Question(
+        tuple(submit or ()), tuple(drain or ()), evict, tuple(quota or ()), tuple(nodes or ()), profile or "",
+        until or "",
+    )  # fmt: skip
+    asked.check()
     other = load_profile(profile) if profile is not None else None
     check_out(out)
-    past = read_past(journal, parse_at(at))
-    changes = changes_of(past, submit or [], drain or [], evict, quota or [], nodes or [], other)
-    end = FOREVER if until is None else parse_time(until, past.now, "--until")
-    found = _simulated(past, changes, not arrivals, end, out)
+    past = read_past(journal, parse_at(at)) if journal is not None else _present(home, at)
+    changes = changes_of(past, asked, other)
+    found = _simulated(past, changes, not arrivals, end_of_futures(past, asked), out)
     report = _written(out, found, past.header.workload) if out is not None else None
     if json:
         print_json(found.answer)
     else:
         show_answer(found, report)
     return 0
+
+
+def _present(home: Path | None, at: str | None) -> Past:
+    """The Kant of this machine as it is now."""
+    from kant.model.errors import InputError
+    from kant.service.client import Client, home_of
+    from kant.sim.past import read_past
+
+    if at is not None:
+        raise InputError("--at", "a journal beside it: of a Kant that runs the futures begin now", at)
+    place = home_of(home)
+    found = Client(place, here=True).get("/v1/health")
+    if not found["journal"]:
+        raise InputError(str(place), "a Kant that can write its journal, of which the futures are made")
+    return read_past(Path(found["journal"]), today=found["now_us"])
 
 
 FOLDERS = ("before", "after")

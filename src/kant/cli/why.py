@@ -98,9 +98,18 @@ def _ask(job: str, at: str | None, home: Path | None, json: bool) -> int:
     ranks = f"{rivals['rank']:,} of {rivals['of']:,} among its rivals, {own['rank']:,} of {own['of']:,} in its queue"
     section("position", [ranks])
     early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
-    section("expected start", [f"P50 {early}, P90 {late}"])
+    so_far = earlier_said(answer["earlier"])
+    expected = [f"P50 {early}, P90 {late}", *([so_far] if so_far else [])]
+    section("expected start", expected)
     section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
     return 0
+
+
+def earlier_said(earlier: Any) -> str:
+    """What became of earlier answers, as one that was asked for here or came as JSON; "" where nothing is known."""
+    from kant.scheduler.answers import Earlier
+
+    return str(Earlier(**earlier) if isinstance(earlier, dict) else earlier or "")
 
 
 def _in(expected: dict[str, Any], name: str, now: int) -> str:

@@ -55,6 +55,8 @@ class Carrier:
                     driver.launcher.plan(record, place.tolist())
                 case Preempt(by=by, why=why):
                     core.happen(JobPreempted(core.now, decision.job, by=by))
+                    if driver.telemetry is not None:
+                        driver.telemetry.evicted(why)
                     winner = driver.by_core.get(by)
                     self._stop(record, f"{why}, for job {winner.id}" if winner is not None else why)
                 case Expire():

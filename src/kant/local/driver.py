@@ -11,8 +11,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,6 +40,9 @@ from kant.model.node import ClusterSpec
 from kant.model.tenant import Tenancy
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
+
+if TYPE_CHECKING:
+    from kant.local.telemetry import Telemetry
 
 log = logging.getLogger("kant.local")
 PACE = 0.005  # seconds between two turns at least; and no less than the last one took
@@ -76,6 +80,8 @@ class Driver:
         self.waits_for: dict[str, dict[str, None]] = {}
         self.trouble = ""  # why nothing can be written, in one sentence
         self.on_change: Callable[[Record], None] = lambda record: None
+        self.telemetry: Telemetry | None = None
+        self.on_build: Callable[[Core], None] = lambda core: None
         self.launcher = Launcher(settings, self._over)
         self.widest = max(node.gpus for node in settings.cluster.nodes)
         self.endings = Endings(self)
@@ -83,6 +89,7 @@ class Driver:
         self._ended: list[tuple[Record, Exit]] = []
         self._answers: list[asyncio.Future[None]] = []
         self._awake = asyncio.Event()
+        self._anew = False  # the state is to be built anew
         self.core: Core
         self.carrier: Carrier
 
@@ -116,6 +123,7 @@ class Driver:
         count_from(zero)
         sink = settings.journals.open() if settings.journals is not None else None
         self.core = Core(settings.cluster, settings.profile, sink, zero, self.clock, settings.seed)
+        self.on_build(self.core)
         self.core.settled()
         self.carrier = Carrier(self)
         self.by_core.clear()
@@ -139,6 +147,8 @@ class Driver:
             core.happen(JobStarted(moment, self.core_id[record.id], place))
         for record in self.records.values():
             self.block(record)
+        if self.telemetry is not None:
+            self.telemetry.follow(self.core.state, self.core.now)
         said(log, "state built", jobs=len(self.records), inside=len(inside))
 
     def _enter(self, record: Record, moment: int) -> None:
@@ -153,6 +163,18 @@ class Driver:
 
     def happen(self, event: Event) -> None:
         self.core.happen(event)
+
+    def set_queues(self, tenancy: Tenancy) -> None:
+        """Other queues and quotas from now on; every job that is there has its queue among them."""
+        self.settings = replace(self.settings, tenancy=tenancy)
+        self.happen(QueuesChanged(self.core.now, tenancy))
+        self._awake.set()
+
+    def set_profile(self, profile: Profile) -> None:
+        """Another profile, from the end of the next turn that leaves nothing to begin: the state is built anew then."""
+        self.settings = replace(self.settings, profile=profile)
+        self._anew = True
+        self._awake.set()
 
     # --- what people ask; answered by `committed` -----------------------------------------------------------------
 
@@ -248,7 +270,10 @@ class Driver:
             self.endings.settle(record, exit)
         wait = IDLE
         if not last:
+            began = time.monotonic()
             plan = self.core.cycle()
+            if self.telemetry is not None:
+                self.telemetry.cycle(time.monotonic() - began, plan)
             decisions(log, plan, [node.name for node in self.settings.cluster.nodes])
             self.carrier.carry(plan)
             for record in self.launcher.ready():
@@ -257,6 +282,9 @@ class Driver:
                 record.code = record.signal = None
                 record.reason = record.stopping = ""
                 self.touch(record)
+                if self.telemetry is not None:
+                    self.telemetry.started(record)
+            self.core.observe()
             if plan.review_at >= 0:
                 wait = min(wait, max((plan.review_at - self.core.now) / 1e6, 0.0))
         if self._commit(came):
@@ -264,9 +292,15 @@ class Driver:
                 self.endings.not_begun(record, why)
         if self.settings.journals is not None:
             self.settings.journals.flush()
-        if len(self.core.state.ids) > FORGET + 2 * len(self.records) and not self.launcher.is_busy:
+        stale = len(self.core.state.ids) > FORGET + 2 * len(self.records)
+        if (stale or self._anew) and not last and not self.launcher.is_busy:
+            self._anew = False
             self.build()
         return 0.0 if self._new or self._ended or (self.dirty and not self.trouble) else wait
+
+    def alive(self) -> list[Record]:
+        """All jobs that are not over, with those that are about to come in."""
+        return [*self.records.values(), *self._new]
 
     def touch(self, record: Record) -> None:
         """The record has changed: it is written at the end of the turn."""

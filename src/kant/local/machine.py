@@ -1,22 +1,26 @@
-"""What this machine has: its NVIDIA GPUs, as nvidia-smi (which asks NVML) lists them, its cores and its memory."""
+"""What this machine has: its NVIDIA GPUs, as NVML or else nvidia-smi lists them, its cores and its memory."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
+from kant.live.logs import said
+from kant.local.nvml import Gpu, list_gpus, load
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, ClusterSpec, Node
 
-QUERY = ("--query-gpu=index,name,mig.mode.current", "--format=csv,noheader")
+log = logging.getLogger("kant.local")
+QUERY = ("--query-gpu=index,name,uuid,mig.mode.current", "--format=csv,noheader")
 PATIENCE = 60.0
 
 
 def this_machine() -> ClusterSpec:
     """The machine as a cluster of one node. Raises InputError where its GPUs cannot be listed."""
-    names = gpus()
+    names = [gpu.model for gpu in gpus()]
     if len(set(names)) > 1:
         raise InputError("this machine", "GPUs of one model (or --cluster FILE to describe them)", ", ".join(names))
     model = names[0] if names else ""
@@ -34,8 +38,30 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
 
 
-def gpus() -> list[str]:
-    """The models of the GPUs by index; none where there is no driver."""
+def gpus() -> list[Gpu]:
+    """The GPUs by index, as NVML lists them or else nvidia-smi; none where there is no driver. Raises InputError."""
+    library = load()
+    found = list_gpus(library) if library is not None else None
+    if found is None:
+        found = by_program()
+    for index, gpu in enumerate(found):
+        said(log, "GPU", index=index, model=gpu.model, uuid=gpu.uuid, mig=gpu.mig)
+    return checked(found)
+
+
+def checked(found: list[Gpu]) -> list[Gpu]:
+    """The GPUs, if jobs can have them as they are. Raises InputError."""
+    for index, gpu in enumerate(found):
+        if gpu.mig:
+            into = f"divided into {len(gpu.slices)} devices" if gpu.slices else "in MIG mode"
+            raise InputError(f"GPU {index}", "a GPU that is not in MIG mode (or --cluster FILE)", into)
+    if len(found) > MAX_GPUS:
+        raise InputError("this machine", f"at most {MAX_GPUS} GPUs", len(found))
+    return found
+
+
+def by_program() -> list[Gpu]:
+    """The GPUs as nvidia-smi lists them; none where there is no driver. Raises InputError."""
     program = shutil.which("nvidia-smi")
     if program is None or not Path("/proc/driver/nvidia").exists():
         return []
@@ -48,16 +74,14 @@ def gpus() -> list[str]:
     return listed(done.stdout)
 
 
-def listed(text: str) -> list[str]:
-    """The models in the lines `index, name, MIG mode` of nvidia-smi. Raises InputError."""
-    found: list[str] = []
+def listed(text: str) -> list[Gpu]:
+    """The GPUs in the lines `index, name, UUID, MIG mode` of nvidia-smi. Raises InputError."""
+    found: list[Gpu] = []
     for line in filter(None, (line.strip() for line in text.splitlines())):
         parts = [part.strip() for part in line.split(",")]
-        if len(parts) != 3 or parts[0] != str(len(found)):
-            raise InputError("nvidia-smi", "lines such as `0, NVIDIA H100 80GB HBM3, Disabled` in order", line)
-        if parts[2] == "Enabled":
-            raise InputError(f"GPU {parts[0]}", "a GPU that is not in MIG mode (or --cluster FILE)")
-        found.append(parts[1])
-    if len(found) > MAX_GPUS:
-        raise InputError("this machine", f"at most {MAX_GPUS} GPUs", len(found))
+        if len(parts) != 4 or parts[0] != str(len(found)):
+            raise InputError(
+                "nvidia-smi", "lines such as `0, NVIDIA H100 80GB HBM3, GPU-1a2b, Disabled` in order", line
+            )
+        found.append(Gpu(parts[1], parts[2], parts[3] == "Enabled"))
     return found

@@ -17,8 +17,11 @@ from kant.local.wishes import checked, devices, indices
 from kant.model.errors import InputError
 from kant.model.units import GPU, count_from
 from kant.scheduler.explain import explanation
+from kant.service.calm import Calm
+from kant.service.recorded import Recorded
+from kant.service.roles import Caller, check_own, owns
 from kant.service.store import Store, digest_of, shown
-from kant.service.views import Detail, Health, Ids, Job, Page, Why
+from kant.service.views import Deed, Deeds, Detail, Health, Ids, Job, Page, Why
 
 MOST_WAITING = 100_000
 """Jobs that may be there at once."""
@@ -31,21 +34,24 @@ class Unknown(InputError):  # noqa: N818 - the word of the answer
 
 
 class Api:
-    """The questions and orders. `who` is the caller, for the audit log."""
+    """The questions and orders. `who` is the caller: what a role has is in `roles`. Raises Forbidden for the rest."""
 
-    def __init__(self, driver: Driver, store: Store) -> None:
+    def __init__(self, driver: Driver, store: Store, recorded: Recorded) -> None:
         self.driver = driver
         self.store = store
-        self.queues = tuple(queue.name for queue in driver.settings.tenancy.queues)
+        self.complaint: Callable[[], str] = lambda: ""
+        self.recorded = recorded
         self._next = store.last()[0] + 1
+        self._starts: Calm[dict[str, Any]] = Calm()
 
     # --- orders ---------------------------------------------------------------------------------------------------
 
-    async def submit(self, wish: Submission, who: str) -> Ids:
+    async def submit(self, wish: Submission, who: Caller) -> Ids:
         """Queue a command, once for each index of its array. Returns when it is safe. Raises InputError."""
         driver = self.driver
         driver.check_writing()
-        checked(wish, self.queues)
+        checked(wish, tuple(queue.name for queue in driver.settings.tenancy.queues))
+        check_own(who, "submit", self.lineage(wish.queue))
         if len(driver.records) + max(len(wish.array), 1) > MOST_WAITING:
             raise InputError("the queue", f"at most {MOST_WAITING:,} jobs at once", len(driver.records))
         after = tuple(each for job in wish.after for each in self.named(job))
@@ -58,28 +64,28 @@ class Api:
         for seq, index in enumerate(wish.array or (-1,), start=first):
             name = f"{first}_{index}" if index >= 0 else str(seq)
             array = first if index >= 0 else -1
-            user = who.partition(" ")[0]
-            records.append(Record(seq, name, wish, digest, user, now, phase, array, index, after, after_ok))
+            records.append(Record(seq, name, wish, digest, who.user, now, phase, array, index, after, after_ok))
         driver.submit(records)
         self.store.note(now, who, "submit", records[0].id if count == 1 else f"{first} ({count} jobs)")
         await driver.committed()
         return Ids([record.id for record in records])
 
-    async def cancel(self, job: str, who: str) -> Ids:
+    async def cancel(self, job: str, who: Caller) -> Ids:
         """Withdraw a job, or all of an array that are not over."""
         return await self._order(job, who, "cancel", self.driver.cancel)
 
-    async def hold(self, job: str, who: str) -> Ids:
+    async def hold(self, job: str, who: Caller) -> Ids:
         """Keep a waiting job from starting."""
         return await self._order(job, who, "hold", self.driver.hold)
 
-    async def release(self, job: str, who: str) -> Ids:
+    async def release(self, job: str, who: Caller) -> Ids:
         """Let a held job start."""
         return await self._order(job, who, "release", self.driver.release)
 
-    async def _order(self, job: str, who: str, verb: str, act: Callable[[Record], None]) -> Ids:
+    async def _order(self, job: str, who: Caller, verb: str, act: Callable[[Record], None]) -> Ids:
         self.driver.check_writing()
         names = self.named(job)
+        check_own(who, verb, self.lineage(self.record(names[0]).submission.queue))  # an array lies in one queue
         records = [self.driver.records[name] for name in names if name in self.driver.records]
         if not records and verb != "cancel":
             raise InputError(f"job {job}", "a job that waits", str(self.store.phase_of(names[0])))
@@ -88,6 +94,7 @@ class Api:
             records = [record for record in records if record.phase in fits]
         for record in records:
             act(record)
+            self.recorded.note(record.id, verb, f"{who.user} asked to {verb} it")
         self.store.note(self.driver.clock.micros(), who, verb, job)
         if records:
             await self.driver.committed()
@@ -102,6 +109,14 @@ class Api:
             if elements:
                 return elements
         raise Unknown("JOB", "the id of a job", job)
+
+    def lineage(self, queue: str) -> tuple[str, ...]:
+        """The queue and those above it: who has one of them has it too."""
+        above = {each.name: each.parent for each in self.driver.settings.tenancy.queues}
+        path = [queue]
+        while above.get(path[-1]):
+            path.append(above[path[-1]])
+        return tuple(path)
 
     # --- questions ------------------------------------------------------------------------------------------------
 
@@ -122,8 +137,8 @@ class Api:
         jobs = [msgspec.convert(row | {"waits": notes.get(row["id"], "")}, Job) for row in rows]
         return Page(jobs, jobs[-1].seq if len(jobs) == limit else None)
 
-    def job(self, job: str) -> Detail:
-        """One job, whole."""
+    def job(self, job: str, who: Caller) -> Detail:
+        """One job, whole; of other people's jobs what they run is left out."""
         record = self.record(job)
         wish, nodes = record.submission, self.driver.settings.cluster.nodes
         place = {
@@ -131,14 +146,25 @@ class Api:
             for node, mask in devices(record.place).items()
         }
         view = msgspec.convert(shown(record) | {"waits": self.driver.notes.get(job, "")}, Job)
+        if not owns(who, self.lineage(wish.queue)):
+            waits = (record.after, record.after_ok, record.stopping, place)
+            return Detail(view, (), "", (), wish.time_s, wish.retries, *waits, "", hidden=True)
         return Detail(
             view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
             record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
         )  # fmt: skip
 
-    def log(self, job: str, offset: int, limit: int) -> Output:
+    def log(self, job: str, offset: int, limit: int, who: Caller) -> Output:
         """What the last run of a job has written."""
-        return read_output(self.driver.launcher.folder(self.record(job)), offset, limit)
+        record = self.record(job)
+        check_own(who, "log", self.lineage(record.submission.queue))
+        return read_output(self.driver.launcher.folder(record), offset, limit)
+
+    def audit(self, user: str, refused: bool, before: int | None, limit: int) -> Deeds:
+        """Who did what, the latest first."""
+        rows = self.store.audited(user=user, refused=refused, before=before, most=limit)
+        deeds = [msgspec.convert(row, Deed) for row in rows]
+        return Deeds(deeds, deeds[-1].seq if len(deeds) == limit else None)
 
     def why(self, job: str) -> Why:
         """Why a job waits; of another, where it stands."""
@@ -147,7 +173,7 @@ class Api:
         core = self.driver.core
         if record.phase is Phase.WAITING and name is not None and core.state.rows[name] in core.state.pending:
             count_from(core.zero)
-            found = explanation(core.scheduler, name, core.now)
+            found = explanation(core.scheduler, name, core.now, core.answers)
             answer = {"time_us": core.now, "zero_us": core.zero, "since_us": found.since} | as_json(found)
             return Why(job, str(record.phase), answer["sentence"] or "nothing keeps it", answer)
         sentence = {
@@ -158,17 +184,27 @@ class Api:
         }.get(record.phase, record.reason)
         return Why(job, str(record.phase), sentence, None)
 
-    def eta(self) -> dict[str, Any]:
-        """When the waiting jobs are expected to start."""
+    def history(self, job: str) -> dict[str, Any]:
+        """What happened to a job, and what was decided about it."""
+        return self.recorded.history(self.record(job))
+
+    def eta(self, job: str = "") -> dict[str, Any]:
+        """When the waiting jobs (or one, or those of one array) are expected to start. Raises InputError."""
+        if not job:
+            return self._starts.told(lambda: self._expected(None, self.driver.by_core))
+        pending, core_id = self.driver.core.state.pending, self.driver.core_id
+        named = {core_id[name]: name for name in self.named(job) if name in core_id}
+        waiting = {own: self.driver.by_core[own] for own in named if self.driver.core.state.rows[own] in pending}
+        if not waiting:
+            raise InputError("JOB", f"a job that waits (`kant why {job}` says where it stands)", job)
+        return self._expected(next(iter(waiting)) if len(waiting) == 1 else None, waiting)
+
+    def _expected(self, only: str | None, records: dict[str, Record]) -> dict[str, Any]:
         core = self.driver.core
         count_from(core.zero)
-        rows = expectations(core.scheduler, core.now)
-        by_core = self.driver.by_core
-        return {
-            "time_us": core.now,
-            "zero_us": core.zero,
-            "jobs": [row | {"job": by_core[row["job"]].id} for row in rows],
-        }
+        rows = expectations(core.scheduler, core.now, only, core.answers)
+        told = [row | {"job": records[row["job"]].id} for row in rows if row["job"] in records]
+        return {"time_us": core.now, "zero_us": core.zero, "jobs": told}
 
     def queue(self) -> dict[str, Any]:
         """The queues, with their quotas and what they use."""
@@ -200,8 +236,9 @@ class Api:
     def health(self) -> Health:
         """Whether all is well, and what there is."""
         settings, state = self.driver.settings, self.driver.core.state
+        journal = settings.journals.path if settings.journals is not None else None
         return Health(
             __version__, os.getpid(), settings.profile.name, settings.cluster.name, len(settings.cluster.nodes),
             settings.cluster.gpus, len(self.driver.records), len(state.running), self.driver.clock.micros(),
-            self.driver.trouble,
+            self.driver.trouble, str(journal or ""), self.complaint(),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The client of a Kant on this machine: the API over its Unix socket, with the standard library alone."""
+"""The client of a Kant: the API over its Unix socket, or at KANT_URL with a token, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from kant.model.errors import InputError
 
@@ -36,11 +36,40 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self.path))
 
 
-class Client:
-    """Asks the Kant of one home. Every method raises InputError with the sentence that Kant has answered."""
+def _at(url: str) -> http.client.HTTPConnection:
+    """The connection to an address. Raises InputError."""
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if parts.scheme not in ("http", "https") or host is None or parts.path.strip("/"):
+        raise InputError("KANT_URL", "an address such as http://127.0.0.1:5268", url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(host, port)
 
-    def __init__(self, home: Path) -> None:
+
+def _token() -> str:
+    """The token of KANT_TOKEN, or in the file KANT_TOKEN_FILE. Raises InputError."""
+    if os.environ.get("KANT_TOKEN"):
+        return os.environ["KANT_TOKEN"].strip()
+    if os.environ.get("KANT_TOKEN_FILE"):
+        try:
+            return Path(os.environ["KANT_TOKEN_FILE"]).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError("KANT_TOKEN_FILE", f"a file with a token that can be read ({error})") from None
+    raise InputError("KANT_TOKEN", "a token for KANT_URL, there or in a file (KANT_TOKEN_FILE)")
+
+
+class Client:
+    """Asks the Kant of one home; in place of the home by default the one at KANT_URL, unless it has to be `here`.
+
+    Every method raises InputError with the sentence that Kant has answered.
+    """
+
+    def __init__(self, home: Path, here: bool = False) -> None:
         self.home = home
+        self.url = "" if here or home != home_of(None) else os.environ.get("KANT_URL", "")
 
     def get(self, path: str, **query: Any) -> Any:
         """A question."""
@@ -62,17 +91,22 @@ class Client:
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> http.client.HTTPResponse:
         given = {name: value for name, value in query.items() if value not in (None, "")}
         url = f"{path}?{urlencode(given)}" if given else path
-        connection = _Connection(self.home / SOCKET)
+        connection = _at(self.url) if self.url else _Connection(self.home / SOCKET)
+        headers = {"Authorization": f"Bearer {_token()}"} if self.url else {}
         try:
             text = json.dumps(body).encode() if body is not None else None
-            connection.request(method, url, text, {"Content-Type": "application/json"} if text is not None else {})
+            headers |= {"Content-Type": "application/json"} if text is not None else {}
+            connection.request(method, url, text, headers)
             response = connection.getresponse()
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            if self.url:
+                raise InputError("KANT_URL", f"the address of a Kant that runs ({why})", self.url) from None
             raise InputError(
-                str(self.home), f"the home of a Kant that runs (start one with `kant up`) ({error.strerror or error})"
+                str(self.home), f"the home of a Kant that runs (start one with `kant up`) ({why})"
             ) from None
         except http.client.HTTPException as error:
-            raise InputError(str(self.home), f"an answer of Kant ({type(error).__name__})") from None
+            raise InputError(self.url or str(self.home), f"an answer of Kant ({type(error).__name__})") from None
         if response.status >= 400:
             try:
                 sentence = json.loads(response.read())["error"]

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,30 +22,48 @@ from kant.live.warm import warm
 from kant.local.clock import Offset, steady_clock
 from kant.local.driver import NO_QUEUES, Driver, Settings
 from kant.local.machine import this_machine
+from kant.local.record import Record
+from kant.local.telemetry import Telemetry
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
 from kant.model.tenant import Tenancy
+from kant.model.units import DAY
 from kant.scheduler.profile import Profile
 from kant.service.api import Api
+from kant.service.callers import Callers, page_token
 from kant.service.client import SOCKET
 from kant.service.events import Events
-from kant.service.http import Server, Service, address
+from kant.service.guard import Guard, address
+from kant.service.http import Server, Service
+from kant.service.prune import Places, Pruner, in_doubt, wanted
+from kant.service.recorded import Recorded
+from kant.service.reload import Files, Reloader, check_quotas
 from kant.service.store import Store
 
 log = logging.getLogger("kant.service")
+NO_FILES = Files()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`cluster`: None for this machine. `token_file`: where the token is that callers from an address have to show."""
+    """`cluster`: None for this machine. `token_file`: more tokens than the home has. `proxy_names`: see `Guard`.
+
+    `any_port`: the port of `listen` is a wish. `on_listen` is told the address and the token of Kant's owner.
+    What is over for longer than `keep_days` is pruned; 0: nothing is.
+    """
 
     home: Path
     profile: Profile
     cluster: ClusterSpec | None = None
     tenancy: Tenancy = NO_QUEUES
     listen: str = ""
+    any_port: bool = False
     token_file: Path | None = None
+    proxy_names: tuple[str, ...] = ()
+    on_listen: Callable[[str, str], None] = lambda address, token: None
     log_bytes: int = 1 << 30
+    keep_days: int = 0
+    files: Files = NO_FILES
     log_format: str = "logfmt"
     log_level: str = "info"
 
@@ -55,18 +73,16 @@ def serve(options: Options) -> int:
     if sys.platform != "linux":
         raise InputError("this machine", "Linux: Kant looks after processes by its /proc and pidfds", sys.platform)
     set_up(options.log_format, options.log_level)
-    if options.tenancy.queues and not options.profile.discipline.quotas:
-        name = options.profile.discipline.__struct_config__.tag
-        raise InputError(f"profile {options.profile.name}: discipline", "one that heeds the quotas of queues", name)
-    token = read_token(options.token_file)
+    check_quotas(options.profile, options.tenancy)
+    callers = Callers(options.home, options.token_file)
     if options.listen:
-        address(options.listen, token)
+        address(options.listen, callers.is_shared)
     mask = os.umask(0o077)  # what people submit has secrets in its environment
     try:
         with locked(options.home):
             store = Store(options.home / "kant.db")
             try:
-                asyncio.run(_serve(options, store, token))
+                asyncio.run(_serve(options, store, callers))
             finally:
                 store.close()
     finally:
@@ -74,12 +90,13 @@ def serve(options: Options) -> int:
     return 0
 
 
-async def _serve(options: Options, store: Store, token: str) -> None:
+async def _serve(options: Options, store: Store, callers: Callers) -> None:
     began = time.monotonic()
     kept = store.kept("clock")
     if store.last()[0] == 0 and any((options.home / "runs").glob("*")):
         raise InputError(str(store.path), "the store that knows the runs beside it (or move them away too)", "none")
-    clock = steady_clock(msgspec.json.decode(kept, type=Offset) if kept is not None else None, store.last()[1])
+    latest = store.last()[1]
+    clock = steady_clock(msgspec.json.decode(kept, type=Offset) if kept is not None else None, latest)
     store.keep("clock", msgspec.json.encode(clock.offset))
     journals = Journals(options.home / "journal", lambda error: said(log, str(error), logging.WARNING))
     cluster = options.cluster or this_machine()
@@ -88,20 +105,50 @@ async def _serve(options: Options, store: Store, token: str) -> None:
     )  # fmt: skip
     warm(options.profile)
     driver = Driver(settings, store, clock)
+    driver.telemetry = telemetry = Telemetry(driver)
+    recorded = Recorded()
+    driver.on_build = recorded.follow
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
-    driver.on_change = events.changed
+    tasks: list[asyncio.Task[None]] = []
+    driver.on_change = _both(events.changed, telemetry.changed)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    service = Service(Api(driver, store), events, stop, token)
-    async with Server(service, options.home / SOCKET, options.listen) as server:
+    own = page_token(options.home) if options.listen else ""
+    guard = Guard(callers, store, clock.micros, options.proxy_names)
+    api, reloader, told = Api(driver, store, recorded), Reloader(driver, options.files), asyncio.Event()
+    api.complaint = lambda: reloader.complaint
+    hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # a terminal that closes ends it
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
+    service = Service(api, events, stop, guard)
+    async with Server(service, options.home / SOCKET, options.listen, options.any_port) as server:
         said(
             log, "up", home=str(options.home), cluster=cluster.name, nodes=len(cluster.nodes), gpus=cluster.gpus,
             profile=options.profile.name, jobs=len(driver.records), seconds=round(time.monotonic() - began, 3),
-            listen=f"{server.host}:{server.port}" if server.host else "",
+            listen=server.address,
         )  # fmt: skip
-        await driver.run(stop)
+        tasks.append(asyncio.create_task(reloader.run(told)))
+        if options.keep_days:
+            keep, places = options.keep_days * DAY, Places(settings.runs, journals, options.home / "kant.log")
+            pruner = Pruner(store, places, keep, clock.micros, lambda: wanted(driver), telemetry.pruned)
+            tasks.append(asyncio.create_task(pruner.run(in_doubt(latest, clock.micros(), keep))))
+        if server.address:
+            options.on_listen(server.address, own)
+        try:
+            await driver.run(stop)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
     said(log, "down", running=len(driver.launcher.runs))
+
+
+def _both(first: Callable[[Record], None], second: Callable[[Record], None]) -> Callable[[Record], None]:
+    def changed(record: Record) -> None:
+        first(record)
+        second(record)
+
+    return changed
 
 
 @contextmanager
@@ -124,19 +171,3 @@ def locked(home: Path) -> Iterator[None]:
         yield
     finally:
         os.close(file)
-
-
-def read_token(path: Path | None) -> str:
-    """The token in a file that nobody else may read. Raises InputError."""
-    if path is None:
-        return ""
-    try:
-        token = path.read_text(encoding="ascii").strip()
-        open_to_others = path.stat().st_mode & 0o077
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("--token-file", f"a file with a token that can be read ({error})") from None
-    if open_to_others:
-        raise InputError("--token-file", "a file that only its owner may read (chmod 600)", str(path))
-    if len(token) < 16 or any(ch.isspace() for ch in token):
-        raise InputError("--token-file", "one word of at least 16 characters")
-    return token

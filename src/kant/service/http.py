@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
 import logging
 import os
-import pwd
 import re
-import socket
-import struct
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -22,87 +16,62 @@ from aiohttp import web
 from kant.live.logs import said
 from kant.local.record import OVER, Submission
 from kant.model.errors import InputError
+from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.api import Api, Unknown
 from kant.service.events import Events
+from kant.service.guard import Guard, address
+from kant.service.page import routes as page_routes
+from kant.service.replies import answer, failure
+from kant.service.roles import Caller, Forbidden
 from kant.service.routes import ROUTES
+from kant.service.views import ProfileName, Profiles, Whoami
+from kant.service.whatif import Busy, Desk, TooLong
+from kant.sim.asked import Question
 
 log = logging.getLogger("kant.service")
 MOST_BODY = 8 << 20
 LONGEST_SOCKET = 107  # bytes of a path that the operating system takes
 FOLLOW = 0.2  # seconds between two looks at a log
 BEAT = 15.0  # seconds after which a quiet stream says that it lives
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def address(text: str, token: str) -> tuple[str, int]:
-    """Host and port of `--listen`. Raises InputError; without a token, also for an address beyond this machine."""
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+):(\d{1,5})", text)
-    if match is None or int(match[2]) > 65535:
-        raise InputError("--listen", "an IP address with a port, such as 127.0.0.1:8080", text)
-    host = match[1].strip("[]")
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        raise InputError("--listen", "an IP address with a port, such as 127.0.0.1:8080", text) from None
-    if not loopback and not token:
-        raise InputError("--listen", "a loopback address such as 127.0.0.1:8080, or --token-file beside it", text)
-    return host, int(match[2])
-
-
-def caller(request: web.Request) -> str:
-    """Who calls, as the operating system says: the owner of the other end of the socket, or an address."""
-    assert request.transport is not None
-    own = request.transport.get_extra_info("socket")
-    if own is not None and own.family == socket.AF_UNIX:
-        pid, uid, _ = struct.unpack("3i", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        try:
-            return f"{pwd.getpwuid(uid).pw_name} (uid {uid}, pid {pid})"
-        except KeyError:
-            return f"{uid} (uid {uid}, pid {pid})"
-    peer = request.transport.get_extra_info("peername")
-    return f"{pwd.getpwuid(os.getuid()).pw_name} (from {peer[0]})" if peer else "unknown"
-
-
-def answer(value: Any, status: int = 200) -> web.Response:
-    """One JSON object."""
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
-
-
-def failure(sentence: str, status: int) -> web.Response:
-    """What was wrong."""
-    return answer({"error": sentence}, status)
 
 
 class Service:
     """The handlers of the routes, by their names."""
 
-    def __init__(self, api: Api, events: Events, stop: asyncio.Event, token: str = "") -> None:
+    def __init__(self, api: Api, events: Events, stop: asyncio.Event, guard: Guard) -> None:
         self.api = api
         self.feed = events
         self.stopping = stop
-        self.token = token
+        self.guard = guard
+        self.address = ""
         self._submission = msgspec.json.Decoder(Submission)
+        self._question = msgspec.json.Decoder(Question)
+        self.desk = Desk()
         self._schema = (resources.files("kant.service") / "openapi.json").read_bytes()
 
     def application(self) -> web.Application:
         """All that is served."""
         app = web.Application(middlewares=[self._guard], client_max_size=MOST_BODY)
         app.add_routes([web.route(route.method, route.path, getattr(self, route.name)) for route in ROUTES])
+        app.add_routes(page_routes(self.api.driver.settings.cluster.name))
         return app
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let in who may come, and put every failure in one sentence."""
-        refused = self._refused(request)
-        if refused is not None:
-            return refused
         try:
-            return await handler(request)
+            refused = self.guard.refused(request)
+            return await handler(request) if refused is None else refused
+        except Forbidden as error:
+            self.guard.note(request, error)
+            return failure(str(error), 403)
         except Unknown as error:
+            self.guard.note(request, error)
             return failure(str(error), 404)
         except InputError as error:
+            self.guard.note(request, error)
             return failure(str(error), 507 if error.where == "the store" else 400)
         except msgspec.ValidationError as error:
             return failure(f"the request: expected what the schema says ({error})", 400)
@@ -118,28 +87,10 @@ class Service:
             log.exception("a request failed")
             return failure("Kant: expected no fault of its own; its log has more", 500)
 
-    def _refused(self, request: web.Request) -> web.Response | None:
-        """Who comes by an address needs the token if there is one; and no web page of others may come at all."""
-        own = request.transport.get_extra_info("socket") if request.transport is not None else None
-        if own is not None and own.family == socket.AF_UNIX:
-            return None
-        if self.token:
-            given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode(), self.token.encode()):
-                return failure("Authorization: expected `Bearer TOKEN` with the token of this Kant", 401)
-            return None
-        name = request.host.rpartition(":")[0] or request.host
-        origin = request.headers.get("Origin")
-        if name not in LOCAL_NAMES or (origin is not None and origin != f"http://{request.host}"):
-            return failure("Host and Origin: expected those of this machine", 403)
-        return None
-
     # --- the handlers -------------------------------------------------------------------------------------------
 
     async def submit(self, request: web.Request) -> web.Response:
-        if request.content_type != "application/json":
-            return failure("Content-Type: expected application/json", 415)
-        wish = self._submission.decode(await request.read())
+        wish = self._submission.decode(await body(request))
         return answer(await self.api.submit(wish, caller(request)), 201)
 
     async def jobs(self, request: web.Request) -> web.Response:
@@ -150,7 +101,7 @@ class Service:
         return answer(self.api.page(phases, queue, user, before if before >= 0 else None, limit))
 
     async def job(self, request: web.Request) -> web.Response:
-        return answer(self.api.job(request.match_info["job"]))
+        return answer(self.api.job(request.match_info["job"], caller(request)))
 
     async def cancel(self, request: web.Request) -> web.Response:
         return answer(await self.api.cancel(request.match_info["job"], caller(request)))
@@ -168,14 +119,14 @@ class Service:
         job = request.match_info["job"]
         offset = number(request, "offset", -(1 << 62), 1 << 62, 0)
         limit = number(request, "limit", 1, 1 << 24, 1 << 20)
-        found = self.api.log(job, offset, limit)
+        found = self.api.log(job, offset, limit, caller(request))
         headers = {"X-Kant-Offset": str(found.offset), "X-Kant-End": str(found.end)}
-        if request.query.get("follow", "false") != "true":
+        if not flag(request, "follow"):
             return web.Response(body=found.data, headers=headers, content_type="application/octet-stream")
         response = web.StreamResponse(headers=headers | {"Content-Type": "application/octet-stream"})
         await response.prepare(request)
         attempt = self.api.record(job).attempt
-        while not self.stopping.is_set():
+        while not self.stopping.is_set() and self.guard.callers.of(request) is not None:
             record, after = self.api.record(job), found.offset + len(found.data)
             await response.write(found.data)
             if not found.data:
@@ -184,15 +135,40 @@ class Service:
                 await asyncio.sleep(FOLLOW)
                 if record.attempt != attempt:  # it is tried again, and its output begins anew
                     attempt, after = record.attempt, 0
-            found = self.api.log(job, after, limit)
+            found = self.api.log(job, after, limit, caller(request))
         await response.write_eof()
         return response
+
+    async def profiles(self, request: web.Request) -> web.Response:
+        found = [ProfileName(name, builtin_profile(name).about) for name in builtin_texts()]
+        return answer(Profiles(found))
+
+    async def whatif(self, request: web.Request) -> web.Response:
+        question, stands = self._question.decode(await body(request)), self.api.health()
+
+        def gone() -> bool:
+            return self.stopping.is_set() or request.transport is None or request.transport.is_closing()
+
+        try:
+            found = await self.desk.ask(stands.journal, stands.now_us, question, gone)
+        except (Busy, TooLong) as error:
+            return failure(str(error), 503 if isinstance(error, Busy) else 504)
+        return web.Response(body=found, content_type="application/json")
+
+    async def history(self, request: web.Request) -> web.Response:
+        return answer(self.api.history(request.match_info["job"]))
+
+    async def record(self, request: web.Request) -> web.Response:
+        reply = answer(self.api.recorded.since(request.query.get("since", "")))
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            reply.enable_compression(web.ContentCoding.gzip)
+        return reply
 
     async def queues(self, request: web.Request) -> web.Response:
         return answer(self.api.queue())
 
     async def eta(self, request: web.Request) -> web.Response:
-        return answer(self.api.eta())
+        return answer(self.api.eta(request.query.get("job", "")))
 
     async def top(self, request: web.Request) -> web.Response:
         return answer(self.api.top())
@@ -201,10 +177,27 @@ class Service:
         return answer(self.api.health())
 
     async def stop(self, request: web.Request) -> web.Response:
-        said(log, "asked to stop", by=caller(request))
-        found = self.api.health()
+        who, found = caller(request), self.api.health()
+        said(log, "asked to stop", by=str(who))
+        self.api.store.note(self.api.driver.clock.micros(), who, "stop", "")
+        self.guard.write()
         self.stopping.set()
         return answer(found)
+
+    async def whoami(self, request: web.Request) -> web.Response:
+        who = caller(request)
+        return answer(Whoami(who.user, str(who.role), who.queues, self.address))
+
+    async def audit(self, request: web.Request) -> web.Response:
+        before = number(request, "before", 0, 1 << 62, -1)
+        limit = number(request, "limit", 1, 1000, 100)
+        refused = flag(request, "refused")
+        return answer(self.api.audit(request.query.get("user", ""), refused, before if before >= 0 else None, limit))
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        telemetry = self.api.driver.telemetry
+        text = telemetry.text() if telemetry is not None else b""
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def schema(self, request: web.Request) -> web.Response:
         return web.Response(body=self._schema, content_type="application/json")
@@ -215,7 +208,7 @@ class Service:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         await response.write(b": kant\n\n")
-        while not self.stopping.is_set():
+        while not self.stopping.is_set() and self.guard.callers.of(request) is not None:
             news = self.feed.since(seen)
             seen = self.feed.end
             if news:
@@ -224,6 +217,27 @@ class Service:
             if self.feed.end == seen:
                 await response.write(b": quiet\n\n")
         return response
+
+
+async def body(request: web.Request) -> bytes:
+    """What was sent; only JSON, which no form of a web page can send."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(reason="the Content-Type application/json")
+    return await request.read()
+
+
+def caller(request: web.Request) -> Caller:
+    """Who calls, once the guard has let them in."""
+    who: Caller = request["caller"]
+    return who
+
+
+def flag(request: web.Request, name: str) -> bool:
+    """True or false in the query. Raises InputError."""
+    text = request.query.get(name, "false")
+    if text not in ("true", "false"):
+        raise InputError(name, "true or false", text)
+    return text == "true"
 
 
 def number(request: web.Request, name: str, low: int, high: int, default: int) -> int:
@@ -237,17 +251,26 @@ def number(request: web.Request, name: str, low: int, high: int, default: int) -
 
 
 class Server:
-    """The web server while it runs: `async with Server(...)`. `port` is the one that was opened, if one was."""
+    """The web server while it runs: `async with Server(...)`. `address` is where it listens, "" for the socket alone.
 
-    def __init__(self, service: Service, path: Path, listen: str = "") -> None:
+    With `any_port` the address is a wish: if its port is taken a free one is opened, and none where there is none.
+    """
+
+    def __init__(self, service: Service, path: Path, listen: str = "", any_port: bool = False) -> None:
         self.path = path
         self.listen = listen
-        self.host, self.port = address(listen, service.token) if listen else ("", 0)
+        self.any_port = any_port
+        self.service = service
+        self.host, self.port = address(listen, service.guard.callers.is_shared) if listen else ("", 0)
         if len(os.fsencode(path)) > LONGEST_SOCKET:
             raise InputError(
                 "--home", f"a path of at most {LONGEST_SOCKET - len(path.name) - 1} bytes", str(path.parent)
             )
         self._runner = web.AppRunner(service.application(), access_log=None, shutdown_timeout=1)
+
+    @property
+    def address(self) -> str:
+        return self.service.address
 
     async def __aenter__(self) -> Server:
         await self._runner.setup()
@@ -259,13 +282,27 @@ class Server:
             finally:
                 os.umask(mask)
             if self.host:
-                await web.TCPSite(self._runner, self.host, self.port, backlog=1024).start()
-                self.port = self._runner.addresses[-1][1]
+                await self._open()
         except OSError as error:
             await self._runner.cleanup()
             where, what = ("--listen", self.listen) if self.host else ("--home", str(self.path))
             raise InputError(where, f"an address that is free ({os.strerror(error.errno or 0)})", what) from None
         return self
+
+    async def _open(self) -> None:
+        """Listen on the address. Raises OSError."""
+        for port in (self.port, 0) if self.any_port else (self.port,):
+            try:
+                await web.TCPSite(self._runner, self.host, port, backlog=1024).start()
+            except OSError as error:
+                if not self.any_port:
+                    raise
+                said(log, "the port is not free", address=f"{self.host}:{port}", error=os.strerror(error.errno or 0))
+            else:
+                self.port = self._runner.addresses[-1][1]
+                host = f"[{self.host}]" if ":" in self.host else self.host
+                self.service.address = f"{host}:{self.port}"
+                return
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()

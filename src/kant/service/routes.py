@@ -9,7 +9,22 @@ import msgspec
 
 from kant import __version__
 from kant.local.record import Phase, Submission
-from kant.service.views import Answer, Detail, Failure, Health, Ids, Page, Why
+from kant.service.views import (
+    Answer,
+    Deeds,
+    Detail,
+    Failure,
+    Health,
+    History,
+    Ids,
+    Page,
+    Profiles,
+    RunRecord,
+    Whoami,
+    Why,
+)
+from kant.service.whatif import Futures
+from kant.sim.asked import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +68,43 @@ ROUTES = (
         },
         media="application/octet-stream",
     ),
+    Route("GET", "/v1/jobs/{job}/history", "history", "What happened to a job, and what was decided.", History),
+    Route(
+        "GET", "/v1/record", "record", "What the page shows, or what is new of it (docs/record.md).", RunRecord,
+        query={"since": {"type": "string", "default": "", "description": "`cursor` of the answer before."}},
+    ),
     Route("GET", "/v1/queues", "queues", "Queues, quotas and what they use.", Answer),
-    Route("GET", "/v1/eta", "eta", "When the waiting jobs are expected to start.", Answer),
+    Route(
+        "GET", "/v1/eta", "eta", "When the waiting jobs (or one) are expected to start.", Answer,
+        query={"job": {"type": "string"}},
+    ),
+    Route("POST", "/v1/whatif", "whatif", "What a change would do to everybody's waits.", Futures, Question),
+    Route("GET", "/v1/profiles", "profiles", "The built-in profiles.", Profiles),
     Route("GET", "/v1/top", "top", "What pools and nodes hold, and the largest jobs.", Answer),
     Route("GET", "/v1/events", "events", "Changes of jobs as server-sent events.", media="text/event-stream"),
     Route("GET", "/v1/health", "health", "Whether Kant can write, and what it has.", Health),
+    Route("GET", "/v1/whoami", "whoami", "Who asks, and with which role.", Whoami),
+    Route(
+        "GET", "/v1/audit", "audit", "Who did what or was refused it, the latest first, a page at a time.", Deeds,
+        query={
+            "user": {"type": "string"}, "refused": {"type": "boolean", "default": False},
+            "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
+        },
+    ),
     Route("POST", "/v1/stop", "stop", "Stop Kant; what runs runs on.", Health),
+    Route("GET", "/metrics", "metrics", "What Prometheus asks for (docs/up.md).", media="text/plain"),
     Route("GET", "/v1/openapi.json", "schema", "This schema."),
 )  # fmt: skip
 
 
 def schema() -> dict[str, Any]:
     """The OpenAPI document. `kant/service/openapi.json` is this, and a test holds them together."""
-    types = [route.gives for route in ROUTES if route.gives] + [Submission, Failure]
+    types = [kind for route in ROUTES for kind in (route.gives, route.takes) if kind] + [Failure]
     unique = list({each.__name__: each for each in types}.values())
     refs, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
     ref = {each.__name__: found for each, found in zip(unique, refs, strict=True)}
     paths: dict[str, Any] = {}
+    wrong = {"description": "What was wrong.", "content": {"application/json": {"schema": ref["Failure"]}}}
     for route in ROUTES:
         content = {route.media: {"schema": ref[route.gives.__name__]} if route.gives else {}}
         own: dict[str, Any] = {
@@ -77,10 +112,8 @@ def schema() -> dict[str, Any]:
             "summary": route.about,
             "responses": {
                 str(route.status): {"description": "Done.", "content": content},
-                "4XX": {
-                    "description": "What was wrong.",
-                    "content": {"application/json": {"schema": ref["Failure"]}},
-                },
+                "4XX": wrong,
+                "5XX": wrong,
             },
         }
         parameters: list[dict[str, Any]] = [

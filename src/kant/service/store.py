@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import msgspec
 
 from kant.local.record import OVER, Phase, Record, Submission
 from kant.model.errors import InputError
+from kant.service.roles import Caller
 
 APPLICATION = 0x4B414E54  # "KANT"
 LIVE = tuple(str(phase) for phase in Phase if phase not in OVER)
@@ -27,6 +29,12 @@ _UPSERT = (
     f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (seq) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _MOVES)
 )
+
+
+AUDIT = ("seq", "time", "who", "user", "role", "verb", "what", "refused")
+_NOTE = f"INSERT INTO audit ({', '.join(AUDIT[1:])}) VALUES ({', '.join('?' * len(AUDIT[1:]))})"
+MOST_NOTES = 10_000
+"""Notes that wait for the disk; beyond that the oldest are lost."""
 
 
 class Full(OSError):  # noqa: N818 - what it says of the disk
@@ -51,7 +59,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known: set[bytes] = set()
-        self._notes: list[tuple[int, str, str, str]] = []
+        self._notes: list[tuple[int, str, str, str, str, str, str]] = []
         with self._sound():
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA busy_timeout = 5000")
@@ -105,7 +113,7 @@ class Store:
             rows.append(_row(record))
         notes = self._notes
         with self._transaction():
-            self._db.executemany("INSERT INTO audit (time, who, verb, what) VALUES (?, ?, ?, ?)", notes)
+            self._db.executemany(_NOTE, notes)
             self._db.executemany("INSERT OR IGNORE INTO submissions VALUES (?, ?)", bodies.items())
             self._db.executemany(_UPSERT, rows)
         self._notes = []
@@ -113,9 +121,32 @@ class Store:
         if len(self._known) > 10_000:
             self._known.clear()
 
-    def note(self, time: int, who: str, verb: str, what: str) -> None:
-        """Note who did what: it is kept with what changes by it."""
-        self._notes.append((time, who, verb, what))
+    def note(self, time: int, who: Caller, verb: str, what: str, refused: str = "") -> None:
+        """Note who did what, or why they may not: it is kept with what changes by it."""
+        self._notes.append((time, str(who), who.user, str(who.role), verb, what, refused))
+        del self._notes[:-MOST_NOTES]
+
+    def prune(self, names: Sequence[str]) -> None:
+        """Forget jobs that are over, and what was submitted for them alone. Raises Full, and forgets nothing."""
+        marks = ", ".join("?" * len(names))
+        with self._transaction():
+            digests = self._db.execute(f"SELECT DISTINCT digest FROM jobs WHERE id IN ({marks})", names).fetchall()
+            self._db.execute(f"DELETE FROM jobs WHERE id IN ({marks})", names)
+            self._db.executemany(
+                "DELETE FROM submissions WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM jobs WHERE digest = ?1)",
+                digests,
+            )
+        self._known.difference_update(digest for (digest,) in digests)
+
+    def prune_audit(self, before: int, most: int) -> int:
+        """Forget what was done before a time: at most so many rows, and never the last. Raises Full."""
+        last = self._db.execute("SELECT max(seq) FROM audit").fetchone()[0] or 0
+        rows = self._db.execute("SELECT seq, time FROM audit WHERE seq < ? ORDER BY seq LIMIT ?", (last, most))
+        old = list(itertools.takewhile(lambda row: row[1] < before, rows.fetchall()))
+        if old:
+            with self._transaction():
+                self._db.execute("DELETE FROM audit WHERE seq <= ?", (old[-1][0],))
+        return len(old)
 
     def keep(self, key: str, value: bytes) -> None:
         """Keep something under a name. Raises Full."""
@@ -174,6 +205,16 @@ class Store:
         row = self._db.execute("SELECT phase FROM jobs WHERE id = ?", (job,)).fetchone()
         return None if row is None else Phase(row[0])
 
+    def over(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
+        """Jobs that ended before a time: (ended, seq, id) in that order, after the place `at`, and never the last."""
+        found = self._db.execute(
+            f"SELECT ended, seq, id FROM jobs WHERE ended >= 0 AND ended < ? AND (ended, seq) > (?, ?) "
+            f"AND phase NOT IN ({', '.join('?' * len(LIVE))}) AND seq < (SELECT max(seq) FROM jobs) "
+            "ORDER BY ended, seq LIMIT ?",
+            (before, *at, *LIVE, most),
+        )
+        return found.fetchall()
+
     def elements(self, array: int) -> list[str]:
         """The jobs of an array."""
         return [row[0] for row in self._db.execute("SELECT id FROM jobs WHERE array = ? ORDER BY seq", (array,))]
@@ -202,13 +243,19 @@ class Store:
         found = self._db.execute(" UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, most])
         return [dict(zip(SHOWN, row, strict=True)) for row in found]
 
-    def audited(self, before: int | None = None, most: int = 100) -> list[dict[str, Any]]:
-        """Who did what, the latest first."""
+    def audited(
+        self, *, user: str = "", refused: bool = False, before: int | None = None, most: int = 100
+    ) -> list[dict[str, Any]]:
+        """Who did what, or was refused it, the latest first."""
+        parts: list[tuple[str, Any]] = [("seq < ?", before if before is not None else 1 << 62)]
+        parts += [("user = ?", user)] if user else []
+        parts += [("refused != ?", "")] if refused else []
+        where = " AND ".join(text for text, _ in parts)
         found = self._db.execute(
-            "SELECT seq, time, who, verb, what FROM audit WHERE seq < ? ORDER BY seq DESC LIMIT ?",
-            (before if before is not None else 1 << 62, most),
+            f"SELECT {', '.join(AUDIT)} FROM audit WHERE {where} ORDER BY seq DESC LIMIT ?",
+            [*(value for _, value in parts), most],
         )
-        return [dict(zip(("seq", "time", "who", "verb", "what"), row, strict=True)) for row in found]
+        return [dict(zip(AUDIT, row, strict=True)) for row in found]
 
 
 def _row(record: Record) -> tuple[Any, ...]:

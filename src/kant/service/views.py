@@ -35,7 +35,10 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Detail(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job with what was submitted (its environment by the names alone) and its place: node to GPU indices."""
+    """A job with what was submitted (its environment by the names alone) and its place: node to GPU indices.
+
+    `hidden`: the caller may not see command, folders and environment, which are empty then.
+    """
 
     job: Job
     command: tuple[str, ...]
@@ -48,6 +51,7 @@ class Detail(Struct, frozen=True, forbid_unknown_fields=True):
     stopping: str
     place: dict[str, str]
     log: str
+    hidden: bool = False
 
 
 class Page(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +68,10 @@ class Ids(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Health(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether Kant can write (`trouble` says why not), what it has, and its clock."""
+    """Whether Kant can write (`trouble` says why not), what it has, its clock, and its journal ("": not written).
+
+    `complaint`: why a changed file of profile or queues was not taken.
+    """
 
     version: str
     pid: int
@@ -76,6 +83,37 @@ class Health(Struct, frozen=True, forbid_unknown_fields=True):
     running: int
     now_us: int
     trouble: str
+    journal: str
+    complaint: str = ""
+
+
+class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere)."""
+
+    user: str
+    role: str
+    queues: tuple[str, ...]
+    address: str
+
+
+class Deed(Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody did, or was `refused` ("": it was done). `who` also says from where; `time` is that of the jobs."""
+
+    seq: int
+    time: int
+    who: str
+    user: str
+    role: str
+    verb: str
+    what: str
+    refused: str
+
+
+class Deeds(Struct, frozen=True, forbid_unknown_fields=True):
+    """The audit log, the latest first. `next` is the `before` of the next page; None where this is the last."""
+
+    deeds: list[Deed]
+    next: int | None
 
 
 class Failure(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,6 +129,62 @@ class Why(Struct, frozen=True):
     phase: str
     sentence: str
     answer: dict[str, Any] | None
+
+
+class Entry(Struct, frozen=True):
+    """Something that happened to a job or was decided about it; `what` is one word for its kind."""
+
+    time_us: int
+    what: str
+    sentence: str
+
+
+class History(Struct, frozen=True):
+    """Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
+
+    Without `whole` it is only what the store keeps of a job that ended long ago, or before Kant started.
+    """
+
+    job: str
+    time_us: int
+    zero_us: int
+    entries: list[Entry]
+    whole: bool
+
+
+class RunRecord(Struct, frozen=True):
+    """The jobs, holdings, nodes and samples that are new since a cursor; all that are kept, where it is `complete`.
+
+    docs/record.md has its columns. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
+    """
+
+    cursor: str
+    complete: bool
+    time_us: int
+    zero_us: int
+    profile: str
+    cluster_name: str
+    kind: str
+    cluster: dict[str, Any] | None
+    queues: list[str]
+    jobs: dict[str, list[Any]]
+    intervals: dict[str, list[int]]
+    nodes: dict[str, list[int]]
+    series: dict[str, list[int]]
+    summary: dict[str, Any]
+
+
+class ProfileName(Struct, frozen=True, forbid_unknown_fields=True):
+    """A built-in profile, in one sentence."""
+
+    name: str
+    about: str
+
+
+class Profiles(Struct, frozen=True, forbid_unknown_fields=True):
+    """The built-in profiles."""
+
+    profiles: list[ProfileName]
 
 
 class Answer(Struct, frozen=True):

@@ -1,0 +1,104 @@
+"""`kant page` and `kant audit`: where the page is, and who did what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json, whole
+from kant.cli.simulate import print_json
+from kant.cli.up import Home
+from kant.model.errors import InputError
+
+
+def url_of(address: str, token: str = "") -> str:
+    """The page's address in a browser of this machine. What follows # stays in the browser."""
+    host, _, port = address.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    return f"http://{host}:{port}/" + (f"#token={token}" if token else "")
+
+
+def tell(address: str, token: str) -> None:
+    """Say where the page is: with its token to a terminal alone, since what is not one may be read by others."""
+    import sys
+
+    if sys.stdout.isatty():
+        print(f"The page: {url_of(address, token)}", flush=True)
+
+
+def page(
+    *,
+    open: Annotated[bool, Parameter(help="Open it in the browser.", negative="")] = False,
+    new: Annotated[bool, Parameter(help="With a new token: pages with the old one are shut out.", negative="")] = False,
+    home: Home = None,
+) -> int:
+    """Print the address of the page, with the token of Kant's owner."""
+    from kant.service.client import Client, home_of
+
+    try:
+        from kant.service.callers import page_token
+    except ModuleNotFoundError as error:
+        if error.name != "aiohttp":
+            raise
+        raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
+
+    place = home_of(home)
+    address = Client(place, here=True).get("/v1/whoami")["address"]
+    if not address:
+        raise InputError(str(place), "a Kant that listens on an address (this one was started with --listen none)")
+    url = url_of(address, page_token(place, fresh=new))
+    print(url)
+    if open and not _open(place, url):
+        raise InputError("--open", "a browser on this machine (open the address by hand)")
+    return 0
+
+
+def _open(home: Path, url: str) -> bool:
+    """Open the browser by way of a file: the arguments of a process are there for everybody to read."""
+    import webbrowser
+
+    from kant.service.tokens import write_private
+
+    way = home / "page.html"
+    write_private(way, f'<!doctype html><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Kant</a>\n')
+    return webbrowser.open(way.as_uri())
+
+
+def audit(
+    *,
+    user: Annotated[str, Parameter(help="Of this user alone.")] = "",
+    refused: Annotated[bool, Parameter(help="Only what was refused.", negative="")] = False,
+    limit: Annotated[int, Parameter(help="The most to print, from 1 to 1000.", converter=whole)] = 50,
+    before: Annotated[
+        int | None, Parameter(help="Those before: the number that the page before has said.", converter=whole)
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """List the orders that were given or refused, the latest first."""
+    import time
+
+    from rich.table import Table
+
+    from kant.cli.show import console
+    from kant.service.client import Client, home_of
+
+    found = Client(home_of(home)).get(
+        "/v1/audit", user=user, refused="true" if refused else "", limit=limit, before=before
+    )
+    if json:
+        print_json(found)
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for column in ("time (UTC)", "user", "role", "order", "about", "refused", "from"):
+        table.add_column(column)
+    for row in found["deeds"]:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["time"] / 1e6))
+        origin = row["who"].partition(" ")[2].strip("()")
+        table.add_row(at, row["user"], row["role"], row["verb"], row["what"], row["refused"], origin)
+    console.print(table if found["deeds"] else "nothing was ordered")
+    if found["next"] is not None:
+        console.print(f"more: kant audit --before {found['next']}", style="dim")
+    return 0

@@ -1,0 +1,103 @@
+"""`kant token`: who else may come in, and with which right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json
+from kant.cli.simulate import print_json
+from kant.cli.up import Home
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.service.tokens import Key
+
+token_app = App(name="token", help="Make, list and revoke the tokens of others. They count at once.")
+File = Annotated[Path | None, Parameter(help="The file with the tokens. Default: tokens.toml of the home.")]
+
+
+@token_app.command
+def new(
+    *,
+    user: Annotated[str, Parameter(help="Whose it is.")],
+    role: Annotated[Literal["viewer", "tenant", "operator"], Parameter(help="What it is for.")],
+    queue: Annotated[tuple[str, ...], Parameter(help="Of a tenant: a queue of its own. Can be repeated.")] = (),
+    token_file: File = None,
+    home: Home = None,
+) -> int:
+    """Make a token and print it, this once: only its SHA-256 is kept."""
+    import sys
+
+    from kant.service.roles import Role
+    from kant.service.tokens import change_keys, fresh_token, make_key
+
+    token = fresh_token()
+    key = make_key(token, user, Role(role), queue)
+    change_keys(_file(token_file, home), lambda keys: (*keys, key))
+    print(token)
+    print(f"token {key.id} of {key.user}, {key.role}: it is not shown again", file=sys.stderr)
+    return 0
+
+
+@token_app.command(name="list")
+def list_tokens(*, token_file: File = None, home: Home = None, json: Json = False) -> int:
+    """List the tokens that were made, without the tokens themselves."""
+    from rich.table import Table
+
+    from kant.cli.show import console
+
+    keys = _keys(_file(token_file, home))
+    rows = [
+        {"id": key.id, "user": key.user, "role": str(key.role), "queues": list(key.queues), "made": key.made}
+        for key in keys
+    ]
+    if json:
+        print_json({"tokens": rows})
+    elif not rows:
+        console.print("no tokens (kant token new makes one)")
+    else:
+        table = Table(box=None, pad_edge=False)
+        for column in ("id", "user", "role", "queues", "made"):
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*(", ".join(value) if isinstance(value, list) else str(value) for value in row.values()))
+        console.print(table)
+    return 0
+
+
+@token_app.command
+def revoke(
+    id: Annotated[str, Parameter(help="The id of a token, as `kant token list` shows it.")],
+    /,
+    *,
+    token_file: File = None,
+    home: Home = None,
+) -> int:
+    """Take a token back. Who shows it is refused from now on, and streams that it opened end."""
+    from kant.cli.show import console
+    from kant.service.tokens import change_keys
+
+    def without(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        if all(key.id != id for key in keys):
+            raise InputError("ID", "the id of a token (kant token list)", id)
+        return tuple(key for key in keys if key.id != id)
+
+    change_keys(_file(token_file, home), without)
+    console.print(f"revoked {id}")
+    return 0
+
+
+def _file(given: Path | None, home: Path | None) -> Path:
+    from kant.service.client import home_of
+    from kant.service.tokens import TOKENS
+
+    return given.absolute() if given is not None else home_of(home) / TOKENS
+
+
+def _keys(path: Path) -> tuple[Key, ...]:
+    from kant.service.tokens import read_keys
+
+    return read_keys(path, "the owner") if path.exists() else ()

@@ -1,0 +1,106 @@
+"""Who calls: the owner of the other end of the socket, or whose token it is. Files are read anew when they change."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import pwd
+import socket
+import struct
+from pathlib import Path
+
+from aiohttp import web
+
+from kant.live.logs import said
+from kant.model.errors import InputError
+from kant.service.roles import Caller, Role
+from kant.service.tokens import TOKENS, Key, digest, fresh_token, read_keys, write_private
+
+log = logging.getLogger("kant.service")
+PAGE_TOKEN = "page.token"
+Stamp = tuple[int, int, int, int]
+
+
+def name_of(uid: int) -> str:
+    """The name of a user of this machine."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def page_token(home: Path, fresh: bool = False) -> str:
+    """The token of Kant's owner, made where there is none yet. It is in clear, so that its owner sees it again."""
+    path = home / PAGE_TOKEN
+    if fresh or not path.exists():
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(path, fresh_token() + "\n")
+    read_keys(path, "owner")  # it may be read by nobody else, and is one
+    return path.read_text(encoding="utf-8").strip()
+
+
+class Keys:
+    """The keys of one file as it is now. A file that is gone has none; of one that is wrong the last good ones stay."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        self.path = path
+        self.owner = owner
+        self.found: tuple[Key, ...] = ()
+        self._stamp: Stamp | None = None
+
+    def now(self) -> tuple[Key, ...]:
+        """The keys."""
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            self._stamp, self.found = None, ()
+            return ()
+        stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_mode)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self.found = read_keys(self.path, self.owner)
+            except InputError as error:
+                said(log, f"{error}; the tokens from before stay", logging.ERROR)
+        return self.found
+
+
+class Callers:
+    """All who may come by an address: by the page's token, the home's tokens, and those of `--token-file`."""
+
+    def __init__(self, home: Path, token_file: Path | None = None) -> None:
+        self.owner = name_of(os.getuid())
+        self.files = [Keys(home / name, self.owner) for name in (PAGE_TOKEN, TOKENS)]
+        if token_file is not None:
+            read_keys(token_file, self.owner)  # a start with a wrong file is refused; a change of it is not followed
+            self.files.append(Keys(token_file, self.owner))
+
+    def of(self, request: web.Request) -> Caller | None:
+        """Who calls now; None for somebody unknown. Over the socket, which its owner alone can open, an operator."""
+        if request.transport is None:  # they have gone
+            return None
+        own = request.transport.get_extra_info("socket")
+        if own is not None and own.family == socket.AF_UNIX:
+            pid, uid, _ = struct.unpack("3i", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            return Caller(name_of(uid), Role.OPERATOR, (), f"uid {uid}, pid {pid}")
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        key = self.key(token.strip()) if kind.lower() == "bearer" else None
+        if key is None:
+            return None
+        peer = request.transport.get_extra_info("peername")
+        return Caller(key.user, key.role, key.queues, f"from {peer[0] if peer else 'nowhere'}")
+
+    def key(self, token: str) -> Key | None:
+        """Whose token this is. It looks at all of them, whichever it is, so that time tells nothing."""
+        shown, found = digest(token), None
+        for file in self.files:
+            for key in file.now():
+                if hmac.compare_digest(key.sha256, shown):
+                    found = key
+        return found
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether anybody was given a token, beside the page's."""
+        return any(file.now() for file in self.files[1:])

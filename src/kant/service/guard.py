@@ -1,0 +1,107 @@
+"""The door of the API: who may come in at all, and with which right."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from kant.live.logs import said
+from kant.model.errors import InputError
+from kant.service.callers import Callers
+from kant.service.replies import failure
+from kant.service.roles import RIGHTS, VIEWER, Caller, Forbidden, check_role
+from kant.service.routes import ROUTES
+from kant.service.store import Full, Store
+
+log = logging.getLogger("kant.service")
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+GUARDED = ("/v1/", "/metrics")
+CALM = 0.1  # seconds for which refusals are collected, to be written together
+_ROUTES = {(route.method, route.path): route for route in ROUTES}
+EXAMPLE = "an IP address with a port, such as 127.0.0.1:8080"
+
+
+def address(text: str, shared: bool) -> tuple[str, int]:
+    """Host and port of `--listen`. Raises InputError; beyond this machine also unless tokens are `shared`."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+):(\d{1,5})", text)
+    if match is None or int(match[2]) > 65535:
+        raise InputError("--listen", EXAMPLE, text)
+    host = match[1].strip("[]")
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise InputError("--listen", EXAMPLE, text) from None
+    if not loopback and not shared:
+        what = "a loopback address such as 127.0.0.1:8080, or a token (kant token new) or --token-file beside it"
+        raise InputError("--listen", what, text)
+    return host, int(match[2])
+
+
+class Guard:
+    """Who comes by an address shows a token, and no page of elsewhere comes in by way of somebody's browser.
+
+    `names` are those by which a proxy on this machine is called. What is not under `GUARDED` (the page) needs no token.
+    """
+
+    def __init__(self, callers: Callers, store: Store, clock: Callable[[], int], names: tuple[str, ...] = ()) -> None:
+        self.callers = callers
+        self.store = store
+        self.clock = clock
+        self.names = (*LOCAL_NAMES, *names)
+        self._writing: asyncio.TimerHandle | None = None
+
+    def refused(self, request: web.Request) -> web.Response | None:
+        """Why a request may not come in; else it has its caller, and this is None. Raises Forbidden."""
+        if self._is_elsewhere(request):
+            return failure("Host and Origin: expected those of this machine (or --proxy-name)", 403)
+        caller = self.callers.of(request)
+        request["caller"] = caller
+        if not request.path.startswith(GUARDED):
+            return None
+        if caller is None:
+            what = "`Bearer TOKEN` with a token of this Kant (kant page and kant token new make them)"
+            return failure(f"Authorization: expected {what}", 401, WWW_Authenticate="Bearer")
+        resource = request.match_info.route.resource
+        route = _ROUTES.get((request.method, resource.canonical)) if resource is not None else None
+        if route is not None:
+            check_role(caller, route.name)
+        return None
+
+    def _is_elsewhere(self, request: web.Request) -> bool:
+        """A page of another place may have found a name that leads here: its requests say so in Host or Origin."""
+        own = request.transport.get_extra_info("socket") if request.transport is not None else None
+        if own is None or own.family == socket.AF_UNIX or not ipaddress.ip_address(own.getsockname()[0]).is_loopback:
+            return False
+        name = request.host.rpartition(":")[0] or request.host
+        if name not in self.names and request.host not in self.names:
+            return True
+        origin = request.headers.get("Origin")
+        return origin is not None and origin != f"http://{request.host}" and urlsplit(origin).netloc not in self.names
+
+    def note(self, request: web.Request, error: InputError) -> None:
+        """An order was refused to somebody known: it is written soon. Strangers, who could fill the disk, are not."""
+        caller: Caller | None = request.get("caller")
+        resource = request.match_info.route.resource
+        route = _ROUTES.get((request.method, resource.canonical)) if resource is not None else None
+        orders = route is not None and route.method == "POST" and RIGHTS.get(route.name) != VIEWER
+        if caller is None or route is None or not (orders or isinstance(error, Forbidden)):
+            return
+        what = request.match_info.get("job", "")
+        self.store.note(self.clock(), caller, route.name, what, refused=str(error))
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().call_later(CALM, self.write)
+
+    def write(self) -> None:
+        """Bring the notes to the disk; they wait while it is full."""
+        self._writing = None
+        try:
+            self.store.write([])
+        except Full as error:
+            said(log, "the audit log waits", logging.WARNING, error=str(error))

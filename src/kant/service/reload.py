@@ -1,0 +1,120 @@
+"""Profile and queues anew, without a restart, when their files change or SIGHUP comes.
+
+A file that is wrong changes nothing: what was there stays, and one sentence says why, in the log and in /v1/health.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kant.live.logs import said
+from kant.live.warm import warm
+from kant.local.driver import Driver
+from kant.model.errors import InputError
+from kant.model.tenant import Tenancy
+from kant.scheduler.profile import Profile, parse_profile
+from kant.workload.tenants_file import read_tenants
+
+log = logging.getLogger("kant.service")
+EVERY = 2.0  # seconds between two looks
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files that a start was given; None: it was given none."""
+
+    profile: Path | None = None
+    queues: Path | None = None
+    cluster: Path | None = None
+
+
+def check_quotas(profile: Profile, tenancy: Tenancy) -> None:
+    """Raise InputError where there are queues that the profile does not heed."""
+    if tenancy.queues and not profile.discipline.quotas:
+        name = profile.discipline.__struct_config__.tag
+        raise InputError(f"profile {profile.name}: discipline", "one that heeds the quotas of queues", name)
+
+
+class Reloader:
+    """Follows the files for one driver. `complaint` says why the last change was not taken."""
+
+    def __init__(self, driver: Driver, files: Files) -> None:
+        self.driver = driver
+        self.files = files
+        self.complaint = ""
+        self._wrong: dict[Path, str] = {}
+        self._taken = {path: stamp(path) for path in self._paths()}
+        self._seen = dict(self._taken)
+
+    def _paths(self) -> Sequence[Path]:
+        return [path for path in (self.files.queues, self.files.profile, self.files.cluster) if path is not None]
+
+    async def run(self, told: asyncio.Event) -> None:
+        """Look for ever; at once, and at all of them, when told."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EVERY):
+                    await told.wait()
+            everything = told.is_set()
+            told.clear()
+            for path in self._paths():
+                now = stamp(path)
+                quiet = now == self._seen[path]  # it is not being written just now
+                self._seen[path] = now
+                if everything or (quiet and now != self._taken[path]):
+                    self._taken[path] = now
+                    await self.take(path)
+
+    async def take(self, path: Path) -> None:
+        """Read one file and do what it says."""
+        try:
+            if path == self.files.queues:
+                self._queues(path)
+            elif path == self.files.profile:
+                await self._profile(path)
+            else:
+                raise InputError(str(path), "the cluster of the start (kant down and kant up take another)")
+        except InputError as error:
+            self._wrong[path] = f"{error}; what was there stays"
+            said(log, self._wrong[path], logging.WARNING)
+        else:
+            self._wrong.pop(path, None)
+        self.complaint = "; ".join(self._wrong.values())
+
+    def _queues(self, path: Path) -> None:
+        tenancy = read_tenants(path)
+        check_quotas(self.driver.settings.profile, tenancy)
+        names = {queue.name for queue in tenancy.queues}
+        for record in self.driver.alive():
+            if names and record.submission.queue not in names:
+                raise InputError(str(path), f"queue {record.submission.queue}, in which job {record.id} is")
+        if tenancy != self.driver.settings.tenancy:
+            self.driver.set_queues(tenancy)
+            said(log, "other queues", path=str(path), queues=len(names))
+
+    async def _profile(self, path: Path) -> None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+        profile = parse_profile(text, str(path))
+        check_quotas(profile, self.driver.settings.tenancy)
+        if profile.text != self.driver.settings.profile.text:
+            await asyncio.to_thread(warm, profile)  # it may compile for a minute
+            self.driver.set_profile(profile)
+            said(log, "another profile", path=str(path), profile=profile.name)
+
+
+def stamp(path: Path) -> Stamp:
+    """What changes when a file does."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,94 @@
+"""Who may do what: one table of roles beside the table of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kant.model.errors import InputError
+
+
+class Role(StrEnum):
+    """What a token is for. A viewer asks; a tenant also orders, in its own queues; an operator may do everything."""
+
+    VIEWER = "viewer"
+    TENANT = "tenant"
+    OPERATOR = "operator"
+
+
+RANK = {role: rank for rank, role in enumerate(Role)}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, by which right, and from where (`origin`: an address, or a process at the other end of the socket)."""
+
+    user: str
+    role: Role
+    queues: tuple[str, ...] = ()
+    origin: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.user} ({self.origin})"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """The least role that a route needs. `own`: a tenant has it for the jobs of its own queues alone."""
+
+    least: Role
+    own: bool = False
+
+
+VIEWER, TENANT, OPERATOR = Right(Role.VIEWER), Right(Role.TENANT, own=True), Right(Role.OPERATOR)
+RIGHTS = {
+    "jobs": VIEWER,
+    "job": VIEWER,  # without command, environment and folders where it is not one's own: see `Api.job`
+    "why": VIEWER,
+    "history": VIEWER,
+    "queues": VIEWER,
+    "eta": VIEWER,
+    "top": VIEWER,
+    "record": VIEWER,
+    "events": VIEWER,
+    "profiles": VIEWER,
+    "whatif": VIEWER,  # an order by its method alone: it changes nothing
+    "health": VIEWER,
+    "whoami": VIEWER,
+    "metrics": VIEWER,
+    "schema": VIEWER,
+    "submit": TENANT,
+    "cancel": TENANT,
+    "hold": TENANT,
+    "release": TENANT,
+    "log": TENANT,
+    "audit": OPERATOR,
+    "stop": OPERATOR,
+}
+"""The right that each route needs, by the route's name. One that is not here is for operators."""
+
+
+class Forbidden(InputError):  # noqa: N818 - the word of the answer
+    """The caller may not do this."""
+
+
+def check_role(caller: Caller, route: str) -> None:
+    """Raise Forbidden unless the caller's role has the route."""
+    least = RIGHTS.get(route, OPERATOR).least
+    if RANK[caller.role] < RANK[least]:
+        raise Forbidden(f"the token of {caller.user}", f"one of role {least} for `{route}`", str(caller.role))
+
+
+def owns(caller: Caller, lineage: Iterable[str]) -> bool:
+    """Whether a job is the caller's own; `lineage` is its queue and those above that."""
+    return caller.role is Role.OPERATOR or (caller.role is Role.TENANT and not set(lineage).isdisjoint(caller.queues))
+
+
+def check_own(caller: Caller, route: str, lineage: Iterable[str]) -> None:
+    """Raise Forbidden unless the caller may have the route for a job of the queue that `lineage` begins with."""
+    check_role(caller, route)
+    path = tuple(lineage)
+    if RIGHTS.get(route, OPERATOR).own and not owns(caller, path):
+        mine = ", ".join(caller.queues)
+        raise Forbidden(f"the token of {caller.user}", f"a job of its own queues ({mine}) for `{route}`", path[0])

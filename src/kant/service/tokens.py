@@ -1,0 +1,166 @@
+"""Tokens: files that name who may come in, by the SHA-256 of a token that was shown once.
+
+    [[token]]
+    user = "ann"
+    role = "tenant"
+    queues = ["vision"]
+    sha256 = "…"                  # of the token, which is nowhere
+
+A token is 256 random bits, so a plain digest of it cannot be turned round. A file may also hold just one word, which
+is then the token of an operator.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from kant.model.errors import InputError
+from kant.service.roles import Role
+
+TOKENS = "tokens.toml"
+SHORTEST = 16
+PREFIX = "kant_"
+HEAD = "# Who may come in: written by `kant token`. Read anew when it changes.\n"
+Word = Annotated[str, Meta(pattern=r"^[^\s\"'\\\x00-\x1f\x7f]{1,64}$")]
+
+
+class Key(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One token: whose it is and what it may do. A tenant has at least one queue, nobody else has any."""
+
+    user: Word
+    role: Role
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    queues: tuple[Word, ...] = ()
+    made: str = ""
+
+    @property
+    def id(self) -> str:
+        """How people call it."""
+        return self.sha256[:8]
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    token: tuple[Key, ...] = ()
+
+
+def fresh_token() -> str:
+    """A new token."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def make_key(token: str, user: str, role: Role, queues: tuple[str, ...]) -> Key:
+    """The key of a new token. Raises InputError."""
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    raw = {"user": user, "role": str(role), "sha256": digest(token), "queues": queues, "made": made}
+    return _checked(_converted(raw, Key, "the token"), "the token")
+
+
+def _converted(raw: Any, type: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(raw, type)
+    except msgspec.ValidationError as error:
+        raise InputError(where, f"a user and a role of {', '.join(Role)}, as words, with a SHA-256 ({error})") from None
+
+
+def _checked(key: Key, where: str) -> Key:
+    if (key.role is Role.TENANT) != bool(key.queues):
+        what = "queues for a tenant (--queue)" if key.role is Role.TENANT else "queues for tenants alone"
+        raise InputError(f"{where} of {key.user}", what, ", ".join(key.queues) or "none")
+    return key
+
+
+def parse_keys(text: str, where: str, owner: str) -> tuple[Key, ...]:
+    """The keys of a file; one word is the token of the operator `owner`. Raises InputError."""
+    words = text.split()
+    if len(words) == 1:
+        if len(words[0]) < SHORTEST:
+            raise InputError(where, f"one word of at least {SHORTEST} characters, or tables [[token]]")
+        return (Key(owner, Role.OPERATOR, digest(words[0])),)
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(where, f"one word of at least {SHORTEST} characters, or tables [[token]] ({error})") from None
+    keys = tuple(_checked(key, f"{where}: the token") for key in _converted(raw, _File, where).token)
+    if len({key.sha256 for key in keys}) < len(keys):
+        raise InputError(where, "each token once")
+    return keys
+
+
+def read_keys(path: Path, owner: str = "") -> tuple[Key, ...]:
+    """The keys of a file that nobody else may read. Raises InputError, also where there is none."""
+    try:
+        text, open_to_others = path.read_text(encoding="utf-8"), path.stat().st_mode & 0o077
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a file with tokens that can be read ({error})") from None
+    if open_to_others:
+        raise InputError(str(path), "a file that only its owner may read (chmod 600)")
+    return parse_keys(text, str(path), owner)
+
+
+def show_keys(keys: tuple[Key, ...]) -> str:
+    """The text of a file. Words have no quotes and no control characters, so JSON's strings are TOML's."""
+    parts = [HEAD]
+    for key in keys:
+        rows = {name: value for name, value in msgspec.to_builtins(key).items() if value not in ("", [], ())}
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in rows.items()]
+        parts.append("\n".join(["[[token]]", *lines]) + "\n")
+    return "\n".join(parts)
+
+
+def change_keys(path: Path, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
+    """Write the file with other keys, whole or not at all, one writer after the other. Raises InputError."""
+    with _alone(path.parent):
+        old: tuple[Key, ...] = ()
+        if path.exists():
+            old = read_keys(path)
+            if any(not key.user for key in old):
+                raise InputError(str(path), "a file with tables [[token]]; this one holds one token as it is")
+        write_private(path, show_keys(change(old)))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file for its owner alone, whole or not at all. Raises InputError."""
+    other = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        file = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        other.replace(path)
+    except OSError as error:
+        raise InputError(str(path), f"a file that can be written ({error.strerror})") from None
+    finally:
+        other.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(str(folder), f"a folder that can be written ({error.strerror})") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,134 @@
+"""`POST /v1/whatif`: two futures of the Kant that runs, simulated by a process of their own.
+
+The process reads the journal, which has all that the scheduler knows up to its last turn; so the scheduler does not
+wait for it. It works at low priority, for a bounded time and with bounded memory, and is killed when whoever asked
+has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kant.model.errors import InputError
+from kant.scheduler.profile import builtin_texts
+from kant.sim.asked import Question
+
+AT_ONCE = 2
+"""Futures that are simulated at the same time."""
+
+LONGEST = 60.0
+"""Seconds that one answer may take."""
+
+LOOK = 0.2
+"""Seconds between two looks whether whoever asked is still there."""
+
+MOST_ANSWER = 64 << 20
+PROCESS = (sys.executable, "-m", "kant.service.whatif_process")
+
+
+class Task(Struct, frozen=True):
+    """What the process is told: the journal, the present (microseconds since the Unix epoch), and what is asked."""
+
+    journal: str
+    now_us: int
+    question: Question
+
+
+class Futures(Struct, frozen=True):
+    """Both futures beside each other: see docs/whatif.md for what each key has."""
+
+    time_us: int
+    zero_us: int
+    change: list[str]
+    run_times: dict[str, int]
+    coming: int
+    submitted: list[dict[str, Any]]
+    waits: dict[str, Any]
+    curve: dict[str, list[float]]
+    helped: list[dict[str, Any]]
+    harmed: list[dict[str, Any]]
+    ratios: dict[str, Any]
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class Busy(InputError):  # noqa: N818 - the word of the answer
+    """Others ask the same thing now."""
+
+
+class TooLong(InputError):  # noqa: N818 - the word of the answer
+    """The futures were not known in time."""
+
+
+class Desk:
+    """Answers what-ifs, a few at once."""
+
+    def __init__(self, at_once: int = AT_ONCE, longest: float = LONGEST, process: tuple[str, ...] = PROCESS) -> None:
+        self.at_once, self.longest, self.process = at_once, longest, process
+        self.working = 0
+
+    async def ask(self, journal: str, now_us: int, question: Question, gone: Callable[[], bool]) -> bytes:
+        """The answer as JSON. `gone` says whether nobody waits for it any more: then it is b"".
+
+        Raises InputError for a question that cannot be meant, Busy and TooLong.
+        """
+        question.check()
+        if question.profile and question.profile not in builtin_texts():
+            raise InputError("profile", f"one of {', '.join(builtin_texts())}", question.profile)
+        if not journal:
+            raise InputError("the journal", "a disk on which it can be written: futures are made of it")
+        if self.working >= self.at_once:
+            raise Busy("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
+        self.working += 1
+        try:
+            return await self._answer(msgspec.json.encode(Task(journal, now_us, question)), gone)
+        finally:
+            self.working -= 1
+
+    async def _answer(self, task: bytes, gone: Callable[[], bool]) -> bytes:
+        child = await asyncio.create_subprocess_exec(
+            *self.process, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=MOST_ANSWER
+        )
+        talk = asyncio.create_task(child.communicate(task))
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.longest
+        try:
+            while not talk.done():
+                await asyncio.wait({talk}, timeout=LOOK)
+                if gone():
+                    return b""
+                if not talk.done() and loop.time() > end:
+                    raise TooLong("whatif", f"futures that are simulated within {self.longest:g} s (`until` ends them)")
+            answer, _ = talk.result()
+        finally:
+            await _ended(child, talk)
+        if child.returncode == 0:
+            return answer
+        raise said_by(answer)
+
+
+async def _ended(child: Process, talk: asyncio.Task[Any]) -> None:
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            child.kill()
+    with suppress(Exception):
+        await asyncio.shield(talk)
+
+
+def said_by(answer: bytes) -> InputError:
+    """What the process has said in place of an answer."""
+    try:
+        sentence = str(msgspec.json.decode(answer)["error"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        sentence = "whatif: expected futures that fit in memory (`until` ends them)"
+    found = InputError("", "")
+    found.args = (sentence,)
+    return found

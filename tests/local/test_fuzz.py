@@ -1,0 +1,198 @@
+"""The API as its schema has it, asked by schemathesis: never a fault of Kant's own, every answer as the schema says.
+
+Not asked: `/v1/stop`. The streams, which do not end by themselves, have tests of their own. KANT_FUZZ=20 asks twenty
+times as much.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+from tests.docs.pages import ROOT
+from tests.local.up import Up
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+
+from kant.model.errors import InputError
+from kant.model.tenant import Queue, Quota, Tenancy
+from kant.service.whatif import Futures, Task
+from kant.service.whatif_process import answer_of
+from kant.sim.asked import Question
+
+SCHEMA = schemathesis.openapi.from_path(ROOT / "src/kant/service/openapi.json")
+OPERATIONS = {
+    operation.definition.raw["operationId"]: operation
+    for operation in (found.ok() for found in SCHEMA.get_all_operations())
+    if operation.path not in ("/v1/stop", "/v1/events")
+}
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+]
+MORE = int(os.environ.get("KANT_FUZZ", "1"))
+EXAMPLES = {"submit": 40, "jobs": 40, "whatif": 4, "health": 3, "schema": 3, "top": 3, "queues": 3}
+JOBS = ("1", "2", "3", "3_0", "3_1", "9999999", "1~2", "..", "1 ", "-1")
+
+
+class Connection(HTTPConnection):
+    """A connection to the socket of a home."""
+
+    path: Path
+
+    def _new_conn(self) -> socket.socket:
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        own.settimeout(30)
+        own.connect(str(self.path))
+        return own
+
+
+class Adapter(requests.adapters.HTTPAdapter):
+    """Lets `requests` talk to the socket of a home."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.pool = HTTPConnectionPool("localhost")
+        self.pool.ConnectionCls = type("Here", (Connection,), {"path": path})
+
+    def get_connection_with_tls_context(self, *_: Any, **__: Any) -> HTTPConnectionPool:
+        return self.pool
+
+
+@pytest.fixture(scope="module")
+def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A Kant with two queues; job 1 is over, 2 runs, and 3 is an array that is held."""
+    queues = tuple(Queue(name, quotas=(Quota(nominal=4000),)) for name in ("default", "b"))
+    with Up(tmp_path_factory.mktemp("up") / "home", tenancy=Tenancy(queues)) as up:
+        up.over(up.submit("echo here"))
+        up.submit("sleep 600", gpus=2)
+        up.submit("true", array=[0, 1], hold=True, queue="b")
+        yield up
+        up.client.post("/v1/jobs/2/cancel")
+
+
+@pytest.fixture(scope="module")
+def session(kant: Up) -> Iterator[requests.Session]:
+    with requests.Session() as own:
+        own.mount("http://", Adapter(kant.home / "kant.sock"))
+        yield own
+
+
+def harmless(case: Any) -> None:
+    """Whatever was drawn, no program is run but `true`, nothing follows a log for ever, and jobs are known ones."""
+    if isinstance(case.body, dict) and isinstance(case.body.get("command"), list) and case.body["command"]:
+        case.body["command"][0] = "true" if isinstance(case.body["command"][0], str) else case.body["command"][0]
+    if isinstance(case.query, dict) and case.query.get("follow") in (True, "true"):
+        del case.query["follow"]
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_answer_is_as_the_schema_says(
+    name: str, mode: GenerationMode, kant: Up, session: requests.Session
+) -> None:
+    operation = OPERATIONS[name]
+    if mode is GenerationMode.NEGATIVE and not (operation.body or operation.query):
+        pytest.skip("takes nothing that could be wrong")
+
+    @seed(6)
+    @settings(
+        max_examples=MORE * EXAMPLES.get(name, 15), deadline=None, database=None,
+        phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=operation.as_strategy(mode), job=st.sampled_from(JOBS))
+    def ask(case: Any, job: str) -> None:
+        harmless(case)
+        if "job" in case.path_parameters and mode is GenerationMode.POSITIVE:
+            case.path_parameters["job"] = job
+        checks = [check for check in CHECKS if mode is GenerationMode.NEGATIVE or check is not negative_data_rejection]
+        case.call_and_validate(base_url="http://kant", session=session, checks=checks)
+
+    ask()
+    assert kant.client.get("/v1/health")["trouble"] == ""
+
+
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@given(last=st.one_of(st.text(st.characters(min_codepoint=32, max_codepoint=126)), st.integers(-2, 1 << 70).map(str)))
+def test_the_stream_of_events_begins_whatever_the_last_one_was(last: str, kant: Up, session: requests.Session) -> None:
+    headers = {"Last-Event-ID": last.strip()}
+    with session.get("http://kant/v1/events", headers=headers, stream=True, timeout=10) as response:
+        assert response.status_code == 200
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        assert next(response.iter_content(8)) == b": kant\n\n"
+
+
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@given(offset=st.integers(-(1 << 63), 1 << 63), limit=st.integers(-1, 1 << 25), follow=st.sampled_from(["true", "x"]))
+def test_the_log_of_a_job_that_is_over_ends(
+    offset: int, limit: int, follow: str, kant: Up, session: requests.Session
+) -> None:
+    asked = {"offset": str(offset), "limit": str(limit), "follow": follow}
+    response = session.get("http://kant/v1/jobs/1/log", params=asked, timeout=10)
+    if response.status_code == 200:
+        begin = int(response.headers["X-Kant-Offset"])
+        assert response.content == b"here\n"[begin : None if follow == "true" else begin + limit]
+    else:
+        assert response.status_code == 400 and response.json()["error"].startswith(("offset: ", "limit: ", "follow: "))
+
+
+PARTS = st.sampled_from(
+    ["gpus=1", "time=1h", ",", "queue=b", "pods=2", "node-00000", "@", "+1h", "..", "23:00Z", "=", "+4", "-4", "b", ":",
+     "gpu", "1", "x", "leaf-0", "cpu", "id=1", "within=leaf", "0", "\0", "default:gpu=-1", "2026-01-31T00:00Z"],
+)  # fmt: skip
+WORDS = st.one_of(st.lists(PARTS, min_size=1, max_size=6).map("".join), st.text(min_size=1, max_size=12))
+MANY = st.lists(WORDS, max_size=2).map(tuple)
+
+
+@settings(max_examples=150 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    question=st.builds(
+        Question,
+        submit=MANY,
+        drain=MANY,
+        evict=st.booleans(),
+        quota=MANY,
+        nodes=MANY,
+        profile=st.sampled_from(["", "easy", "kant"]),
+        until=st.one_of(st.just(""), WORDS),
+    )
+)
+def test_whatever_is_asked_has_an_answer_or_a_sentence(question: Question, kant: Up) -> None:
+    found = kant.client.get("/v1/health")
+    try:
+        answer = answer_of(Task(found["journal"], found["now_us"], question))
+    except InputError as error:
+        assert "expected" in str(error)
+    else:
+        assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(answer)), Futures).change
+
+
+def test_a_flag_is_true_or_false(session: requests.Session) -> None:
+    for path in ("/v1/jobs/1/log?follow=", "/v1/audit?refused="):
+        for text in ("yes", "", "1", "True"):
+            response = session.get(f"http://kant{path}{text}", timeout=10)
+            assert response.status_code == 400 and "expected true or false" in response.json()["error"]

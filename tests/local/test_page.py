@@ -1,0 +1,251 @@
+"""The page of a Kant that runs, in a real browser: it follows what happens, goes back in time and gives orders."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.browser import launched
+from tests.local.up import Up
+
+from kant.service.callers import page_token
+from kant.workload.tenants_file import read_tenants
+
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "up.png"
+QUEUES = """
+[[queue]]
+name = "lab"
+[[queue]]
+name = "vision"
+parent = "lab"
+gpus = 12
+[[queue]]
+name = "speech"
+parent = "lab"
+gpus = 20
+"""
+PATIENCE = 20_000
+WIDE = {"width": 1360, "height": 860}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Seen:
+    """A page that is open, and what it complained of."""
+
+    def __init__(self, browser: Any, address: str, token: str) -> None:
+        self.complaints: list[str] = []
+        self.page = browser.new_page(viewport=WIDE)
+        self.page.set_default_timeout(PATIENCE)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(f"http://{address}/#token={token}")
+        self.page.wait_for_selector("html[data-ready=true]")
+
+    def _said(self, message: Any) -> None:
+        lost = "net::ERR" in message.text  # the browser says so itself when Kant is away
+        if message.type in ("error", "warning") and not lost:
+            self.complaints.append(message.text)
+
+    def tab(self, name: str) -> Any:
+        self.page.get_by_role("tab", name=name, exact=True).click()
+        return self.page
+
+    def job(self, job: str) -> Any:
+        return self.page.locator(f"tr[data-job='{job}']")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as found:
+        yield found
+
+
+def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
+    """One long visit: a browser and a Kant take longer to start than all that is done here."""
+    address = f"127.0.0.1:{free_port()}"
+    (tmp_path / "queues.toml").write_text(QUEUES)
+    tenancy = read_tenants(tmp_path / "queues.toml")
+    home = tmp_path / "home"
+    options: dict[str, Any] = {"cluster": "8x4", "tenancy": tenancy, "listen": address}
+    kant = Up(home, **options)
+    with kant:
+        seen = Seen(browser, address, page_token(home))
+        page = seen.page
+        assert "token" not in page.url
+        assert_headers(address)
+
+        # a job appears, and its state changes, without a reload
+        seen.tab("Jobs")
+        page.get_by_text("Nobody waits.").wait_for()
+        first = kant.submit(
+            "echo step 1; echo step 2; sleep 600", gpus=24, queue="speech", name="train", preemptible=False
+        )
+        page.get_by_role("button", name="Running", exact=True).click()
+        seen.job(first).get_by_text("running").wait_for()
+        small = kant.submit("sleep 600", gpus=4, queue="vision", name="small")
+        blocked = kant.submit("sleep 600", gpus=8, queue="vision", name="next")
+        page.get_by_role("button", name="Waiting", exact=True).click()
+        row = seen.job(blocked)
+        row.get_by_text("not enough free capacity").or_(row.get_by_text("quota")).first.wait_for()
+        assert re.search(r"\bwaiting\b.*vision", row.inner_text().replace("\t", " "))
+
+        # the queues, with what is lent and borrowed
+        seen.tab("Queues")
+        speech = page.locator("tr[data-queue='speech']")
+        speech.wait_for()
+        assert [speech.locator("td.n").nth(i).inner_text() for i in range(4)] == ["20", "24", "4", "0"]
+        vision = page.locator("tr[data-queue='vision']")
+        assert [vision.locator("td.n").nth(i).inner_text() for i in range(4)] == ["12", "4", "0", "4"]
+
+        # a job's page: why, history, placement, output
+        seen.tab("Jobs")
+        page.get_by_role("button", name=blocked, exact=True).click()
+        page.locator("#why").wait_for()
+        page.get_by_text("Expected start, P50").wait_for()
+        page.locator(".told").get_by_text("it came to queue vision").wait_for()
+
+        # hold, with a question first, and release
+        page.locator("#order-hold").click()
+        page.get_by_role("button", name="No").click()
+        assert kant.phase(blocked) == "waiting"
+        page.locator("#order-hold").click()
+        page.get_by_role("button", name="Yes, hold").click()
+        page.locator(".jobhead .phase.held").wait_for()
+        assert kant.phase(blocked) == "held"
+        page.locator("#order-release").click()
+        page.locator(".jobhead .phase.waiting").wait_for()
+        page.locator(".told").get_by_text("asked to release it").wait_for()
+
+        page.locator("#back").click()
+        page.get_by_role("button", name="Running", exact=True).click()
+        page.get_by_role("button", name=first, exact=True).click()
+        page.locator("#log").get_by_text("step 2").wait_for()
+        assert page.locator(".cells i.own").count() == 24
+        assert page.locator(".cells").count() == 6
+        check_access(page)
+        # back in time to before the job, and forward to the present
+        page.locator("#when").focus()
+        page.keyboard.press("Home")
+        page.get_by_text("As it was at the moment of the time bar.").wait_for()
+        assert page.locator("#now").get_attribute("aria-pressed") == "false"
+        seen.tab("Overview")
+        assert page.locator("#moment").inner_text().find("0 of 32") >= 0
+        page.locator("#now").click()
+        page.locator("#moment").get_by_text("28 of 32").wait_for()
+        check_access(page)
+
+        # the connection is lost, and regained from a Kant that was killed and started again
+        kant.kill()
+        page.get_by_text("The connection to Kant is lost").wait_for()
+    again = Up(home, **options)
+    with again:
+        page.get_by_text("The connection to Kant is lost").wait_for(state="hidden")
+        seen.tab("Jobs")
+        page.locator("#back").click()
+        page.get_by_role("button", name="Running", exact=True).click()
+        seen.job(first).get_by_text("running").wait_for()
+
+        # and a job is withdrawn from the page
+        page.get_by_role("button", name=first, exact=True).click()
+        page.locator("#order-cancel").click()
+        page.get_by_role("button", name="Yes, cancel").click()
+        page.locator(".jobhead .phase.cancelled").wait_for()
+        for job in (small, blocked):
+            again.client.post(again.client.job(job, "cancel"))
+        again.over(first, small, blocked)
+        assert seen.complaints == []
+        page.close()
+
+
+def assert_headers(address: str) -> None:
+    """What a browser is told about the page; and pages from elsewhere stay outside."""
+    for path in ("/", "/page.js", "/page.css", "/icon.svg"):
+        with urllib.request.urlopen(f"http://{address}{path}") as found:
+            policy = found.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert found.headers["Cache-Control"] == "no-store"
+            assert found.headers["X-Content-Type-Options"] == "nosniff"
+    for name in ("Host", "Origin"):
+        request = urllib.request.Request(f"http://{address}/", headers={name: "http://elsewhere.example"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://{address}/v1/record")
+
+
+NAMELESS = """() => [...document.querySelectorAll('button, input, select, [role=region], [role=img], a[href]')]
+  .filter((e) => e.offsetParent !== null)
+  .filter((e) => !(e.innerText?.trim() || e.ariaLabel || e.labels?.length || e.title))
+  .map((e) => e.outerHTML.slice(0, 120))"""
+CONTRAST = """() => {
+  const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const under = (e) => { for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor); if ((c[3] ?? 1) === 1) return c; } return [255, 255, 255]; };
+  const bad = [];
+  for (const e of document.querySelectorAll('main *, header *')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || e.offsetParent === null || e.disabled || e.closest('.said') || e.closest('canvas')) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(under(e))].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5) bad.push(e.outerHTML.slice(0, 120) + ' ' + ((a + .05) / (b + .05)).toFixed(2));
+  }
+  return bad;
+}"""
+
+
+def check_access(page: Any) -> None:
+    """Everything that can be used has a name, text can be read in both themes, one tab is open."""
+    assert page.evaluate(NAMELESS) == []
+    assert page.locator("h1").count() == 1
+    assert page.locator("[role=tab][aria-selected=true]").count() == 1
+    assert page.locator("[role=tabpanel]").count() == 1
+    for _ in range(3):
+        assert page.evaluate(CONTRAST) == []
+        page.locator("#theme").click()
+
+
+@pytest.mark.skipif(not os.environ.get("KANT_PICTURES"), reason="KANT_PICTURES=1 makes the pictures of the docs anew")
+def test_the_pictures_of_the_documentation(browser: Any, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    (tmp_path / "queues.toml").write_text(QUEUES.replace("12", "40").replace("20", "24"))
+    tenancy = read_tenants(tmp_path / "queues.toml")
+    with Up(tmp_path / "home", cluster="16x4", tenancy=tenancy, listen=address) as kant:
+        jobs = []
+        for i, gpus in enumerate((8, 1, 16, 2, 4, 1, 6, 12, 1, 8, 4, 16, 1, 8, 2, 24, 4, 2, 8, 6)):
+            queue, name = (("vision", "segment"), ("speech", "wav2vec"), ("vision", "detect"))[i % 3]
+            lasts = (1, 3, 600, 600, 600)[i % 5]
+            script = f"for i in 1 2 3 4; do echo epoch $i loss 0.$((9 - i))7; sleep {lasts / 4}; done"
+            wish = {"time_s": 1200.0 + 900 * (i % 4), "preemptible": False, "workdir": "/"}
+            jobs.append(kant.submit(script, gpus=gpus, queue=queue, name=f"{name}-{i}", **wish))
+            time.sleep(0.3)
+        time.sleep(3)
+        seen = Seen(browser, address, page_token(tmp_path / "home"))
+        page = seen.page
+        PICTURE.parent.mkdir(exist_ok=True)
+        for name, tab in (("up-map", "Map"), ("up", "Jobs")):
+            seen.tab(tab)
+            time.sleep(1.5)
+            page.screenshot(path=str(PICTURE.with_name(f"{name}.png")))
+        page.get_by_role("button", name=jobs[15], exact=True).click()  # of 24 GPUs
+        page.locator("#why").wait_for()
+        time.sleep(1)
+        page.screenshot(path=str(PICTURE.with_name("up-job.png")))
+        assert seen.complaints == []
+        for job in jobs:
+            kant.client.post(kant.client.job(job, "cancel"))
+        kant.over(*jobs)

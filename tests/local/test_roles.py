@@ -1,0 +1,315 @@
+"""Who may do what: roles, tokens, the door of the API, and the audit log."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.cli.command import kant as verb
+from tests.local.up import PROFILE, Up, asked, eventually
+
+from kant.cli.page import tell
+from kant.model.errors import InputError
+from kant.model.tenant import Queue, Tenancy
+from kant.service.callers import Keys, page_token
+from kant.service.daemon import Options, serve
+from kant.service.roles import RANK, RIGHTS, Caller, Role, owns
+from kant.service.routes import ROUTES
+from kant.service.tokens import TOKENS, change_keys, digest, fresh_token, make_key, read_keys, show_keys
+from kant.workload.cluster_file import read_cluster
+
+SECRET = "s3cr3t-of-"
+QUEUES = Tenancy((Queue("red"), Queue("blue"), Queue("red-team", parent="red")))
+ORDERS = ("submit", "cancel", "hold", "release", "stop")
+
+
+def test_every_route_has_a_role_and_orders_are_not_for_viewers() -> None:
+    assert [route.name for route in ROUTES if route.name not in RIGHTS] == []
+    assert [name for name in (*ORDERS, "log", "audit") if RIGHTS[name].least is Role.VIEWER] == []
+
+
+@given(st.sampled_from(list(Role)), st.sets(st.sampled_from("abc")), st.lists(st.sampled_from("abcd"), min_size=1))
+def test_only_a_tenants_queues_and_those_below_are_its_own(role: Role, queues: set[str], lineage: list[str]) -> None:
+    own = owns(Caller("ann", role, tuple(queues)), lineage)
+    assert own == (role is Role.OPERATOR or (role is Role.TENANT and bool(queues & set(lineage))))
+
+
+# --- the door, from outside ------------------------------------------------------------------------------------------
+
+
+class Door:
+    """A Kant with jobs in three queues (one runs, one is over, each with a secret), and a token for each of many."""
+
+    def __init__(self, kant: Up) -> None:
+        self.kant = kant
+        self.port = int(kant.client.get("/v1/whoami")["address"].rpartition(":")[2])
+        self.tokens: dict[tuple[Role, tuple[str, ...]], str] = {}
+        for role, queues in (
+            (Role.VIEWER, ()), (Role.TENANT, ("red",)), (Role.TENANT, ("blue",)), (Role.TENANT, ("red", "blue")),
+            (Role.TENANT, ("red-team",)), (Role.OPERATOR, ()),
+        ):  # fmt: skip
+            token = self.tokens[role, queues] = fresh_token()
+            key = make_key(token, f"{role}-{'-'.join(queues)}", role, queues)
+            change_keys(kant.home / TOKENS, lambda keys, key=key: (*keys, key))
+        self.jobs = {}
+        for queue, run in itertools.product(("red", "blue", "red-team"), ("true", "sleep 60")):
+            word = SECRET + queue
+            env = {"PATH": os.environ["PATH"], f"NAME_{word}": word}
+            (kant.home / word).mkdir(exist_ok=True)
+            job = kant.submit(f"echo {word}; {run}", queue=queue, env=env, workdir=str(kant.home / word))
+            self.jobs[job] = queue
+            assert eventually(lambda job=job: kant.log(job) != "")
+
+    def ask(self, token: str, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        text = json.dumps(body) if body is not None else None
+        connection.request(method, path, text, headers | ({"Content-Type": "application/json"} if text else {}))
+        response = connection.getresponse()
+        found = response.read1(1 << 20) if "event-stream" in str(response.headers) else response.read()
+        connection.close()
+        return response.status, found
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    home = tmp_path_factory.mktemp("roles") / "home"
+    with Up(home, "2x8", tenancy=QUEUES, listen="127.0.0.1:0") as kant:
+        made = Door(kant)
+        yield made
+        for job in made.jobs:
+            kant.client.post(kant.client.job(job, "cancel"))
+        kant.over(*made.jobs)
+
+
+LINEAGE = {"red": ("red",), "blue": ("blue",), "red-team": ("red-team", "red")}
+TABLE = {  # written down once more, by hand
+    Role.VIEWER: {
+        "jobs", "job", "why", "history", "queues", "eta", "top", "record", "events", "whatif", "profiles", "health",
+        "whoami", "metrics", "schema",
+    },
+    Role.TENANT: {"submit", "cancel", "hold", "release", "log"},
+    Role.OPERATOR: {"audit", "stop"},
+}  # fmt: skip
+PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif")]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.DataObject) -> None:
+    (role, queues), token = data.draw(st.sampled_from(list(door.tokens.items())))
+    method, path, name = data.draw(st.sampled_from(PATHS))
+    job, queue = data.draw(st.sampled_from(list(door.jobs.items())))
+    body = None
+    if name == "submit":
+        body = asked(door.kant.home, "true", queue=queue, hold=True)
+    if name in ("cancel", "hold", "release"):  # of a job that waits for ever
+        job = door.kant.submit("true", queue=queue, hold=name != "hold", gpus=1)
+    status, text = door.ask(token, method, path.replace("{job}", job), body)
+    least = next(least for least, names in TABLE.items() if name in names)
+    fits = RANK[role] >= RANK[least]
+    if least is Role.TENANT and role is Role.TENANT:
+        fits = not set(LINEAGE[queue]).isdisjoint(queues)
+    assert (status == 403) == (not fits), (role, queues, name, queue, text)
+    assert fits or set(json.loads(text)) == {"error"}
+    if fits and name == "hold":
+        assert status in (200, 400)
+    elif fits:
+        assert status in (200, 201), text
+    for other, above in LINEAGE.items():
+        if role is Role.VIEWER or (role is Role.TENANT and set(above).isdisjoint(queues)):
+            assert f'{SECRET}{other}"'.encode() not in text and f'NAME_{SECRET}{other}"'.encode() not in text
+            assert f"echo {SECRET}{other};".encode() not in text and f"{SECRET}{other}\n".encode() not in text
+    if fits and name == "job" and role is Role.OPERATOR:
+        assert f"echo {SECRET}{queue};".encode() in text  # so the words above would be seen
+
+
+def test_without_a_token_nothing_is_told_and_a_revoked_one_is_worth_nothing(door: Door) -> None:
+    for method, path, _ in [*PATHS, ("POST", "/v1/stop", "stop"), ("GET", "/v1/nothing", "")]:
+        for token in ("", "kant_wrong", page_token(door.kant.home)[:-1]):
+            status, text = door.ask(token, method, path.replace("{job}", "1"))
+            assert status == 401 and set(json.loads(text)) == {"error"}
+    assert door.ask("", "GET", "/")[0] == 404 or door.ask("", "GET", "/")[0] == 200  # the page itself is no secret
+    home = ("--home", str(door.kant.home))
+    token = verb("token", "new", "--user", "eve", "--role", "viewer", *home).out.strip().splitlines()[0]
+    status, text = door.ask(token, "GET", "/v1/whoami")
+    assert status == 200 and json.loads(text)["user"] == "eve" and json.loads(text)["role"] == "viewer"
+    rows = verb("token", "list", "--json", *home).json()["tokens"]
+    mine = next(row for row in rows if row["user"] == "eve")
+    assert token not in (door.kant.home / TOKENS).read_text() and mine["id"] == digest(token)[:8]
+    stream = http.client.HTTPConnection("127.0.0.1", door.port, timeout=20)
+    stream.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}"})
+    response = stream.getresponse()
+    assert response.read1(100).startswith(b": kant")
+    verb("token", "revoke", mine["id"], *home)
+    assert door.ask(token, "GET", "/v1/whoami")[0] == 401
+    door.kant.submit("true", queue="red")  # something to tell
+    response.read()  # it ends
+    assert "the id of a token (kant token list), got" in verb("token", "revoke", mine["id"], *home).refusal()
+
+
+def test_what_was_ordered_and_refused_is_kept_by_user_and_role(door: Door) -> None:
+    kant, tenant = door.kant, door.tokens[Role.TENANT, ("blue",)]
+    job = next(job for job, queue in door.jobs.items() if queue == "red")
+    assert door.ask(tenant, "POST", f"/v1/jobs/{job}/cancel")[0] == 403
+    status, text = door.ask(tenant, "POST", "/v1/jobs", asked(kant.home, "true", queue="blue"))
+    mine = json.loads(text)["jobs"][0]
+    assert status == 201 and kant.job(mine)["job"]["user"] == "tenant-blue"
+    home = ("--home", str(kant.home))
+
+    def deeds(*more: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = verb("audit", "--json", "--user", "tenant-blue", *more, *home).json()["deeds"]
+        return found
+
+    assert eventually(lambda: deeds("--refused")[0]["what"] == job)
+    refused, done = deeds("--refused")[0], deeds()[0]
+    assert (refused["verb"], refused["role"]) == ("cancel", "tenant")
+    assert "expected a job of its own queues (blue) for `cancel`, got 'red'" in refused["refused"]
+    assert (done["verb"], done["what"], done["refused"]) == ("submit", mine, "")
+    page = verb("audit", "--json", "--limit", "1", *home).json()
+    after = verb("audit", "--json", "--limit", "1", "--before", str(page["next"]), *home).json()
+    assert after["deeds"][0]["seq"] < page["deeds"][0]["seq"] == page["next"]
+    assert "cancel" in verb("audit", "--refused", *home).out
+
+
+def test_no_page_of_elsewhere_comes_in(door: Door) -> None:
+    token = {"Authorization": f"Bearer {page_token(door.kant.home)}"}
+    for more, status in (
+        ({}, 200), ({"Host": "evil.example"}, 403), ({"Host": f"localhost:{door.port}"}, 200),
+        ({"Origin": "http://evil.example"}, 403), ({"Origin": f"http://127.0.0.1:{door.port}"}, 200),
+        ({"Origin": "null"}, 403), ({"Host": f"[::1]:{door.port}"}, 200),
+    ):  # fmt: skip
+        connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=10)
+        connection.request("GET", "/v1/whoami", headers=token | more)
+        assert connection.getresponse().status == status, more
+
+
+def test_the_verbs_go_to_an_address_with_a_token(door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KANT_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("KANT_URL", f"http://127.0.0.1:{door.port}")
+    assert "KANT_TOKEN: expected a token for KANT_URL" in verb("jobs").refusal()
+    file = tmp_path / "token"
+    file.write_text(door.tokens[Role.TENANT, ("blue",)] + "\n")
+    monkeypatch.setenv("KANT_TOKEN_FILE", str(file))
+    job = verb("submit", "--queue", "blue", "--hold", "--", "true").out.strip()
+    assert door.kant.job(job)["job"]["user"] == "tenant-blue"
+    assert "a job of its own queues (blue)" in verb("submit", "--queue", "red", "--", "true").refusal()
+    assert verb("cancel", job, "--json").json()["jobs"] == [job]
+    assert "start one with `kant up`" in verb("down").refusal()  # never that of another machine
+    assert verb("jobs", "--home", str(door.kant.home), "--user", "nobody", "--json").json()["jobs"] == []
+    monkeypatch.setenv("KANT_TOKEN", "wrong")
+    assert "expected `Bearer TOKEN`" in verb("jobs").refusal()
+    monkeypatch.setenv("KANT_URL", "127.0.0.1:5268")
+    assert "KANT_URL: expected an address such as http://127.0.0.1:5268" in verb("jobs").refusal()
+    monkeypatch.setenv("KANT_URL", "http://127.0.0.1:1")
+    assert "KANT_URL: expected the address of a Kant that runs" in verb("jobs").refusal()
+
+
+# --- files of tokens -------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text("abcé.-_@+😀", min_size=1, max_size=20), st.sampled_from(list(Role)),
+            st.lists(st.text("qü-/", min_size=1, max_size=9), min_size=1, max_size=3),
+        ),
+        max_size=5,
+    )
+)  # fmt: skip
+def test_a_file_says_what_was_written(tmp_path_factory: pytest.TempPathFactory, given: list[Any]) -> None:
+    keys = tuple(
+        make_key(fresh_token(), user, role, tuple(queues) if role is Role.TENANT else ())
+        for user, role, queues in given
+    )
+    path = tmp_path_factory.mktemp("keys") / "tokens.toml"
+    path.touch(0o600)
+    path.write_text(show_keys(keys), encoding="utf-8")
+    assert read_keys(path) == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("short", "one word of at least 16 characters"),
+        ("a = [", "one word of at least 16 characters, or tables [[token]]"),
+        ('[[token]]\nuser = "a"\nrole = "king"\nsha256 = "' + "0" * 64 + '"', "a role of viewer, tenant, operator"),
+        ('[[token]]\nuser = "a"\nrole = "viewer"\nsha256 = "0"', "with a SHA-256"),
+        ('[[token]]\nuser = "a"\nrole = "viewer"\ntoken = "abcdefghijklmnopqrst"', "with a SHA-256"),
+        ('[[token]]\nuser = "a"\nrole = "tenant"\nsha256 = "' + "0" * 64 + '"', "queues for a tenant (--queue)"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_and_the_last_good_one_stays(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "tokens"
+    path.touch(0o600)
+    path.write_text("abcdefghijklmnopq\n")
+    keys = Keys(path, "olga")
+    (key,) = keys.now()
+    assert (key.user, key.role, key.sha256) == ("olga", Role.OPERATOR, digest("abcdefghijklmnopq"))
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_keys(path)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+    assert keys.now() == (key,)
+    path.unlink()
+    assert keys.now() == ()
+
+
+def test_token_files_are_for_their_owner_and_one_word_is_an_operator(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("abcdefghijklmnopq\n")
+    with pytest.raises(InputError, match="only its owner may read"):
+        serve(Options(home=tmp_path / "home", profile=PROFILE, cluster=read_cluster("1x1"), token_file=token))
+    token.chmod(0o600)
+    assert (
+        "holds one token as it is"
+        in verb("token", "new", "--user", "a", "--role", "viewer", "--token-file", str(token)).refusal()
+    )
+    with Up(tmp_path / "home", listen="0.0.0.0:0", token_file=token) as kant:
+        address = kant.client.get("/v1/whoami")["address"]
+        connection = http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]), timeout=10)
+        connection.request("GET", "/v1/whoami", headers={"Authorization": "Bearer abcdefghijklmnopq"})
+        assert json.loads(connection.getresponse().read())["role"] == "operator"
+
+
+# --- the page's address ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_a_token_that_stays_and_a_port_that_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = ("--home", str(tmp_path / "one"))
+    with Up(tmp_path / "one", listen="127.0.0.1:0") as kant:
+        address = kant.client.get("/v1/whoami")["address"]
+        url = verb("page", *home).out.strip()
+        assert url == f"http://{address}/#token={page_token(kant.home)}"
+        assert stat.S_IMODE((kant.home / "page.token").stat().st_mode) == 0o600
+        with Up(tmp_path / "two", listen=address, any_port=True) as other:
+            assert other.client.get("/v1/whoami")["address"] not in ("", address)
+        opened: list[str] = []
+        monkeypatch.setattr("webbrowser.open", lambda where: opened.append(where) or True)
+        verb("page", "--open", *home)
+        way = Path(opened[0].removeprefix("file://"))
+        assert stat.S_IMODE(way.stat().st_mode) == 0o600 and url in way.read_text()
+    with Up(tmp_path / "one", listen="127.0.0.1:0"):
+        assert verb("page", *home).out.strip().partition("#")[2] == url.partition("#")[2]
+        assert verb("page", "--new", *home).out.strip().partition("#")[2] != url.partition("#")[2]
+    with Up(tmp_path / "one"):
+        assert "a Kant that listens on an address" in verb("page", *home).refusal()
+
+
+def test_the_token_is_told_to_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    tell("127.0.0.1:5268", "kant_abc")
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    tell("0.0.0.0:5268", "kant_abc")
+    assert capsys.readouterr().out == "The page: http://127.0.0.1:5268/#token=kant_abc\n"

@@ -1,0 +1,110 @@
+"""What-if on the page of a Kant that runs, in a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+from tests.cli.command import kant as command
+from tests.local.test_page import check_access
+from tests.local.up import Up, eventually
+
+from kant.model.tenant import Queue, Quota, Tenancy
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+REFUSED = "the server responded with a status of 400"  # the browser says it itself
+LONG = 60_000  # milliseconds for an answer on a machine that others keep busy
+
+
+@pytest.fixture(scope="module")
+def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two nodes, of which two jobs have all; ten jobs of two queues wait."""
+    queues = tuple(Queue(name, quotas=(Quota(nominal=4000),)) for name in ("vision", "speech"))
+    with Up(tmp_path_factory.mktemp("up") / "home", tenancy=Tenancy(queues), listen="127.0.0.1:0") as up:
+        full = [up.submit("sleep 600", gpus=4, time_s=7200, queue=queue) for queue in ("vision", "speech")]
+        assert eventually(lambda: all(up.phase(job) == "running" for job in full))
+        for i in range(10):
+            up.submit("true", gpus=1 + i % 4, time_s=600 * (1 + i), queue="vision" if i % 3 else "speech")
+        yield up
+        for job in full:
+            up.client.post(up.client.job(job, "cancel"))
+
+
+@pytest.fixture(scope="module")
+def page(kant: Up) -> Iterator[Page]:
+    """The view of a browser; nothing may be said on its console."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"expected a browser on PATH (one of {', '.join(BROWSERS)})", pytrace=False)
+        pytest.skip("no browser on PATH")
+    said: list[str] = []
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=browser, args=FLAGS.split())
+        page = opened.new_page(viewport={"width": 1360, "height": 900})
+        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(command("page", "--home", kant.home).out.strip())
+        page.get_by_role("tab", name="What if").click()
+        yield page
+        opened.close()
+    assert [text for text in said if REFUSED not in text] == []
+
+
+def shot(page: Page, name: str) -> None:
+    """Keep a picture where KANT_SHOTS says."""
+    if folder := os.environ.get("KANT_SHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+def test_both_futures_stand_beside_each_other(page: Page) -> None:
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_role("alert")).to_have_text("Fill in at least one change.")
+    page.get_by_label("GPUs of each pod").fill("4")
+    page.get_by_label("runs for").fill("3h")
+    page.get_by_label("queue").first.select_option("vision")
+    page.locator("[name=quotaOf]").select_option(label="speech")
+    page.locator("[name=quotaBy]").fill("+4")
+    page.locator("[name=nodes]").fill("1")
+    page.keyboard.press("Enter")
+    title = page.get_by_role("heading", name="If whatif-1 is submitted")
+    expect(title).to_be_visible(timeout=LONG)
+    expect(title).to_be_focused()
+    expect(page.locator("#submitted")).to_contain_text("whatif-1 starts")
+    expect(page.locator("#sources")).to_contain_text("12 as their owners said")
+    rows = page.locator("#waits-table tbody th")
+    assert rows.all_inner_texts()[:3] == ["everybody", "queue speech", "queue vision"]
+    expect(page.get_by_role("img", name="Share of the jobs")).to_have_attribute("aria-label", re.compile("The mean is"))
+    assert page.get_by_role("region", name="Those that gain most").locator("tbody tr").count() >= 1
+    check_access(page)
+    shot(page, "whatif-light")
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    shot(page, "whatif-dark")
+    page.set_viewport_size({"width": 420, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shot(page, "whatif-narrow")
+    page.set_viewport_size({"width": 1360, "height": 900})
+    page.evaluate("document.documentElement.dataset.theme = 'light'")
+
+
+def test_a_refusal_is_said_and_a_question_may_be_taken_back(page: Page) -> None:
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#answer")).to_have_count(0)
+    page.get_by_label("node, leaf or spine").fill("node-99")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_role("alert")).to_contain_text("--drain: expected a node, leaf", timeout=LONG)
+    page.get_by_label("node, leaf or spine").fill("node-00000")
+    page.locator("[name=profile]").select_option("easy")
+    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Try it")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
