@@ -97,7 +97,7 @@ def test_every_pod_says_why_it_waits_and_again_when_the_reason_is_another(
 
     perform(plane, story, tmp_path)
     (journal,) = tmp_path.iterdir()
-    eta(journal)
+    eta(str(journal))
     today = datetime.now(UTC)
     assert re.search(
         rf"Expected starts as of {today.year}-{today.month:02}-\d\d \d\d:\d\d:\d\dZ", capsys.readouterr().out

@@ -104,6 +104,7 @@ class Driver:
         recorder.busy = self.is_binding
         self.telling = Telling(client, recorder, self.mirror, holds)
         self.holds = holds
+        self.on_core: Callable[[Core], None] = lambda core: None  # a state begins to be built
         self.core: Core | None = None
         self.statuses = Statuses(client, self.mirror, self.words, lambda: self.core, holds)
         self.workloads: Workloads
@@ -119,6 +120,11 @@ class Driver:
         self.settings = dataclasses.replace(self.settings, profile=profile)
         self.words.stale = True
         self._awake.set()
+
+    def reason(self, job: str) -> str:
+        """Why a job waits, as people were told; "" where nothing has been said."""
+        known = self.workloads.by_job.get(job) if self.core is not None else None
+        return known.reason if known is not None else ""
 
     def is_binding(self) -> bool:
         """Whether bindings are under way, before which all else waits."""
@@ -220,6 +226,7 @@ class Driver:
             self.core.end()
         sink = settings.journals.open() if settings.journals is not None else None
         self.core = Core(spec, settings.profile, sink, zero, seed=settings.seed)
+        self.on_core(self.core)
         self.fleet = Fleet(self.core, mirror, self.words)
         self.workloads = Workloads(
             self.core, mirror, self.words, self.binder.leaving, self.fleet.seats, self.binder.in_flight

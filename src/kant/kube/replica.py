@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from kant.cluster.state import ClusterState
 from kant.kube.candidate import Candidate
 from kant.kube.client import ApiError, Client, require_version
@@ -19,8 +21,10 @@ from kant.kube.driver import Deposed, Driver, Settings
 from kant.kube.errors import advice
 from kant.kube.lease import Lease, own_identity
 from kant.kube.metrics import Telemetry
+from kant.kube.page import routes
 from kant.kube.recorder import Recorder
 from kant.kube.serve import Health, Server, freshness
+from kant.kube.shown import Shown
 from kant.live.journals import Journals
 from kant.live.logs import said, set_up
 from kant.live.warm import warm
@@ -57,6 +61,8 @@ class Options:
     log_level: str = "info"
     profile_file: Path | None = None
     """Read again when it changes."""
+    page: tuple[web.RouteDef, ...] | None = None
+    """What the page is made of, where it is served."""
 
 
 def serve(options: Options) -> int:
@@ -78,6 +84,7 @@ class Replica:
         self.profile = options.profile
         self.telemetry = Telemetry()
         self.telemetry.stand = self._stands
+        self.shown = Shown(lambda job: self.driver.reason(job) if self.driver is not None else "")
         self._said: dict[str, None] = {}
         self._greeted = False
 
@@ -88,8 +95,9 @@ class Replica:
             loop.add_signal_handler(number, self.stopped.set)
         async with AsyncExitStack() as stack:
             if self.options.listen:
+                shown = () if self.options.page is None else routes(self.shown, self.options.page)
                 await stack.enter_async_context(
-                    Server(self.options.listen, self.telemetry, Health(self._unready, self._dump))
+                    Server(self.options.listen, self.telemetry, Health(self._unready, self._dump), shown)
                 )
             client = await stack.enter_async_context(Client(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
@@ -221,6 +229,8 @@ class Replica:
         )
         recorder = Recorder(client, own_identity(), on_trouble=self.trouble)
         self.driver = Driver(client, settings, recorder, holds, token, self.trouble, self.telemetry)
+        if options.page is not None:
+            self.driver.on_core = self.shown.follow
         if options.leader_election:
             self.driver.binder.timeout = self.driver.evictor.timeout = self._in_flight()
         self.telemetry.leads(True)
@@ -232,6 +242,7 @@ class Replica:
             said(log, "another replica leads now", logging.WARNING)
         finally:
             self.driver = None
+            self.shown.leave()
             self.telemetry.leads(False)
             self.telemetry.staleness = {}
 

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,10 +90,12 @@ def _is_loopback(request: web.Request) -> bool:
 class Server:
     """The web server while it runs: `async with Server(...)`. `port` is the one that was opened."""
 
-    def __init__(self, listen: str, telemetry: Telemetry, health: Health) -> None:
+    def __init__(self, listen: str, telemetry: Telemetry, health: Health, more: Iterable[web.RouteDef] = ()) -> None:
         self.listen = listen
         self.host, self.port = address(listen)
-        self._runner = web.AppRunner(application(telemetry, health), access_log=None, shutdown_timeout=1)
+        app = application(telemetry, health)
+        app.add_routes(more)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
 
     async def __aenter__(self) -> Server:
         await self._runner.setup()

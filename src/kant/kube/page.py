@@ -1,0 +1,129 @@
+"""The page of a Kant on Kubernetes, and its data under /v1: for those alone who come by the loopback of the pod.
+
+That is `kubectl port-forward`, and who may do that says Kubernetes. There are no orders here, only questions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from kant.kube.shown import Asleep, Shown, Unknown
+from kant.model.errors import InputError
+
+HERE = ("localhost", "127.0.0.1", "[::1]")
+LOOK = 0.5  # seconds between two looks for news
+BEAT = 15.0  # seconds after which a quiet stream says that it lives
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def routes(shown: Shown, bundle: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
+    """All of it; `bundle` is what the page itself is made of (`kant.service.page`)."""
+
+    def job(request: web.Request) -> str:
+        return request.match_info["job"]
+
+    questions: dict[str, Callable[[web.Request], Any]] = {
+        "/v1/record": lambda request: shown.record(request.query.get("since", "")),
+        "/v1/queues": lambda request: shown.queues(),
+        "/v1/eta": lambda request: shown.eta(),
+        "/v1/top": lambda request: shown.top(),
+        "/v1/health": lambda request: shown.health(),
+        "/v1/whoami": lambda request: {"user": "", "role": "viewer", "queues": [], "address": ""},
+        "/v1/jobs": lambda request: _jobs(shown, request),
+        "/v1/jobs/{job}": lambda request: shown.job(job(request)),
+        "/v1/jobs/{job}/why": lambda request: shown.why(job(request)),
+        "/v1/jobs/{job}/history": lambda request: shown.history(job(request)),
+    }
+    found = [web.get(path, _guarded(_answers(ask))) for path, ask in questions.items()]
+    found.append(web.get("/v1/jobs/{job}/log", _guarded(_output)))
+    found.append(web.get("/v1/events", _guarded(_events(shown))))
+    return found + [web.get(each.path, _guarded(each.handler)) for each in bundle]
+
+
+async def _output(request: web.Request) -> web.StreamResponse:
+    """Kant may not read what pods write: who may is told how."""
+    space, _, name = request.match_info["job"].partition("/")
+    text = f"[kant: `kant logs --namespace {space} {name}` or kubectl print what it writes]\n".encode()
+    headers = {"X-Kant-Offset": "0", "X-Kant-End": str(len(text))}
+    return web.Response(body=text, headers=headers, content_type="text/plain", charset="utf-8")
+
+
+def _jobs(shown: Shown, request: web.Request) -> dict[str, Any]:
+    query = request.query
+    phases = tuple(part for part in query.get("state", "").split(",") if part)
+    before = _number(request, "before", 0, 1 << 62) if "before" in query else None
+    limit = _number(request, "limit", 1, 1000) if "limit" in query else 100
+    return shown.jobs(phases, query.get("queue", ""), query.get("user", ""), before, limit)
+
+
+def _number(request: web.Request, name: str, low: int, high: int) -> int:
+    text = request.query[name]
+    if not re.fullmatch("[0-9]{1,19}", text, re.ASCII) or not low <= int(text) <= high:
+        raise InputError(name, f"a whole number from {low} to {high}", text)
+    return int(text)
+
+
+def _guarded(handler: Handler) -> Handler:
+    """Only for the loopback, and not for a page of elsewhere that has found a name which leads here."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        near = isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).split("%")[0]).is_loopback
+        name = request.host.rpartition(":")[0] or request.host
+        if not near or (name not in HERE and request.host not in HERE):
+            return _failure("the page: expected a caller from the pod itself, as by kubectl port-forward", 403)
+        return await handler(request)
+
+    return guarded
+
+
+def _answers(ask: Callable[[web.Request], Any]) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        try:
+            found = ask(request)
+        except Asleep as error:
+            return _failure(str(error), 503)
+        except Unknown as error:
+            return _failure(str(error), 404)
+        except InputError as error:
+            return _failure(str(error), 400)
+        reply = web.Response(body=msgspec.json.encode(found), content_type="application/json")
+        reply.headers["Cache-Control"] = "no-store"
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            reply.enable_compression(web.ContentCoding.gzip)
+        return reply
+
+    return handler
+
+
+def _events(shown: Shown) -> Handler:
+    """Says that something has changed, not what: the page asks for the record then."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        await response.write(b": kant\n\n")
+        seen, quiet = shown.mark, 0.0
+        while True:
+            await asyncio.sleep(LOOK)
+            quiet += LOOK
+            if shown.mark != seen:
+                seen, quiet = shown.mark, 0.0
+                await response.write(b"event: job\ndata: {}\n\n")
+            elif quiet >= BEAT:
+                quiet = 0.0
+                await response.write(b": quiet\n\n")
+
+    return handler
+
+
+def _failure(sentence: str, status: int) -> web.Response:
+    return web.Response(body=msgspec.json.encode({"error": sentence}), status=status, content_type="application/json")
