@@ -17,6 +17,8 @@ from tests.browser import launched
 from tests.local.up import Up
 
 from kant.service.callers import page_token
+from kant.service.roles import Role
+from kant.service.tokens import change_keys, fresh_token, make_key
 from kant.workload.tenants_file import read_tenants
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "up.png"
@@ -146,6 +148,17 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.locator("#now").click()
         page.locator("#moment").get_by_text("28 of 32").wait_for()
         check_access(page)
+        page.set_viewport_size({"width": 400, "height": 800})
+        for _ in range(100):  # charts follow the width a frame later
+            if page.evaluate("document.documentElement.scrollWidth") <= 400:
+                break
+            page.wait_for_timeout(50)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        for part in ("#clock", "#now"):
+            box = page.locator(part).bounding_box()
+            assert box["x"] + box["width"] <= 400, part
+        page.set_viewport_size(WIDE)
+        look_as_a_viewer(browser, address, home, first)
 
         # the connection is lost, and regained from a Kant that was killed and started again
         kant.kill()
@@ -168,6 +181,22 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         again.over(first, small, blocked)
         assert seen.complaints == []
         page.close()
+
+
+def look_as_a_viewer(browser: Any, address: str, home: Path, job: str) -> None:
+    """Who may only ask sees the job, and neither its command and output nor anything that orders."""
+    token = fresh_token()
+    change_keys(home / "tokens.toml", lambda keys: (*keys, make_key(token, "eve", Role.VIEWER, ())))
+    seen = Seen(browser, address, token)
+    page = seen.tab("Jobs")
+    page.get_by_role("button", name=job, exact=True).click()
+    page.locator(".jobhead .phase.running").wait_for()
+    page.locator(".cells").first.wait_for()
+    assert page.locator("#order-cancel, #order-hold").count() == 0
+    words = page.locator("main").inner_text()
+    assert "sleep 600" not in words and "step 2" not in words
+    assert seen.complaints == []
+    page.close()
 
 
 def assert_headers(address: str) -> None:

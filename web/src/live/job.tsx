@@ -19,13 +19,14 @@ export function JobPage({ id }: { id: string }) {
   useEffect(() => heading.current?.focus(), []);
   const found = detail.value;
   const job = found?.job;
+  const own = !!found && !found.hidden; // what others run is not for everybody
   return (
     <article className="jobpage" aria-labelledby="job-title">
       <button type="button" className="quiet" id="back" onClick={() => choice.set({ job: "" })}>← All jobs</button>
       <div className="jobhead">
         <h2 id="job-title" ref={heading} tabIndex={-1}>Job {id} {job?.name && <small>{job.name}</small>}</h2>
         {job && <Phase phase={job.phase} />}
-        {job && who.value?.role !== "viewer" && <Orders job={id} phase={job.phase} ordered={detail.again} />}
+        {job && own && who.value?.role !== "viewer" && <Orders job={id} phase={job.phase} ordered={detail.again} />}
       </div>
       {detail.trouble && <p className="banner" role="alert">{detail.trouble}</p>}
       {found && job && (
@@ -35,7 +36,7 @@ export function JobPage({ id }: { id: string }) {
             {!OVER.includes(job.phase) && job.phase !== "running" && <Waits id={id} />}
             <Placement detail={found} />
             <Told id={id} />
-            <Log id={id} over={OVER.includes(job.phase)} begun={job.attempt > 0} />
+            {own && <Log id={id} over={OVER.includes(job.phase)} begun={job.attempt > 0} />}
           </div>
         </>
       )}

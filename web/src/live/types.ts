@@ -35,6 +35,7 @@ export interface Detail {
   after_ok: string[];
   stopping: string;
   place: Record<string, string>; // node to indices of GPUs
+  hidden: boolean; // whether what it runs is left out, since the job is not one's own
 }
 
 interface Said {
