@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kant.cli.simulate import print_json
 from kant.model.errors import InputError
-from kant.model.units import GPU, show_duration
+from kant.model.units import show_duration
 
 if TYPE_CHECKING:
     from kant.cluster.state import ClusterState
@@ -70,33 +70,18 @@ def why(live: Live, namespace: str, pod: str, json: bool) -> int:
 
 def facts(live: Live, job: str) -> dict[str, Any]:
     """What is known of a job."""
-    from kant.cluster import columns as c
+    from kant.live.answers import job_facts
     from kant.model.placement import NODE, PODS
-    from kant.model.status import JobStatus
 
     state = live.state
     row = state.rows[job]
-    own = state.jobs[row]
     nodes: dict[str, int] = {}
     for piece in state.running[row].tolist() if row in state.running else ():
         name = state.spec.nodes[piece[NODE]].name
         nodes[name] = nodes.get(name, 0) + piece[PODS]
-    status = JobStatus(int(own[c.J_STATUS]))
-    return {
-        "job": job,
-        "time_us": live.now,
-        "status": status.name.lower(),
-        "queue": list(state.queues)[int(own[c.J_QUEUE])],
-        "priority": int(own[c.J_PRIORITY]),
-        "pods": int(own[c.J_PODS]),
-        "gpus": int(own[c.J_MILLI]) / GPU,
-        "submitted_us": int(own[c.J_SUBMIT]),
-        "since_us": int(own[c.J_SINCE]),
-        "started_us": int(own[c.J_STARTED]),
-        "nodes": nodes,
-        "bad_nodes": [state.spec.nodes[node].name for node in state.health.bad.get(row, ())],
-        "waited_us": {"total": live.now - int(own[c.J_SINCE]) if status is JobStatus.PENDING else 0},
-    }
+    found = job_facts(state, job, live.now)
+    waited = live.now - found["since_us"] if found["status"] == "pending" else 0
+    return found | {"nodes": nodes, "waited_us": {"total": waited}}
 
 
 def eta(live: Live, namespace: str, pod: str | None, json: bool) -> int:

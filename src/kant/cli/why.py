@@ -134,28 +134,15 @@ def check_job(standing: Standing, job: str, journal: Path) -> None:
 
 def history(standing: Standing, job: str) -> dict[str, Any]:
     """What happened to a job so far, with its waits split by cause."""
-    from kant.cluster import columns as c
-    from kant.model.status import JobStatus
-    from kant.model.units import GPU
+    from kant.cluster.columns import J_END
+    from kant.live.answers import job_facts
 
     assert standing.ledger is not None
     state = standing.state
     row = state.rows[job]
-    own = state.jobs[row]
     waited = {cause: int(column[row]) for cause, column in standing.ledger.columns(standing.now).items()}
-    return {
-        "job": job,
-        "time_us": standing.now,
-        "status": JobStatus(int(own[c.J_STATUS])).name.lower(),
-        "queue": list(state.queues)[int(own[c.J_QUEUE])],
-        "priority": int(own[c.J_PRIORITY]),
-        "pods": int(own[c.J_PODS]),
-        "gpus": int(own[c.J_MILLI]) / GPU,
-        "submitted_us": int(own[c.J_SUBMIT]),
-        "since_us": int(own[c.J_SINCE]),
-        "started_us": int(own[c.J_STARTED]),
-        "end_us": int(own[c.J_END]),
-        "bad_nodes": [state.spec.nodes[node].name for node in state.health.bad.get(row, ())],
+    return job_facts(state, job, standing.now) | {
+        "end_us": int(state.jobs[row, J_END]),
         "rejected_because": standing.rejected.get(job),
         "waited_us": {"total": sum(waited.values())} | waited,
     }

@@ -11,15 +11,16 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
 
 from kant.kube.config import Config
+from kant.kube.decoding import OnMalformed, decoder, page_of
 from kant.kube.errors import ApiError, Expired, Fenced
-from kant.kube.objects import Meta, Status, View
+from kant.kube.objects import Status, View
 from kant.kube.renewal import Renewal
 from kant.kube.wire import Pool, Refused, Unreachable
 from kant.model.errors import InputError
@@ -28,7 +29,6 @@ __all__ = ["ApiError", "Client", "Expired", "Fenced", "require_version"]
 
 T = TypeVar("T")
 Guard = Callable[[], bool]
-OnMalformed = Callable[[Meta, str], None]
 
 PATCHES = {
     "merge": "application/merge-patch+json",
@@ -36,24 +36,6 @@ PATCHES = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-
-
-class ListMeta(View, frozen=True):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class Page(msgspec.Struct, Generic[T]):
-    """One page of a list."""
-
-    metadata: ListMeta = ListMeta()
-    items: list[T] = []
-
-
-class Bare(View, frozen=True):
-    """Only who an object is."""
-
-    metadata: Meta = Meta()
 
 
 class _Refusal(Status, frozen=True):
@@ -257,7 +239,7 @@ class Client:
         params = {"limit": str(limit)}
         while True:
             raw = await self.call("GET", path, params=params, timeout=max(self.timeout, 60.0))
-            page = _page(raw, view, on_malformed)
+            page = page_of(raw, view, on_malformed)
             yield page.items, page.metadata.resource_version
             if not page.metadata.continue_:
                 return
@@ -370,17 +352,6 @@ class Client:
         return ApiError(0, "Lost", f"{method} {path}: the connection broke: {error or type(error).__name__}")
 
 
-_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
-
-
-def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
-    """The one decoder of this view: to make one costs more than to use it."""
-    found = _DECODERS.get(view)
-    if found is None:
-        found = _DECODERS[view] = msgspec.json.Decoder(view)
-    return found
-
-
 def encoded(obj: object) -> bytes:
     return obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
 
@@ -389,40 +360,6 @@ def _words(error: BaseException | None) -> str:
     """What the system says of a failed connection, without its numbers."""
     text = getattr(error, "strerror", None) or str(error)
     return text.rpartition("] ")[2] or type(error).__name__
-
-
-def _page(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> Page[T]:
-    try:
-        return decoder(Page[view]).decode(raw)  # type: ignore[valid-type]
-    except msgspec.ValidationError:
-        pass
-    except msgspec.DecodeError as error:
-        raise ApiError(0, "Malformed", f"a page of the list does not decode: {error}") from error
-    loose = decoder(Page[msgspec.Raw]).decode(raw)
-    items = []
-    for item in loose.items:
-        try:
-            items.append(decoder(view).decode(item))
-        except msgspec.DecodeError as error:
-            if on_malformed is not None:
-                on_malformed(who(item), str(error))
-    return Page(loose.metadata, items)
-
-
-def who(raw: bytes | msgspec.Raw) -> Meta:
-    """The metadata of an object of which something does not decode, as much of it as does."""
-    try:
-        return decoder(Bare).decode(raw).metadata
-    except msgspec.DecodeError:
-        pass
-    try:
-        metadata = msgspec.json.decode(raw)["metadata"]
-        name, namespace, uid, version = (
-            str(metadata.get(key, "")) for key in ("name", "namespace", "uid", "resourceVersion")
-        )
-        return Meta(name=name, namespace=namespace, uid=uid, resource_version=version)
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        return Meta()
 
 
 def _deletion(uid: str | None, grace: int | None) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kant.kube.client import ApiError, Client, Expired, OnMalformed, decoder, who
+from kant.kube.client import ApiError, Client, Expired
+from kant.kube.decoding import OnMalformed, decoder, who
 from kant.kube.objects import Status
 from kant.model.errors import InputError
 

@@ -6,6 +6,9 @@ twice, late, or after changes were missed leads to the same. A restart is to set
 
 A gang is as many pods as its group cannot do without, the first by name; further ones, and those that come for a pod
 that ended badly, take the place of that pod where there is one, else they are jobs of one pod.
+
+Long: what a workload may become follows from where it stands, so all its steps stand here, in the order of its life;
+what can be said apart from them is in `halves`, `residents`, `slots` and `seats`.
 """
 
 from __future__ import annotations

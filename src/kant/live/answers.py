@@ -12,7 +12,7 @@ from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
 from kant.model.decision import sentence
 from kant.model.placement import NODE
-from kant.model.status import NodeStatus
+from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import GPU
 from kant.placement.wait_or_place import Choice
 from kant.scheduler.answers import Answers, expectation
@@ -146,6 +146,25 @@ def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def job_facts(state: ClusterState, job: str, now: int) -> dict[str, Any]:
+    """What is known of a job, wherever it stands."""
+    row = state.rows[job]
+    own = state.jobs[row]
+    return {
+        "job": job,
+        "time_us": now,
+        "status": JobStatus(int(own[c.J_STATUS])).name.lower(),
+        "queue": list(state.queues)[int(own[c.J_QUEUE])],
+        "priority": int(own[c.J_PRIORITY]),
+        "pods": int(own[c.J_PODS]),
+        "gpus": int(own[c.J_MILLI]) / GPU,
+        "submitted_us": int(own[c.J_SUBMIT]),
+        "since_us": int(own[c.J_SINCE]),
+        "started_us": int(own[c.J_STARTED]),
+        "bad_nodes": [state.spec.nodes[node].name for node in state.health.bad.get(row, ())],
+    }
 
 
 def job_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
