@@ -137,7 +137,7 @@ class Shown:
                 place[name] = f"{before + count} GPU{'s' * (before + count != 1)}"
         return {
             "job": self._row(self._kept(run, job), live), "command": [], "workdir": "", "env": [], "time_s": None,
-            "retries": 0, "after": [], "after_ok": [], "stopping": "", "place": place, "log": "", "hidden": True,
+            "retries": 0, "after": [], "after_ok": [], "stopping": "", "place": place, "log": "", "hidden": False,
         }  # fmt: skip
 
     def why(self, job: str) -> dict[str, Any]:
