@@ -180,11 +180,16 @@ def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: Cont
     async def story(api: Api) -> None:
         await api.create_all([make_node(f"n{i}") for i in range(60)])
         slow = [Fault("delay", 1.0, "create", "pods/binding", seconds=0.5)]  # so that much is still to be sent
-        async with Auditor(api) as auditor, Terms(api) as terms, FaultProxy(installed, slow) as proxy:
+        async with (
+            ReplicaController(api) as jobs,
+            Auditor(api) as auditor,
+            Terms(api) as terms,
+            FaultProxy(installed, slow) as proxy,
+        ):
             with Replicas(installed, server=proxy.url) as kants:
                 token = await terms.another()
                 await kants.stand()
-                await api.create_all([pod for i in range(25) for pod in make_gang(f"gang-{i}", 16)])
+                await jobs.run([pod for i in range(25) for pod in make_gang(f"gang-{i}", 16)])
                 await terms.bound_more(1)
                 token, leader = terms.token, kants.by_pid(terms.leader_pid)
                 leader.process.send_signal(signal.SIGSTOP)
@@ -206,12 +211,17 @@ def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: Cont
 def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlPlane) -> None:
     async def story(api: Api) -> None:
         await api.create_all([make_node(f"n{i}") for i in range(20)])
-        async with Auditor(api) as auditor, Terms(api) as terms, FaultProxy(installed) as proxy:
+        async with (
+            ReplicaController(api) as jobs,
+            Auditor(api) as auditor,
+            Terms(api) as terms,
+            FaultProxy(installed) as proxy,
+        ):
             with Replicas(installed, server=proxy.url) as kants:
                 token = await terms.another()
                 await kants.stand()
                 proxy.faults = [Fault("late", 1.0, "create", "pods/binding", seconds=6.0)]
-                await api.create_all([pod for i in range(10) for pod in make_gang(f"gang-{i}", 8)])
+                await jobs.run([pod for i in range(10) for pod in make_gang(f"gang-{i}", 8)])
                 async with asyncio.timeout(20):
                     while not proxy.count("create", "pods/binding"):
                         await asyncio.sleep(0.01)
