@@ -83,6 +83,8 @@ def look(url: str) -> None:
     late, train = (quote(name, safe="") for name in ("default/late", "default/train"))
     why = get(f"/v1/jobs/{late}/why")
     assert why["phase"] == "waiting" and "quota" in why["sentence"] and why["answer"]["remedies"]
+    split = why["waited_us"]
+    assert 0 < split.pop("total") == sum(split.values()), "the wait by cause"
     place = get(f"/v1/jobs/{train}")["place"]
     assert sum(int(text.split()[0]) for text in place.values()) == 8
     assert "it came to queue vision" in [one["sentence"] for one in get(f"/v1/jobs/{train}/history")["entries"]]

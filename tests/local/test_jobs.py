@@ -211,3 +211,30 @@ def test_what_ran_while_kant_was_away_is_accounted_for(tmp_path: Path) -> None:
     audit = sqlite3.connect(home / "kant.db").execute("SELECT who, verb, what FROM audit ORDER BY seq").fetchall()
     assert [row[1:] for row in audit[:2]] == [("submit", short), ("submit", long)]
     assert f"uid {os.getuid()}" in audit[0][0]
+
+
+def test_a_wait_is_split_by_cause_and_the_split_outlives_kant(tmp_path: Path) -> None:
+    def waited(kant: Up, job: str) -> dict[str, int]:
+        why = msgspec.convert(kant.client.get(kant.client.job(job, "why")), WhyView)
+        assert why.waited_us is not None
+        split = dict(why.waited_us)
+        assert split.pop("total") == sum(split.values()), "whole microseconds, which add up"
+        return split
+
+    with Up(tmp_path / "home") as kant:
+        first, late = kant.submit("sleep 600", gpus=8), kant.submit("sleep 600", gpus=8)
+        assert eventually(lambda: waited(kant, late).get("capacity", 0) > 0)
+        then = waited(kant, late)
+    with Up(tmp_path / "home") as kant:
+        split = waited(kant, late)
+        assert split["capacity"] >= then["capacity"], "it has been written down"
+        assert split["unknown"] > 0, "nobody followed while no Kant ran"
+        kant.client.post(kant.client.job(first, "cancel"))
+        assert eventually(lambda: kant.phase(late) == "running")
+        split = waited(kant, late)
+        assert waited(kant, late) == split, "it waits no longer"
+        kant.client.post(kant.client.job(late, "cancel"))
+        kant.over(first, late)
+        assert waited(kant, late) == split
+    with Up(tmp_path / "home") as kant:
+        assert kant.client.get(kant.client.job(late, "why"))["waited_us"] is None, "it was over before this Kant"

@@ -118,6 +118,9 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.locator("#why").wait_for()
         page.get_by_text("Expected start, P50").wait_for()
         page.locator(".told").get_by_text("it came to queue vision").wait_for()
+        page.locator("#waited").get_by_text("so far").wait_for()
+        page.locator("#waited th").get_by_text("quota-lent").wait_for()
+        page.locator("#waited .meter").first.wait_for()
 
         # hold, with a question first, and release
         page.locator("#order-hold").click()
@@ -147,6 +150,7 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         assert page.locator("#moment").inner_text().find("0 of 32") >= 0
         page.locator("#now").click()
         page.locator("#moment").get_by_text("28 of 32").wait_for()
+        page.locator("#causes th").get_by_text("quota-lent").wait_for()
         check_access(page)
         page.set_viewport_size({"width": 400, "height": 800})
         for _ in range(100):  # charts follow the width a frame later

@@ -88,8 +88,9 @@ def _ask(job: str, at: str | None, home: Path | None, json: bool) -> int:
         return 0
     because = f": {found['sentence']}" if found["sentence"] else ""
     console.print(f"{job}: it is {found['phase']}{because}", style="bold", soft_wrap=True)
-    answer = found["answer"]
+    answer, so_far = found["answer"], waits(found["waited_us"]) if found["waited_us"] else []
     if answer is None:
+        section("waited", so_far)
         return 0
     now, rivals, own = answer["time_us"], answer["among_rivals"], answer["in_queue"]
     console.print(f"it has waited {show_duration(now - answer['since_us'])}", style="dim")
@@ -98,10 +99,11 @@ def _ask(job: str, at: str | None, home: Path | None, json: bool) -> int:
     ranks = f"{rivals['rank']:,} of {rivals['of']:,} among its rivals, {own['rank']:,} of {own['of']:,} in its queue"
     section("position", [ranks])
     early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
-    so_far = earlier_said(answer["earlier"])
-    expected = [f"P50 {early}, P90 {late}", *([so_far] if so_far else [])]
+    earlier = earlier_said(answer["earlier"])
+    expected = [f"P50 {early}, P90 {late}", *([earlier] if earlier else [])]
     section("expected start", expected)
     section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
+    section("waited so far", so_far)
     return 0
 
 

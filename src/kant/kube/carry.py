@@ -10,6 +10,7 @@ from kant.kube.objects import Pod
 from kant.kube.workload import Phase, Workload
 from kant.kube.workloads import Workloads
 from kant.live.core import Core
+from kant.live.sentences import said
 from kant.model.decision import (
     Demote,
     Expire,
@@ -21,7 +22,6 @@ from kant.model.decision import (
     Reorder,
     Reserve,
     Start,
-    sentence,
 )
 from kant.model.event import (
     JobCancelled,
@@ -75,7 +75,7 @@ class Carrier:
                 case Release():
                     core.happen(JobReleased(core.now, decision.job))
                 case Reject(reason=reason):
-                    core.happen(JobRejected(core.now, decision.job, sentence(reason)))
+                    core.happen(JobRejected(core.now, decision.job, said(reason)))
                     workload.phase = Phase.REJECTED
                     self.held.append((workload, decision))
                 case Hold():
@@ -95,7 +95,7 @@ class Carrier:
                 core.happen(JobStarted(core.now, decision.job, decision.allocation))
                 core.happen(JobRefused(core.now, decision.job, "shadow"))
             elif isinstance(decision, Reject) and workload is not None:
-                core.happen(JobRejected(core.now, decision.job, sentence(decision.reason)))
+                core.happen(JobRejected(core.now, decision.job, said(decision.reason)))
                 workload.phase = Phase.REJECTED
 
     def _stop(self, workload: Workload, by: str, expired: bool = False) -> list[Pod]:

@@ -191,6 +191,7 @@ class Driver:
             if not self.is_binding():
                 self.reasons.ask()
             self._hand_over()
+        self.core.attribute()
         if self.settings.journals is not None:
             self.settings.journals.flush()
         wait = IDLE
@@ -224,10 +225,12 @@ class Driver:
         spec = cluster_of(mirror, self.words, now - zero)
         if spec is None:
             return False
+        waited = {}
         if self.core is not None:
+            waited = self.core.waits.kept(self.core.now)
             self.core.end()
         sink = settings.journals.open() if settings.journals is not None else None
-        self.core = Core(spec, settings.profile, sink, zero, seed=settings.seed)
+        self.core = Core(spec, settings.profile, sink, zero, seed=settings.seed, waited=waited)
         self.on_core(self.core)
         self.fleet = Fleet(self.core, mirror, self.words)
         self.workloads = Workloads(

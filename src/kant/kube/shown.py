@@ -12,10 +12,10 @@ from typing import Any
 
 from kant import __version__
 from kant.cluster.columns import J_PRIORITY
-from kant.live.answers import as_json, expectations, job_rows, pool_rows, queue_rows
+from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
 from kant.live.core import Core
 from kant.live.record import JOB_COLUMNS, RunRecord
-from kant.live.sentences import public
+from kant.live.sentences import public, said
 from kant.model.errors import InputError
 from kant.model.placement import MASK, NODE
 from kant.model.status import JobStatus
@@ -54,7 +54,9 @@ class Shown:
     def follow(self, core: Core) -> None:
         """A state begins to be built."""
         self._core = core
-        self._run = RunRecord(core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name)
+        self._run = RunRecord(
+            core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name, waits=core.waits
+        )
         core.observers.append(self._run)
 
     def leave(self) -> None:
@@ -88,7 +90,7 @@ class Shown:
     def eta(self) -> dict[str, Any]:
         """When the waiting jobs are expected to start."""
         core, _ = self._stands()
-        rows = expectations(core.scheduler, core.now)
+        rows = expectations(core.scheduler, core.now, words=said)
         return _times(core) | {"jobs": [row | {"job": public(row["job"])} for row in rows]}
 
     def top(self) -> dict[str, Any]:
@@ -145,11 +147,13 @@ class Shown:
         core, run = self._stands()
         live = self._live()
         phase, own = self._row(self._kept(run, job), live)["phase"], live.get(job)
+        waited = {"waited_us": run.waited(job, core.now)}
         if own is None or own not in core.state.pending:
-            return {"job": job, "phase": phase, "sentence": "", "answer": None}
+            return {"job": job, "phase": phase, "sentence": "", "answer": None} | waited
         found = explanation(core.scheduler, core.state.ids[own], core.now)
-        answer = _times(core) | {"since_us": found.since} | as_json(found)
-        return {"job": job, "phase": phase, "sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
+        answer = _times(core) | {"since_us": found.since} | as_json(known(found))
+        told = {"job": job, "phase": phase, "sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
+        return told | waited
 
     def history(self, job: str) -> dict[str, Any]:
         """What happened to a job, and what was decided about it, since this state was built."""

@@ -16,7 +16,8 @@ from kant.kube.mirror import Mirror
 from kant.kube.objects import Condition, Pod
 from kant.kube.recorder import Recorder
 from kant.kube.workload import Workload
-from kant.model.decision import BackOff, Behind, Closed, CoreWaits, OverQuota, Reason, sentence
+from kant.live.sentences import said
+from kant.model.decision import BackOff, Behind, Closed, CoreWaits, OverQuota, Reason
 
 FOR_QUOTA = OverQuota | Closed | BackOff | CoreWaits | Behind
 
@@ -41,10 +42,10 @@ class Telling:
 
     def waits(self, known: Workload, pods: Iterable[str], reason: Reason) -> None:
         """A workload was tried, and waits."""
-        said = sentence(reason)
-        if said == known.reason:
+        text = said(reason)
+        if text == known.reason:
             return
-        known.reason, known.queued = said, isinstance(reason, FOR_QUOTA)
+        known.reason, known.queued = text, isinstance(reason, FOR_QUOTA)
         self._mark(pods, known.reason, "Queued" if known.queued else "Unschedulable")
 
     def says(self, known: Workload, pods: Iterable[str], text: str, for_capacity: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ from kant.cluster import columns as c
 from kant.cluster.columns import J_MILLI, J_QUEUE, J_SINCE, J_STARTED
 from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
-from kant.model.decision import sentence
+from kant.live.sentences import public, publicly
+from kant.model.decision import Reason, sentence
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import GPU
@@ -39,15 +42,30 @@ def as_json(found: Explanation) -> dict[str, Any]:
     }
 
 
+def known(found: Explanation) -> Explanation:
+    """The same with the ids by which people know jobs: for a Kant that runs, whose jobs may come more than once."""
+    return replace(
+        found,
+        job=public(found.job),
+        reason=publicly(found.reason) if found.reason is not None else None,
+        facts=tuple(publicly(each) for each in found.facts),
+        remedies=tuple(publicly(each) for each in found.remedies),
+    )
+
+
 def either(choice: Choice | None) -> dict[str, Any] | None:
     """What a gang has to choose between, for `--json`."""
     return None if choice is None else {"wait": choice.wait, "sentence": str(choice)}
 
 
 def expectations(
-    scheduler: Scheduler, now: int, job: str | None = None, answers: Answers | None = None
+    scheduler: Scheduler,
+    now: int,
+    job: str | None = None,
+    answers: Answers | None = None,
+    words: Callable[[Reason], str] = sentence,
 ) -> list[dict[str, Any]]:
-    """When the waiting jobs (or one of them) are expected to start, first in order first."""
+    """When the waiting jobs (or one of them) are expected to start, first in order first. `words` says reasons."""
     state = scheduler.state
     starts = expectation(scheduler, answers, now, only=job or "")
     waits = choices(scheduler, now, only=job or "")
@@ -67,7 +85,7 @@ def expectations(
                 "place": place,
                 "of": len(state.pending),
                 "why": "ready" if reason is None else reason.__struct_config__.tag,
-                "sentence": "" if reason is None else sentence(reason),
+                "sentence": "" if reason is None else words(reason),
                 "expected_us": {"p50": answer.p50, "p90": answer.p90, "never": is_final(reason)},
                 "earlier": answer.earlier,
                 "wait_or_place": either(waits.get(name)),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kant import __version__
 from kant.cluster.columns import J_STATUS
 from kant.cluster.journal import Footer, Header, Journal
 from kant.cluster.state import ClusterState
+from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
 from kant.model.errors import Violation
 from kant.model.event import Event, JobCancelled, JobSubmitted
@@ -23,6 +24,7 @@ from kant.scheduler.profile import Profile
 Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
 
+NOTHING: Mapping[str, Split] = {}
 MOST_ASKED = 2_000
 """With more waiting jobs the plans from which expected starts learn would hold up the turns."""
 
@@ -39,7 +41,7 @@ class Core:
     """One cluster under one profile, from the moment at which the state was built: the zero of the run's clock.
 
     Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Whoever
-    else follows stands in `observers`.
+    else follows stands in `observers`. `waited` is what the core before this one `kept` of the waits.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Core:
         zero: int = 0,
         clock: Clock = time.time,
         seed: int = 0,
+        waited: Mapping[str, Split] = NOTHING,
     ) -> None:
         self.clock = clock
         self.zero = zero
@@ -57,10 +60,11 @@ class Core:
         self.state = ClusterState(spec, learn=profile.estimates.learns, workloads=profile.matches)
         self.scheduler = Scheduler(self.state, profile, seed)
         self.answers = Answers(self.scheduler)
+        self.waits = Waits(self.scheduler, waited)
         self.journal = Journal(sink)
         begins = int(clock() * 1e6) - zero
         self.journal.write(Header(__version__, spec.name, profile.text, seed, spec, zero=zero, begins=begins))
-        self.observers: list[Observer] = []
+        self.observers: list[Observer] = [self.waits]
         self._history: list[Event] | None = []
         self._issued: dict[str, int] = {}
 
@@ -116,6 +120,10 @@ class Core:
         """The turn is over: learn from what became of earlier expected starts. Decides nothing."""
         if len(self.state.pending) <= MOST_ASKED:
             self.answers.observe(self.now)
+
+    def attribute(self) -> None:
+        """The turn is over: find what the waiting jobs wait for from now on. Decides nothing."""
+        self.waits.observe(self.now)
 
     def mend(self) -> Plan:
         """What to do now about gangs that were found bound in part."""

@@ -17,6 +17,7 @@ from kant.live.rows import Rows
 from kant.live.samples import SAMPLES, LiveRecorder
 from kant.live.sentences import Telling
 from kant.live.sentences import public as public_id
+from kant.live.waits import Waits
 from kant.metrics import recorder as rec
 from kant.model.decision import Plan
 from kant.model.event import Event, JobEvicted, JobFailed, JobPreempted, JobSubmitted, NodeChanged
@@ -49,7 +50,10 @@ LOW = (1 << 31) - 1
 
 
 class RunRecord:
-    """Follows one state from its beginning. `name` tells it from every other record that a client may have seen."""
+    """Follows one state from its beginning. `name` tells it from every other record that a client may have seen.
+
+    `waits` splits the waits by cause.
+    """
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class RunRecord:
         *,
         zero: int = 0,
         profile: str = "",
+        waits: Waits | None = None,
         jobs: int = JOBS,
         pieces: int = PIECES,
         changes: int = CHANGES,
@@ -66,6 +71,7 @@ class RunRecord:
         self.state = state
         self.zero = zero
         self.profile = profile
+        self.waits = waits
         self.name = name
         self.most = jobs, pieces, changes
         self.recorder = LiveRecorder(state, samples)
@@ -75,6 +81,7 @@ class RunRecord:
         self.ids: list[str] = []
         self.names: list[tuple[str, str]] = []  # of each job: its name and its user
         self.by_id: dict[str, int] = {}
+        self.own: list[int] = []  # of each job the row that the state has, or had, for it
         self.telling = Telling([node.name for node in state.spec.nodes])
         self._row: dict[int, int] = {}  # of jobs that the state has: its row to ours
         self._open: dict[int, list[int]] = {}  # by the same: the pieces that it holds
@@ -117,11 +124,12 @@ class RunRecord:
             self._over -= 1
         else:
             row = self.jobs.add([0] * len(JOB_COLUMNS))
+            self.own.append(own)
             name = public if public not in self.by_id else job.id
             self.ids.append(name)
             self.names.append((job.name, job.user))
             self.by_id[name] = row
-        self._row[own] = row
+        self._row[own], self.own[row] = row, own
 
     def _change(self, job: str, event: Event) -> None:
         own = self.state.rows[job]
@@ -201,6 +209,7 @@ class RunRecord:
         renumbered[list(rows)] = list(rows.values())
         table[:, 0] = renumbered[table[:, 0]]
         self.ids, self.names = [self.ids[row] for row in rows], [self.names[row] for row in rows]
+        self.own = [self.own[row] for row in rows]
         self.by_id = {name: row for row, name in enumerate(self.ids)}
         self.telling.keep(rows)
         self._row = {own: rows[row] for own, row in self._row.items()}
@@ -299,12 +308,21 @@ class RunRecord:
             "jtted", "preemptions", "evictions", "failures", "node_faults",
         )  # fmt: skip
         found = self.recorder.so_far(now)
-        return {key: found[key] for key in keys} | {"time_us": now, "begins_us": self.begins}
+        causes = {} if self.waits is None else {"wait_by_cause": {"total": self.waits.total(now)}}
+        return {key: found[key] for key in keys} | causes | {"time_us": now, "begins_us": self.begins}
 
     @property
     def begins(self) -> int:
         """When the first of what is kept happened."""
         return int(self.recorder.samples[0, rec.S_TIME]) if self.recorder.used else 0
+
+    def waited(self, job: str, now: int) -> dict[str, int] | None:
+        """Microseconds that a job has waited, in `total` and by cause; None for one that is not kept."""
+        row = self.by_id.get(job)
+        if row is None or self.waits is None:
+            return None
+        split = self.waits.of(self.own[row], now)
+        return {"total": sum(split.values())} | split
 
     def history(self, job: str) -> list[dict[str, Any]] | None:
         """What happened to a job, and what was decided about it; None for one that is not kept."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kant.model import decision as d
 from kant.model import event as ev
@@ -16,6 +19,7 @@ FIRST = 10
 MOST_NAMED = 4
 
 Told = tuple[int, str, str]
+S = TypeVar("S", bound=Struct)
 
 
 class Telling:
@@ -43,7 +47,7 @@ class Telling:
         text = ""
         match decision:
             case d.Hold(reason=reason):
-                text = f"it waits: {named(d.sentence(reason))}"
+                text = f"it waits: {said(reason)}"
             case d.Preempt(moved=moved, by=by, why=why):
                 how = "it is to move to other GPUs" if moved else "it is to stop"
                 text = how + (f", for job {public(by)}" if by else "") + (f" ({why})" if why else "")
@@ -107,6 +111,20 @@ def public(job: str) -> str:
     return job.partition("~")[0]
 
 
-def named(text: str) -> str:
-    """A sentence with such ids in it."""
-    return " ".join(public(word) if "~" in word else word for word in text.split(" "))
+def publicly(found: S) -> S:
+    """A reason, a fact, a remedy, or whatever else names jobs, with the ids by which people know them."""
+    changed: dict[str, Any] = {}
+    for name in found.__struct_fields__:
+        value = getattr(found, name)
+        if name == "job":
+            changed[name] = public(value)
+        elif name == "jobs" and isinstance(value, tuple):  # of others it is how many they are
+            changed[name] = tuple(public(job) for job in value)
+        elif isinstance(value, Struct):
+            changed[name] = publicly(value)
+    return replace(found, **changed) if changed else found
+
+
+def said(reason: d.Reason) -> str:
+    """A reason for people, with the ids by which they know jobs."""
+    return d.sentence(publicly(reason))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kant.live.sentences import said
 from kant.local.endings import over_limit
 from kant.local.record import Phase, Record
 from kant.model.decision import (
@@ -17,7 +18,6 @@ from kant.model.decision import (
     Reorder,
     Reserve,
     Start,
-    sentence,
 )
 from kant.model.event import (
     JobDemoted,
@@ -66,11 +66,11 @@ class Carrier:
                 case Release():
                     core.happen(JobReleased(core.now, decision.job))
                 case Reject(reason=reason):
-                    core.happen(JobRejected(core.now, decision.job, sentence(reason)))
+                    core.happen(JobRejected(core.now, decision.job, said(reason)))
                     driver.leave(record)
-                    driver.finish(record, Phase.REJECTED, sentence(reason))
+                    driver.finish(record, Phase.REJECTED, said(reason))
                 case Hold(reason=reason):
-                    driver.notes[record.id] = sentence(reason)
+                    driver.notes[record.id] = said(reason)
                 case Demote(level=level):
                     core.happen(JobDemoted(core.now, decision.job, level))
 

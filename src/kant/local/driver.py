@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from kant.cluster.columns import can_take
 from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.logs import decisions, said
+from kant.live.waits import Split
 from kant.local.carry import Carrier
 from kant.local.clock import SteadyClock
 from kant.local.endings import Endings
@@ -90,6 +91,7 @@ class Driver:
         self._answers: list[asyncio.Future[None]] = []
         self._awake = asyncio.Event()
         self._anew = False  # the state is to be built anew
+        self.waited: Mapping[str, Split] = {}  # by cause, as the Kant before this one knew it
         self.core: Core
         self.carrier: Carrier
 
@@ -122,7 +124,8 @@ class Driver:
         zero = min([now, *(record.submitted for record in inside)])
         count_from(zero)
         sink = settings.journals.open() if settings.journals is not None else None
-        self.core = Core(settings.cluster, settings.profile, sink, zero, self.clock, settings.seed)
+        waited = self.core.waits.kept(self.core.now) if hasattr(self, "core") else self.waited
+        self.core = Core(settings.cluster, settings.profile, sink, zero, self.clock, settings.seed, waited)
         self.on_build(self.core)
         self.core.settled()
         self.carrier = Carrier(self)
@@ -285,6 +288,7 @@ class Driver:
                 if self.telemetry is not None:
                     self.telemetry.started(record)
             self.core.observe()
+            self.core.attribute()
             if plan.review_at >= 0:
                 wait = min(wait, max((plan.review_at - self.core.now) / 1e6, 0.0))
         if self._commit(came):

@@ -6,9 +6,11 @@ stands before it, its quota, what is free, and only then how it lies.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import accumulate
 
 from kant.cluster.columns import (
     CPU,
@@ -198,13 +200,18 @@ class HeldByPriority:
         self.state = state
         self._held: Counter[tuple[int, int]] = Counter()  # (priority, pool) -> milli-GPUs
         self._of: dict[int, list[tuple[tuple[int, int], int]]] = {}  # running job -> what it adds to them
+        self._ladders: dict[int, tuple[list[int], list[int]]] = {}  # by pools: priorities, what up to each is held
 
     def follow(self, moved: list[int]) -> None:
         """Count these jobs anew."""
         state = self.state
+        if moved:
+            self._ladders.clear()
         for row in moved:
             for key, milli in self._of.pop(row, ()):
                 self._held[key] -= milli
+                if not self._held[key]:
+                    del self._held[key]
             if row in state.running:
                 priority, pools = int(state.jobs[row, J_PRIORITY]), state.table[:, POOL]
                 self._of[row] = [
@@ -215,7 +222,19 @@ class HeldByPriority:
 
     def above(self, priority: int, shape: Shape) -> int:
         """What jobs of higher priority hold of the shape's pools."""
-        return sum(held for (other, pool), held in self._held.items() if other > priority and pool in shape.pools)
+        ladder = self._ladders.get(shape.pool_bits)
+        if ladder is None:
+            ladder = self._ladders[shape.pool_bits] = self._ladder(shape)
+        priorities, up_to = ladder
+        return up_to[-1] - up_to[bisect_right(priorities, priority)]
+
+    def _ladder(self, shape: Shape) -> tuple[list[int], list[int]]:
+        held: Counter[int] = Counter()
+        for (priority, pool), milli in self._held.items():
+            if pool in shape.pools:
+                held[priority] += milli
+        priorities = sorted(held)
+        return priorities, [0, *accumulate(held[priority] for priority in priorities)]
 
 
 class Room:

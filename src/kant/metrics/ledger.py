@@ -7,6 +7,7 @@ wait and when it left. Causes are found anew when something happened.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ class Ledger:
         self.scheduler = scheduler
         self.state = scheduler.state
         self.spent: Table = np.zeros((1024, len(CAUSES)), dtype=np.int64)  # of each job, up to when it last joined
+        self.before: Ints = np.zeros(0, dtype=np.int64)  # of each job that there was: what it had waited at `begin`
         self._judge = Judge(scheduler)
         self._strict = self._judge.strict
         self._accounts: dict[Key, Account] = {}
@@ -77,6 +79,10 @@ class Ledger:
         self._mark: tuple[int, ...] = ()
 
     # --- following the state ---------------------------------------------------------------------------------
+
+    def begin(self, now: int) -> None:
+        """Nobody has followed the state so far: what its jobs have waited by `now` is `before`, and is not split."""
+        self.before = waits_at(self.state, now, slice(len(self.state.ids)))
 
     def observe(self, now: int) -> None:
         """Take in what happened at `now`: who came to wait, who left, and what the others wait for from now on."""
@@ -176,8 +182,8 @@ class Ledger:
         What it did not wait in the end is taken from the `last` cause; what it waited unobserved is OTHER.
         """
         own, waited = self._row(row), int(waits_at(self.state, now, row))
-        left = waited - int(own.sum())
-        own[_AT[Cause.OTHER if left > 0 else last]] += left
+        before = int(self.before[row]) if row < len(self.before) else 0
+        _even(own, waited - before - int(own.sum()), last)
 
     def _row(self, row: int) -> Table:
         while row >= len(self.spent):
@@ -199,22 +205,38 @@ class Ledger:
 
     # --- what it says --------------------------------------------------------------------------------------------
 
-    def splits(self, end: int) -> Table:
-        """Of each job a row of microseconds by cause, as things stand at `end`. Changes nothing."""
-        found: Table = np.zeros((len(self.state.ids), len(CAUSES)), dtype=np.int64)
-        known = min(len(found), len(self.spent))
-        found[:known] = self.spent[:known]
-        for row, (key, then) in self._joined.items():
-            found[row] += _difference(self._accounts[key].reading(end), then)
-        for row, (since, until, key) in self._gated.items():
+    def splits(self, end: int, rows: Sequence[int] | None = None) -> Table:
+        """Of each job (or of those of `rows`) microseconds by cause, as things stand at `end`. Changes nothing.
+
+        They add up to its wait, without what it had waited `before`.
+        """
+        wanted = np.arange(len(self.state.ids)) if rows is None else np.array(rows, dtype=np.int64)
+        found: Table = np.zeros((len(wanted), len(CAUSES)), dtype=np.int64)
+        known = wanted < len(self.spent)
+        found[known] = self.spent[wanted[known]]
+        at = dict(zip(wanted.tolist(), range(len(wanted)), strict=True))
+        among: Iterable[int] = self._joined if rows is None else at
+        joined = [(at[row], *self._joined[row]) for row in among if row in self._joined]
+        if joined:
+            places, keys, early = zip(*joined, strict=True)
+            accounts = dict.fromkeys(keys)
+            number = dict(zip(accounts, range(len(accounts)), strict=True))
+            late = np.array([self._accounts[key].reading(end) for key in accounts], dtype=np.int64)
+            found[list(places)] += _difference(late[[number[key] for key in keys]], early)
+        among = self._gated if rows is None else at
+        for row in [row for row in among if row in self._gated]:
+            since, until, key = self._gated[row]
             gone = until if 0 <= until < end else end
-            found[row, _AT[Cause.GATED]] += gone - since
+            found[at[row], _AT[Cause.GATED]] += max(gone - since, 0)
             if gone < end:
-                found[row] += _difference(self._accounts[key].reading(end), self._accounts[key].reading(gone))
-        left = waits_at(self.state, end, slice(len(found))) - found.sum(axis=1)
-        for row in np.flatnonzero(left).tolist():  # moved since the last time that anybody observed
+                found[at[row]] += _difference(self._accounts[key].reading(end), self._accounts[key].reading(gone))
+        left = waits_at(self.state, end, wanted) - found.sum(axis=1)
+        old = wanted < len(self.before)
+        left[old] -= self.before[wanted[old]]
+        for i in np.flatnonzero(left).tolist():  # moved since the last time that anybody observed
+            row = int(wanted[i])
             last = self._accounts[self._joined[row][0]].cause if row in self._joined else Cause.GATED
-            found[row, _AT[Cause.OTHER if left[row] > 0 else last]] += left[row]
+            _even(found[i], int(left[i]), last)
         return found
 
     def columns(self, end: int) -> dict[str, Ints]:
@@ -223,16 +245,31 @@ class Ledger:
         return {cause.value: splits[:, i].copy() for i, cause in enumerate(CAUSES)}
 
 
-def waits_at(state: ClusterState, end: int, rows: int | slice) -> Ints:
+def waits_at(state: ClusterState, end: int, rows: int | slice | Ints) -> Ints:
     """How long these jobs have waited up to `end`."""
     jobs = state.jobs[rows]
     waits: Ints = jobs[..., J_WAITED] + np.where(jobs[..., J_STATUS] == JobStatus.PENDING, end - jobs[..., J_SINCE], 0)
     return waits
 
 
-def _difference(late: list[int], early: list[int]) -> Table:
-    difference: Table = np.array(late, dtype=np.int64) - np.array(early, dtype=np.int64)
-    return difference
+def _even(own: Table, left: int, last: Cause) -> None:
+    """Make the causes of a job add up: what is `left` over is OTHER, what is too much was not waited in the end.
+
+    It is taken from the `last` cause; from the others only where a clock went back by more than that.
+    """
+    if left >= 0:
+        own[_AT[Cause.OTHER]] += left
+        return
+    for i in (_AT[last], *np.argsort(-own, kind="stable").tolist()):
+        less = min(int(own[i]), -left)
+        own[i] -= less
+        left += less
+
+
+def _difference(late: Table | Sequence[int], early: Sequence[Any]) -> Table:
+    """What was spent between two readings; nothing where a clock went back between them."""
+    difference: Table = np.asarray(late, dtype=np.int64) - np.array(early, dtype=np.int64)
+    return np.maximum(difference, 0, out=difference)
 
 
 def wait_by_cause(columns: dict[str, Ints], table: JobTable, queues: tuple[str, ...]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from kant import __version__
-from kant.live.answers import as_json, expectations, job_rows, pool_rows, queue_rows
+from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
+from kant.live.sentences import said
 from kant.local.driver import Driver
 from kant.local.output import Output, read_output
 from kant.local.record import Phase, Record, Submission
@@ -170,19 +171,19 @@ class Api:
         """Why a job waits; of another, where it stands."""
         record = self.record(job)
         name = self.driver.core_id.get(record.id)
-        core = self.driver.core
+        core, waited = self.driver.core, self.recorded.waited(record.id)
         if record.phase is Phase.WAITING and name is not None and core.state.rows[name] in core.state.pending:
             count_from(core.zero)
             found = explanation(core.scheduler, name, core.now, core.answers)
-            answer = {"time_us": core.now, "zero_us": core.zero, "since_us": found.since} | as_json(found)
-            return Why(job, str(record.phase), answer["sentence"] or "nothing keeps it", answer)
+            answer = {"time_us": core.now, "zero_us": core.zero, "since_us": found.since} | as_json(known(found))
+            return Why(job, str(record.phase), answer["sentence"] or "nothing keeps it", answer, waited)
         sentence = {
             Phase.HELD: f"it is held (kant release {job})",
             Phase.BLOCKED: self.driver.notes.get(job, ""),
             Phase.WAITING: "its place is being emptied for it",
             Phase.STOPPING: f"it is being stopped: {record.stopping}",
         }.get(record.phase, record.reason)
-        return Why(job, str(record.phase), sentence, None)
+        return Why(job, str(record.phase), sentence, None, waited)
 
     def history(self, job: str) -> dict[str, Any]:
         """What happened to a job, and what was decided about it."""
@@ -202,7 +203,7 @@ class Api:
     def _expected(self, only: str | None, records: dict[str, Record]) -> dict[str, Any]:
         core = self.driver.core
         count_from(core.zero)
-        rows = expectations(core.scheduler, core.now, only, core.answers)
+        rows = expectations(core.scheduler, core.now, only, core.answers, said)
         told = [row | {"job": records[row["job"]].id} for row in rows if row["job"] in records]
         return {"time_us": core.now, "zero_us": core.zero, "jobs": told}
 

@@ -39,6 +39,7 @@ from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.recorded import Recorded
 from kant.service.reload import Files, Reloader, check_quotas
 from kant.service.store import Store
+from kant.service.waited import Keeper, kept
 
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
@@ -92,11 +93,11 @@ def serve(options: Options) -> int:
 
 async def _serve(options: Options, store: Store, callers: Callers) -> None:
     began = time.monotonic()
-    kept = store.kept("clock")
+    offset = store.kept("clock")
     if store.last()[0] == 0 and any((options.home / "runs").glob("*")):
         raise InputError(str(store.path), "the store that knows the runs beside it (or move them away too)", "none")
     latest = store.last()[1]
-    clock = steady_clock(msgspec.json.decode(kept, type=Offset) if kept is not None else None, latest)
+    clock = steady_clock(msgspec.json.decode(offset, type=Offset) if offset is not None else None, latest)
     store.keep("clock", msgspec.json.encode(clock.offset))
     journals = Journals(options.home / "journal", lambda error: said(log, str(error), logging.WARNING))
     cluster = options.cluster or this_machine()
@@ -108,6 +109,7 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
     driver.telemetry = telemetry = Telemetry(driver)
     recorded = Recorded()
     driver.on_build = recorded.follow
+    driver.waited = kept(store)
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
@@ -128,6 +130,8 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
             listen=server.address,
         )  # fmt: skip
         tasks.append(asyncio.create_task(reloader.run(told)))
+        keeper = Keeper(store, driver)
+        tasks.append(asyncio.create_task(keeper.run()))
         if options.keep_days:
             keep, places = options.keep_days * DAY, Places(settings.runs, journals, options.home / "kant.log")
             pruner = Pruner(store, places, keep, clock.micros, lambda: wanted(driver), telemetry.pruned)
@@ -140,6 +144,7 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            keeper.write()
     said(log, "down", running=len(driver.launcher.runs))
 
 

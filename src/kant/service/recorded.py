@@ -20,13 +20,19 @@ class Recorded:
     def follow(self, core: Core) -> None:
         """A state begins to be built."""
         self._core = core
-        self.run = RunRecord(core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name)
+        self.run = RunRecord(
+            core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name, waits=core.waits
+        )
         core.observers.append(self.run)
 
     def since(self, cursor: str) -> dict[str, Any]:
         """What is new since an answer with this cursor (docs/record.md)."""
         assert self.run is not None and self._core is not None, "asked once the state has been built"
         return self.run.since(cursor, self._core.now) | {"kind": "local"}
+
+    def waited(self, job: str) -> dict[str, int] | None:
+        """What a job has waited, in total and by cause; None for one that is not kept."""
+        return None if self.run is None or self._core is None else self.run.waited(job, self._core.now)
 
     def note(self, job: str, what: str, text: str) -> None:
         """Keep a sentence about a job, such as who gave an order."""

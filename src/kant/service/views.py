@@ -123,12 +123,16 @@ class Failure(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Why(Struct, frozen=True):
-    """Why a job waits, or where it stands: see docs/why.md for what an `answer` has."""
+    """Why a job waits, or where it stands: see docs/why.md for what an `answer` has.
+
+    `waited_us` splits what it has waited: `total`, and what it owes to each cause. None where this is not known.
+    """
 
     job: str
     phase: str
     sentence: str
     answer: dict[str, Any] | None
+    waited_us: dict[str, int] | None
 
 
 class Entry(Struct, frozen=True):

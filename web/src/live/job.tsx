@@ -5,11 +5,13 @@ import { askText } from "../data/api";
 import type { Run } from "../data/model";
 import { counted, showCount, showTime } from "../show";
 import { usePage, useStore } from "../store";
+import { CauseBars } from "../views/causes";
 import { useAsked } from "./asked";
 import { expected, Orders, OVER, pathOf, Phase, when } from "./parts";
 import type { Detail, History, Whoami, Why } from "./types";
 
 const TAIL = 16_384; // bytes of the log that are shown
+const LEAST = 1e6; // microseconds: who waited for less has not waited
 
 export function JobPage({ id }: { id: string }) {
   const { choice } = usePage();
@@ -33,7 +35,7 @@ export function JobPage({ id }: { id: string }) {
         <>
           <Facts detail={found} />
           <div className="columns">
-            {!OVER.includes(job.phase) && job.phase !== "running" && <Waits id={id} />}
+            <Waits id={id} waits={!OVER.includes(job.phase) && job.phase !== "running"} />
             <Placement detail={found} />
             <Told id={id} />
             {own && <Log id={id} over={OVER.includes(job.phase)} begun={job.attempt > 0} />}
@@ -68,28 +70,49 @@ function Facts({ detail }: { detail: Detail }) {
   );
 }
 
-function Waits({ id }: { id: string }) {
+/** Why it waits, if it does, and what it has waited for so far. */
+function Waits({ id, waits }: { id: string; waits: boolean }) {
   const { value, trouble } = useAsked<Why>(pathOf(id, "why"));
-  const answer = value?.answer;
-  const [p50, p90] = answer ? expected(answer.expected_us, answer.time_us) : ["", ""];
   return (
-    <section className="panel" aria-labelledby="why-title">
-      <h3 id="why-title">Why it waits</h3>
-      {trouble && <p className="hint">{trouble}</p>}
-      {value && <p id="why">{value.sentence}</p>}
-      {answer && (
-        <>
-          <dl className="facts">
-            <div><dt>Place in its queue</dt><dd>{answer.in_queue.rank} of {answer.in_queue.of}</dd></div>
-            <div><dt>Among its rivals</dt><dd>{answer.among_rivals.rank} of {answer.among_rivals.of}</dd></div>
-            <div><dt>Expected start, P50</dt><dd>{p50}</dd></div>
-            <div><dt>P90</dt><dd>{p90}</dd></div>
-          </dl>
-          {answer.wait_or_place && <p>{answer.wait_or_place.sentence}</p>}
-          <Sentences title="Facts" said={answer.facts} />
-          <Sentences title="What would help" said={answer.remedies} />
-        </>
+    <>
+      {waits && (
+        <section className="panel" aria-labelledby="why-title">
+          <h3 id="why-title">Why it waits</h3>
+          {trouble && <p className="hint">{trouble}</p>}
+          {value && <p id="why">{value.sentence}</p>}
+          {value?.answer && <Answered answer={value.answer} />}
+        </section>
       )}
+      {value?.waited_us && <Waited id={id} waited={value.waited_us} waits={waits} />}
+    </>
+  );
+}
+
+function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
+  const [p50, p90] = expected(answer.expected_us, answer.time_us);
+  return (
+    <>
+      <dl className="facts">
+        <div><dt>Place in its queue</dt><dd>{answer.in_queue.rank} of {answer.in_queue.of}</dd></div>
+        <div><dt>Among its rivals</dt><dd>{answer.among_rivals.rank} of {answer.among_rivals.of}</dd></div>
+        <div><dt>Expected start, P50</dt><dd>{p50}</dd></div>
+        <div><dt>P90</dt><dd>{p90}</dd></div>
+      </dl>
+      {answer.wait_or_place && <p>{answer.wait_or_place.sentence}</p>}
+      <Sentences title="Facts" said={answer.facts} />
+      <Sentences title="What would help" said={answer.remedies} />
+    </>
+  );
+}
+
+/** The same picture as in a report. */
+function Waited({ id, waited: { total, ...causes }, waits }: { id: string; waited: NonNullable<Why["waited_us"]>; waits: boolean }) {
+  if (total < LEAST) return null;
+  return (
+    <section className="panel" id="waited" aria-labelledby="waited-title">
+      <h3 id="waited-title">What it waited for</h3>
+      <p className="hint">{showTime(total / 1e6)} {waits ? "so far" : "in all"}</p>
+      <CauseBars times={Object.entries(causes)} label={`What job ${id} waited for`} />
     </section>
   );
 }

@@ -3,6 +3,7 @@
 import { showCount, showMoment, showShare, showTime } from "../show";
 import { usePage, useStore } from "../store";
 import { Overview } from "../views/overview";
+import { CausesTable } from "../views/tables";
 
 interface Waits {
   mean: number | null;
@@ -78,6 +79,7 @@ function Metrics() {
           </table>
         </div>
       )}
+      <CausesTable runs={[{ label: source.runs[0]?.label ?? "", summary: source.summary.so_far }]} />
     </section>
   );
 }

@@ -45,6 +45,7 @@ interface Said {
 export interface Why {
   sentence: string;
   phase: string;
+  waited_us: null | { total: number; [cause: string]: number }; // microseconds; the causes add up to the total
   answer: null | {
     facts: Said[];
     remedies: Said[];

@@ -6,7 +6,7 @@ import { inForce, ofFewest, type Piece, piecesOf, rowsOf, type Span, spanOf } fr
 import { counted, showGpus, showMoment, showTime } from "../show";
 import { usePage } from "../store";
 import { useClock } from "../time/bar";
-import { Meter } from "./tables";
+import { CauseBars } from "./causes";
 
 const MOST_NODES = 64;
 const STATUS = ["waiting", "running", "finished", "rejected", "cancelled"];
@@ -131,24 +131,12 @@ function Pieces({ run, job, pieces }: { run: Run; job: number; pieces: Piece[] }
 
 /** What it waited for, where a ledger was kept. */
 function Causes({ run, job }: { run: Run; job: number }) {
-  const waits = [...run.causes].map(([cause, column]) => [cause, column[job]!] as const).filter(([, time]) => time > 0);
-  if (!waits.length) return null;
-  waits.sort((a, b) => b[1] - a[1]);
-  const total = waits.reduce((sum, [, time]) => sum + time, 0);
+  const times = [...run.causes].map(([cause, column]) => [cause, column[job]!] as const);
+  if (!times.some(([, time]) => time > 0)) return null;
   return (
     <div>
       <h4>What it waited for</h4>
-      <table className="bars">
-        <tbody>
-          {waits.map(([cause, time]) => (
-            <tr key={cause}>
-              <th scope="row">{cause}</th>
-              <td>{showTime(time / 1e6)}</td>
-              <td className="meter"><Meter share={time / total} /></td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <CauseBars times={times} label={`What job ${run.jobs.id[job] ?? ""} waited for`} />
     </div>
   );
 }

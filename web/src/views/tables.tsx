@@ -193,7 +193,7 @@ export function WaitsTable({ report }: { report: Report }) {
 }
 
 /** What all jobs waited for, where a ledger was kept: causes with their share of all waiting. */
-export function CausesTable({ runs }: { runs: RunReport[] }) {
+export function CausesTable({ runs }: { runs: Pick<RunReport, "label" | "summary">[] }) {
   const totals = runs.map((run) => dig(run.summary, "wait_by_cause", "total") as Record<string, number> | undefined);
   const sums = totals.map((total) => Object.values(total ?? {}).reduce((sum, time) => sum + time, 0));
   const causes = [...new Set(totals.flatMap((total) => Object.entries(total ?? {}).filter(([, time]) => time > 0).map(([cause]) => cause)))];

@@ -1,0 +1,143 @@
+"""What every wait of a live run is owed to: a ledger that may not cost much, and what was known before it began.
+
+A live Kant builds its state anew: when it starts, and when its nodes or its profile change. Each state gets a ledger of
+its own. What a job had waited by then is split as far as the one before knew; the rest is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from kant.cluster.columns import J_STATUS, Table
+from kant.live.sentences import public
+from kant.metrics.ledger import CAUSES, Ledger, waits_at
+from kant.model.event import Event, JobSubmitted
+from kant.model.status import JobStatus
+from kant.model.units import SECOND
+from kant.scheduler.cycle import Scheduler
+
+UNKNOWN = "unknown"
+"""Nobody followed: the wait was before this Kant took over, or while no Kant ran."""
+
+NAMES = (*(cause.value for cause in CAUSES), UNKNOWN)
+SHARE = 20
+"""Of the time of the loop the ledger takes one part in so many: where it takes long, causes are found less often."""
+
+Split = Mapping[str, int]
+"""Microseconds by cause, of which there may be others than NAMES: another Kant may have written it."""
+
+
+class Waits:
+    """Follows the state of one scheduler. `earlier` has what is known of jobs that were there before, by public id.
+
+    Tell it every event, and call `observe` at the end of every turn. `ticks` are seconds of some clock.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, earlier: Mapping[str, Split], ticks: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.state = scheduler.state
+        self.ledger = Ledger(scheduler)
+        self.ticks = ticks
+        self._earlier = earlier
+        self._known: dict[int, list[int]] = {}  # by row: how what it had waited before the ledger began is split
+        self._latest: dict[str, int] = {}  # by public id: its row
+        self._prior: dict[int, int] = {}  # of jobs that were withdrawn and came again: the row that they had
+        self._last = -1  # when it was last observed
+        self._rests = 0.0
+
+    def happened(self, event: Event) -> None:
+        """The state has taken in an event."""
+        if not isinstance(event, JobSubmitted):
+            return
+        row, name = self.state.rows[event.job.id], public(event.job.id)
+        before = self._latest.get(name)
+        if before is not None and self.state.jobs[before, J_STATUS] == JobStatus.CANCELLED:
+            self._prior[row] = before
+        self._latest[name] = row
+
+    def decided(self, plan: object) -> None:
+        """Plans become true by events."""
+
+    def observe(self, now: int) -> None:
+        """Take in what happened; unless that took long the last time, which was a moment ago."""
+        began = self.ticks()
+        if self._last < 0:
+            self._begin(now)
+        elif began < self._rests:
+            return
+        self._last = max(now, self._last)
+        self.ledger.observe(self._last)
+        took = self.ticks() - began
+        self._rests = began + SHARE * took
+
+    def _begin(self, now: int) -> None:
+        self.ledger.begin(now)
+        for row, waited in enumerate(self.ledger.before.tolist()):
+            self._known[row] = self._before(row, waited)
+        self._earlier = {}
+
+    # --- what can be asked ----------------------------------------------------------------------------------------
+
+    def of(self, row: int, now: int) -> dict[str, int]:
+        """What a job has waited by `now`, by cause: those that there are. It adds up to all its waits."""
+        rows = [row]
+        while rows[-1] in self._prior:
+            rows.append(self._prior[rows[-1]])
+        return _named(self.table(now, rows).sum(axis=0).tolist())
+
+    def table(self, now: int, rows: Sequence[int]) -> Table:
+        """Of each row what it has waited by `now`, by NAMES, without what it had waited when it was withdrawn."""
+        found: Table = np.zeros((len(rows), len(NAMES)), dtype=np.int64)
+        waits = waits_at(self.state, now, np.array(rows, dtype=np.int64))
+        if self._last >= 0:
+            found[:, :-1] = self.ledger.splits(now, rows)
+            for i, row in enumerate(rows):
+                if row in self._known:
+                    found[i] += self._known[row]
+        elif self._earlier:
+            for i, row in enumerate(rows):
+                found[i] = self._before(row, int(waits[i]))
+        for i in np.flatnonzero(found.sum(axis=1) != waits).tolist():  # nothing is known, or a clock went back
+            found[i] = fitted(_named(found[i].tolist()), int(waits[i]))
+        return found
+
+    def kept(self, now: int) -> dict[str, dict[str, int]]:
+        """What is known of the jobs that wait or run, for the ledger of the next state: by public id."""
+        rows = list(self.state.live)
+        table = self.table(now, rows)
+        found = {
+            public(self.state.ids[row]): self.of(row, now) if row in self._prior else _named(split)
+            for row, split in zip(rows, table.tolist(), strict=True)
+        }
+        return {job: split for job, split in found.items() if split}
+
+    def total(self, now: int) -> dict[str, float]:
+        """Seconds by cause, of all jobs of this state but those that were rejected or withdrawn."""
+        status = self.state.jobs[: len(self.state.ids), J_STATUS]
+        admitted = np.flatnonzero((status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED))
+        table = self.table(now, admitted.tolist())
+        # whole seconds and the rest apart: half a million waits of a year pass 2^63 microseconds
+        whole, rest = (table // SECOND).sum(axis=0).tolist(), (table % SECOND).sum(axis=0).tolist()
+        return {name: a + b / SECOND for name, a, b in zip(NAMES, whole, rest, strict=True)}
+
+    def _before(self, row: int, waited: int) -> list[int]:
+        return fitted(self._earlier.get(public(self.state.ids[row]), {}), waited)
+
+
+def _named(split: Sequence[int]) -> dict[str, int]:
+    return {name: span for name, span in zip(NAMES, split, strict=True) if span}
+
+
+def fitted(split: Split, waited: int) -> list[int]:
+    """A split by NAMES that adds up to `waited`: what is missing is UNKNOWN, what is too much is left out."""
+    found = [0] * len(NAMES)
+    left = waited
+    for i, name in enumerate(NAMES):
+        found[i] = max(min(split.get(name, 0), left), 0)
+        left -= found[i]
+    found[-1] += left
+    return found
