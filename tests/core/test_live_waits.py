@@ -25,13 +25,16 @@ from kant.model.event import (
     JobReserved,
     JobStarted,
     JobSubmitted,
+    QueuesChanged,
 )
 from kant.model.job import Job
 from kant.model.status import JobStatus
+from kant.model.tenant import Queue, Tenancy
 from kant.model.units import SECOND
 from kant.scheduler.explain import explanation
 from kant.scheduler.profile import Profile
 from kant.testing import make_cluster, make_job, make_profile
+from kant.testing.builders import make_queue
 
 SINCE = 6  # of the columns of a job in the record
 
@@ -41,6 +44,7 @@ class Live:
 
     def __init__(self, profile: Profile, slow: bool = False) -> None:
         self.profile = profile
+        self.tenancy = Tenancy()
         self.ticks: Callable[[], float] = _clock(1.0 if slow else 0.0).__next__
         self.micros = 0
         self.number = 0
@@ -59,6 +63,7 @@ class Live:
         self.run = RunRecord(self.core.state, "r", zero=zero, waits=self.core.waits)
         self.core.observers.append(self.run)
         self.core.settled()
+        self.core.happen(QueuesChanged(0, self.tenancy))
         moments = [(self.came[job], 0, job) for job in self.ids]
         moments += [(max(self.began[job][0], self.came[job]), 1, job) for job in self.ids if job in self.began]
         for moment, starts, job in sorted(moments):
@@ -79,6 +84,10 @@ class Live:
         self.wishes[job], self.came[job] = make_job(job, **asks), self.core.now + self.core.zero
         self.enter(job, self.core.now)
         return job
+
+    def set_queues(self, *queues: Queue) -> None:
+        self.tenancy = Tenancy(queues)
+        self.core.happen(QueuesChanged(self.core.now, self.tenancy))
 
     def leave(self, job: str, event: type[JobFinished] | type[JobCancelled]) -> None:
         self.core.happen(event(self.core.now, self.ids.pop(job)))
@@ -133,16 +142,22 @@ def _clock(step: float) -> Iterator[float]:
     return (step * tick for tick in count())
 
 
-WHAT = (*["submit"] * 4, *["turn"] * 5, "finish", "finish", "hold", "hold", "cancel", "anew", "killed")
+WHAT = (*["submit"] * 4, *["turn"] * 5, "finish", "finish", "hold", "hold", "cancel", "anew", "killed", "queues")
 LATER = (0, 1, 300_000, 7 * SECOND, 7 * SECOND, 90 * SECOND, -3 * SECOND)
 ACTS = st.lists(
     st.tuples(st.sampled_from(WHAT), st.integers(0, 1000), st.sampled_from(LATER)), min_size=30, max_size=60
+)
+QUEUES = (
+    (),
+    (make_queue("default", 4), make_queue("other", 4)),
+    (make_queue("all", 8), make_queue("default", 3, parent="all"), make_queue("other", 5, parent="all")),
+    (make_queue("default", 8, state="hold"), make_queue("other")),
 )
 DISCIPLINES = st.sampled_from(("best-effort", "strict", "easy", {"policy": "preemptive", "min_run_s": 0}))
 
 
 @given(acts=ACTS, discipline=DISCIPLINES, order=st.sampled_from(("fifo", "aged")), slow=st.booleans())
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_causes_add_up_whatever_happens(acts: Any, discipline: Any, order: str, slow: bool) -> None:
     live = Live(make_profile(order, discipline, "first-fit"), slow)
     held: list[str] = []
@@ -151,7 +166,9 @@ def test_the_causes_add_up_whatever_happens(acts: Any, discipline: Any, order: s
         jobs = list(live.ids)
         job = jobs[pick % len(jobs)] if jobs else ""
         if what == "submit":
-            live.submit(gpus=1 + pick % 4, pods=1 + pick % 3, priority=pick % 3, estimate=(60 + pick) * SECOND)
+            queue = ("default", "other")[pick % 5 == 0]
+            asks = {"gpus": 1 + pick % 4, "pods": 1 + pick % 3, "priority": pick % 3, "queue": queue}
+            live.submit(**asks, estimate=(60 + pick) * SECOND)
         elif what == "finish" and job in live.began:
             live.leave(job, JobFinished)
         elif what == "cancel" and job:
@@ -161,6 +178,8 @@ def test_the_causes_add_up_whatever_happens(acts: Any, discipline: Any, order: s
         elif what == "hold" and job and job not in live.began:
             live.leave(job, JobCancelled)
             held.append(job)
+        elif what == "queues" and isinstance(discipline, str):  # the others know no quotas
+            live.set_queues(*QUEUES[pick % len(QUEUES)])
         elif what in ("anew", "killed"):
             before = {name: live.waited(name) for name in live.ids}
             live.build(live.core.waits.kept(live.core.now) if what == "anew" else {})
