@@ -328,7 +328,7 @@ def test_the_verbs_say_what_the_service_says(tmp_path: Path, monkeypatch: pytest
         assert "hello" in verb("jobs", "--all").out and "no jobs wait or run" in verb("jobs").out
         array = verb("submit", "--array", "1-3", "--hold", "--", "true").out.strip()
         assert verb("release", array, "--json").json()["jobs"] == [f"{array}_{index}" for index in (1, 2, 3)]
-        assert kant.over(f"{array}_3") == ["finished"]
+        assert kant.over(*(f"{array}_{index}" for index in (1, 2, 3))) == ["finished"] * 3
         assert verb("why", job).out.startswith(f"{job}: it is finished")
         assert "expected the id of a job, got '99'" in verb("why", "99").refusal()
         assert verb("top", "--json").json()["nodes"][0]["gpus"] == 4
