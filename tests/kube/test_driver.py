@@ -259,6 +259,30 @@ def test_a_state_that_is_built_knows_since_when_jobs_wait_and_run(plane: Control
     play(plane, story)
 
 
+def test_a_state_that_is_built_anew_knows_what_its_jobs_have_waited_for(plane: ControlPlane) -> None:
+    async def story(api: Api) -> None:
+        def waited() -> dict[str, int]:
+            core = driver.core
+            assert core is not None
+            return core.waits.of(core.state.rows["default/late"], core.now)
+
+        await api.create(make_node("n0"))
+        async with kant(plane) as driver:
+            await api.create(make_pod("train", 8))
+            await api.until(lambda pods: bound(pods) == ["train"])
+            await api.create(make_pod("late", 8))
+            await api.until(lambda pods: told(pods, "not enough free capacity"))
+            await until(lambda: waited().get("capacity", 0) > 0)
+            then = waited()
+            await api.create(make_node("n1", gpus=4))
+            await until(lambda: driver.counts.builds == 2)
+            split = waited()
+            assert split["capacity"] >= then["capacity"], "it is carried from one state to the next"
+            await until(lambda: waited()["capacity"] > split["capacity"])
+
+    play(plane, story)
+
+
 def test_a_pod_that_no_node_suits_says_so_and_starts_when_one_comes(plane: ControlPlane) -> None:
     async def story(api: Api) -> None:
         await api.create(make_node("n0"))
