@@ -92,6 +92,7 @@ class Driver:
         self._awake = asyncio.Event()
         self._anew = False  # the state is to be built anew
         self.waited: Mapping[str, Split] = {}  # by cause, as the Kant before this one knew it
+        self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, of a job that has left
         self.core: Core
         self.carrier: Carrier
 
@@ -313,6 +314,9 @@ class Driver:
     def _commit(self, came: list[Record]) -> bool:
         """Write what has changed, and answer. False where it cannot be written: then nothing starts."""
         changed, answers = list(self.dirty.values()), self._answers
+        for record in changed:
+            if record.is_over:
+                record.waited = self.waited_by(record.id) or record.waited
         try:
             if changed:
                 self.book.write(changed)

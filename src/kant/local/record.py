@@ -66,7 +66,8 @@ class Record:
     """One job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
     `attempt` counts its runs, `failures` those that failed. `stopping` says why a run of it is being stopped. `held_by`
-    is the place of its run: rows of `model.placement`.
+    is the place of its run: rows of `model.placement`. `waited` splits the wait of a job that is over by cause,
+    microseconds.
     """
 
     seq: int
@@ -89,6 +90,7 @@ class Record:
     reason: str = ""
     stopping: str = ""
     place: list[list[int]] = field(default_factory=list)
+    waited: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:

@@ -171,7 +171,7 @@ class Api:
         """Why a job waits; of another, where it stands."""
         record = self.record(job)
         name = self.driver.core_id.get(record.id)
-        core, waited = self.driver.core, self.recorded.waited(record.id)
+        core, waited = self.driver.core, self.recorded.waited(record.id) or record.waited or None
         if record.phase is Phase.WAITING and name is not None and core.state.rows[name] in core.state.pending:
             count_from(core.zero)
             found = explanation(core.scheduler, name, core.now, core.answers)

@@ -109,7 +109,7 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
     driver.telemetry = telemetry = Telemetry(driver)
     recorded = Recorded()
     driver.on_build = recorded.follow
-    driver.waited = kept(store)
+    driver.waited, driver.waited_by = kept(store), recorded.waited
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []

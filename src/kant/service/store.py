@@ -21,10 +21,10 @@ APPLICATION = 0x4B414E54  # "KANT"
 LIVE = tuple(str(phase) for phase in Phase if phase not in OVER)
 COLUMNS = (
     "seq", "id", "array", "array_index", "phase", "name", "queue", "user", "priority", "gpus", "submitted", "started",
-    "ended", "attempt", "failures", "code", "signal", "reason", "stopping", "place", "waits", "digest",
+    "ended", "attempt", "failures", "code", "signal", "reason", "stopping", "place", "waits", "waited", "digest",
 )  # fmt: skip
 SHOWN = COLUMNS[:18]
-_MOVES = COLUMNS[4:5] + COLUMNS[11:20]
+_MOVES = (*COLUMNS[4:5], *COLUMNS[11:20], "waited")
 _UPSERT = (
     f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (seq) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _MOVES)
@@ -264,7 +264,8 @@ def _row(record: Record) -> tuple[Any, ...]:
         record.seq, record.id, record.array, record.index, str(record.phase), wish.name, wish.queue, record.user,
         wish.priority, wish.gpus, record.submitted, record.started, record.ended, record.attempt, record.failures,
         record.code, record.signal, record.reason, record.stopping, msgspec.json.encode(record.place),
-        msgspec.json.encode((record.after, record.after_ok)), record.digest,
+        msgspec.json.encode((record.after, record.after_ok)),
+        msgspec.json.encode(record.waited) if record.waited else b"", record.digest,
     )  # fmt: skip
 
 
@@ -281,4 +282,5 @@ def _record(row: Sequence[Any], wish: Submission) -> Record:
         values["user"], values["submitted"], Phase(values["phase"]), values["array"], values["array_index"], after,
         after_ok, values["started"], values["ended"], values["attempt"], values["failures"], values["code"],
         values["signal"], values["reason"], values["stopping"], msgspec.json.decode(values["place"]),
+        msgspec.json.decode(values["waited"] or b"{}"),
     )  # fmt: skip
