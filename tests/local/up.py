@@ -27,14 +27,18 @@ def nothing() -> None:
 
 
 class Up:
-    """`with Up(home) as kant:` it answers; at the end it is told to stop. `prepare` runs in its process first."""
+    """`with Up(home) as kant:` it answers; at the end it is told to stop. `prepare` runs in its process first.
 
-    def __init__(self, home: Path, cluster: str = "2x4", prepare: Callable[[], None] = nothing, **options: Any) -> None:
+    Without a `cluster` it has this machine."""
+
+    def __init__(
+        self, home: Path, cluster: str | None = "2x4", prepare: Callable[[], None] = nothing, **options: Any
+    ) -> None:
         warm(PROFILE)
         self.home = home
         self.client = Client(home)
         home.mkdir(exist_ok=True)
-        given = {"profile": PROFILE, "cluster": read_cluster(cluster)} | options
+        given = {"profile": PROFILE, "cluster": read_cluster(cluster) if cluster is not None else None} | options
         self.pid = os.fork()
         if self.pid == 0:
             code = 1

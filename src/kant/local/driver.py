@@ -55,7 +55,11 @@ BURST = 5_000  # submissions that one turn takes in
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`runs`: the folder of the runs. `log_bytes`: the most that is kept of the output of one."""
+    """`runs`: the folder of the runs. `log_bytes`: the most that is kept of the output of one.
+
+    `cores`: those of this machine, of which runs get a share; none where the cluster is a virtual one. `cgroups`: the
+    folder in which runs may have cgroups.
+    """
 
     cluster: ClusterSpec
     profile: Profile
@@ -64,6 +68,8 @@ class Settings:
     journals: Journals | None = None
     log_bytes: int = 1 << 30
     seed: int = 0
+    cores: tuple[int, ...] = ()
+    cgroups: Path | None = None
 
 
 class Driver:
@@ -110,6 +116,7 @@ class Driver:
                 elif found is None:  # it was meant to begin, and never will: as if it had not been meant
                     record.phase, record.started, record.place = Phase.WAITING, -1, []
                     self.touch(record)
+        self.launcher.sweep()
         self.build()
         for record in self.records.values():
             if record.phase is Phase.STOPPING:

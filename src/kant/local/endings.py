@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kant.live.logs import said
 from kant.local.record import Phase, Record
 from kant.local.runs import REBOOTED, Exit
+from kant.local.wishes import most_memory
 from kant.model.event import JobCancelled, JobEvicted, JobFailed, JobFinished, JobRefused, JobRejected
 from kant.model.units import show_duration
 
@@ -38,7 +39,7 @@ class Endings:
             self.driver.finish(record, Phase.CANCELLED, "")
         elif stopping and not (exit.code == 0 and not exit.why):
             self._stopped(record, stopping)
-        elif exit.code == 0 and exit.why != "limit":
+        elif exit.code == 0 and exit.why not in ("limit", "memory"):
             self._finished(record)
         elif exit.lost == REBOOTED:
             self._again(record, exit.lost)
@@ -83,6 +84,8 @@ class Endings:
             reason = exit.lost
         elif exit.why == "limit":
             reason = over_limit(record)
+        elif exit.why == "memory":
+            reason = over_memory(record)
         else:
             reason = f"exit code {exit.code}" if exit.code is not None else f"killed by signal {exit.signal}"
         record.failures += 1
@@ -115,3 +118,15 @@ class Endings:
 def over_limit(record: Record) -> str:
     """That a job ran too long."""
     return f"it reached its time limit of {show_duration((record.submission.time_s or 0) * 1e6)}"
+
+
+def over_memory(record: Record) -> str:
+    """That a job took too much."""
+    return f"it went over its memory of {show_memory(most_memory(record.place))}"
+
+
+def show_memory(mib: int) -> str:
+    """An amount of memory as people write it, such as 16 GiB."""
+    units = (("TiB", 1 << 20), ("GiB", 1 << 10))
+    unit, size = next(((unit, size) for unit, size in units if mib >= size), ("MiB", 1))
+    return f"{mib / size:.4g} {unit}"

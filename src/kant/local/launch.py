@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from kant.local import cgroups
+from kant.local.cores import counted, share
 from kant.local.record import Record
-from kant.local.runs import Exit, Run, begin, find
-from kant.local.wishes import spec_of
+from kant.local.runs import Exit, Run, begin, find, read_spec
+from kant.local.wishes import most_memory, spec_of
 from kant.model.placement import CPU, MASK, MEMORY, NODE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kant.local.driver import Settings
+    from kant.local.runs import Spec
 
 Place = list[list[int]]
 
@@ -28,6 +31,7 @@ class Launcher:
         self.runs: dict[str, Run] = {}
         self.holds: dict[str, tuple[Record, Place]] = {}
         self.planned: dict[str, tuple[Record, Place]] = {}
+        self.cores: dict[str, tuple[int, ...]] = {}
         self.to_stop: list[Record] = []
         self._to_begin: list[Record] = []
 
@@ -79,7 +83,7 @@ class Launcher:
         for record in begins:
             folder = self.folder(record)
             try:
-                run = begin(folder, spec_of(record, folder, self.settings.cluster, self.settings.log_bytes))
+                run = begin(folder, self._spec(record, folder))
             except OSError as error:
                 self.gone(record)
                 yield record, error.strerror or str(error)
@@ -87,6 +91,17 @@ class Launcher:
                 self._watch(record, run)
         for record in stops:
             self.stop(record)
+
+    def _spec(self, record: Record, folder: Path) -> Spec:
+        """What its supervisor has to know; from now on it has its cores."""
+        others = [(self.cores[job], counted(place)) for job, (_, place) in self.holds.items() if job in self.cores]
+        cores = share(self.settings.cores, counted(record.place), others)
+        if cores:
+            self.cores[record.id] = cores
+        base, own = self.settings.cgroups, ""
+        if base is not None and most_memory(record.place):
+            own = str(cgroups.of_run(base, folder))
+        return spec_of(record, folder, self.settings.cluster, self.settings.log_bytes, cores, own)
 
     def stop(self, record: Record) -> None:
         """Tell a run to end."""
@@ -99,8 +114,18 @@ class Launcher:
         found = find(self.folder(record))
         if isinstance(found, Run):
             self.holds[record.id] = (record, record.place)
+            spec = read_spec(self.folder(record))
+            if spec is not None and spec.cores:
+                self.cores[record.id] = spec.cores
             self._watch(record, found)
         return found
+
+    def sweep(self) -> None:
+        """Let no cgroup be left of runs that do not live."""
+        base = self.settings.cgroups
+        if base is not None:
+            living = {cgroups.of_run(base, run.folder) for run in self.runs.values()}
+            cgroups.sweep(base, self.settings.runs, living)
 
     def _watch(self, record: Record, run: Run) -> None:
         self.runs[record.id] = run
@@ -111,6 +136,7 @@ class Launcher:
         """Its place is empty."""
         self.runs.pop(record.id, None)
         self.holds.pop(record.id, None)
+        self.cores.pop(record.id, None)
 
     def forget(self) -> None:
         """Watch nothing any more; what runs runs on."""

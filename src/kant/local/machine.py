@@ -24,13 +24,13 @@ def this_machine() -> ClusterSpec:
     if len(set(names)) > 1:
         raise InputError("this machine", "GPUs of one model (or --cluster FILE to describe them)", ", ".join(names))
     model = names[0] if names else ""
-    node = Node(os.uname().nodename, len(names), model, cpu=1000 * cores(), memory=memory())
+    node = Node(os.uname().nodename, len(names), model, cpu=1000 * len(own_cores()), memory=memory())
     return ClusterSpec(node.name, (node,))
 
 
-def cores() -> int:
+def own_cores() -> tuple[int, ...]:
     """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def memory() -> int:

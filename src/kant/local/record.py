@@ -34,8 +34,9 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
 
     `gpus` is a whole number, or less than 1: a share of one GPU. Without GPUs `cpus` is 1 by default, else 0: not
-    counted. `memory_mib` 0: not counted. `time_s` is the longest that one run may last (None: no limit); `warn_s`
-    before that it gets SIGUSR1, if it has a handler. When it is stopped it gets SIGTERM, and SIGKILL `grace_s` later.
+    counted. `memory_mib` 0: not counted. A run gets no more of what is counted. `time_s` is the longest that one run
+    may last (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it is stopped it gets
+    SIGTERM, and SIGKILL `grace_s` later.
     `array` submits it once for each index. It starts after the jobs `after` have ended, and those of `after_ok`
     well; a failed job is tried again `retries` times. With `preemptible` false no other job takes its place.
     """

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from kant.local import supervisor
+from kant.local.memory import remove
 from kant.local.processes import boot_id, kill_marked, started
 
 MARK = "KANT_RUN"
@@ -32,7 +34,7 @@ POLL = 0.2  # seconds between two looks at a process that cannot be watched
 
 
 class Exit(Struct, frozen=True):
-    """How a run ended: by an exit code, or by a signal. `why`: `limit` or `stopped` where its supervisor ended it.
+    """How a run ended: by an exit code, or by a signal. `why`: `limit`, `memory` or `stopped` where it was made to.
 
     `swept` counts the processes that it had left behind. `lost` says in one sentence what happened to a run of which
     nobody knows how it ended; `unborn`: it never began.
@@ -56,7 +58,10 @@ class Claim(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True):
-    """What a supervisor has to know. Times in seconds; no limit: None."""
+    """What a supervisor has to know. Times in seconds; no limit: None. Of memory and cores: 0 and none.
+
+    `cgroup` is the path of the one to make for the run, empty where there can be none.
+    """
 
     command: tuple[str, ...]
     env: dict[str, str]
@@ -66,6 +71,9 @@ class Spec(Struct, frozen=True):
     grace_s: float
     limit_s: float | None
     warn_s: float
+    memory_mib: int = 0
+    cores: tuple[int, ...] = ()
+    cgroup: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +146,7 @@ class Run:
         found = read_exit(self.folder)
         if found is not None:
             return found
-        kill_marked(mark(self.folder))
+        clear(self.folder)
         status = self.own.returncode if self.own is not None else None
         if read_claim(self.folder) is None:
             return Exit(lost=f"its supervisor ended with {status}", unborn=True)
@@ -190,8 +198,27 @@ def find(folder: Path) -> Run | Exit | None:
         return Run(folder, claim)
     ended = read_exit(folder)
     if ended is None:
-        kill_marked(mark(folder))
+        clear(folder)
     return ended or Exit(lost="its supervisor was killed")
+
+
+def clear(folder: Path) -> None:
+    """Let nothing be left of a run whose supervisor has gone before its time."""
+    kill_marked(mark(folder))
+    spec = read_spec(folder)
+    if spec is not None and spec.cgroup:
+        for _ in range(20):  # until what was killed has gone; else the next start of Kant sweeps
+            if remove(spec.cgroup):
+                break
+            time.sleep(0.01)
+
+
+def read_spec(folder: Path) -> Spec | None:
+    """What the supervisor of a run was told; None where that is not there."""
+    try:
+        return msgspec.json.decode((folder / "spec.json").read_bytes(), type=Spec)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def read_claim(folder: Path) -> Claim | None:

@@ -1,7 +1,7 @@
 """The supervisor of one run of a job: a small process of its own, so that what it runs outlives Kant.
 
-It is started as `python -I -S supervisor.py FOLDER` and needs nothing but the standard library. FOLDER holds
-`spec.json`; the supervisor adds
+It is started as `python -I -S supervisor.py FOLDER` and needs nothing but the standard library and memory.py beside it.
+FOLDER holds `spec.json`; the supervisor adds
 
 - `claim`: who supervises (pid, start time, boot). Whoever makes this file first has the run. Kant makes it, with pid 0,
   where a run is not to begin any more, so that a supervisor that comes late does nothing.
@@ -22,6 +22,12 @@ import select
 import signal
 import sys
 import time
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
+    from memory import EVERY, Cgroup, pause, taken  # type: ignore[import-not-found]
+else:
+    from kant.local.memory import EVERY, Cgroup, pause, taken
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP = 2.0  # seconds that a process left behind has after SIGTERM
@@ -124,12 +130,19 @@ class Supervisor:
         self.child = 0
         self.status: int | None = None
         self.why = ""
-        self.kill_at = self.limit_at = self.warn_at = float("inf")
+        self.kill_at = self.limit_at = self.warn_at = self.look_at = float("inf")
         self.swept = 0
+        self.most = spec["memory_mib"] << 20
+        self.cgroup = Cgroup(spec["cgroup"], self.most)
 
     def run(self, wake: int) -> None:
+        if self.spec["cores"]:
+            with contextlib.suppress(OSError):  # some may have been taken from this machine
+                os.sched_setaffinity(0, self.spec["cores"])
         output = self._start()
         began = now()
+        if self.most:
+            self.look_at = began + EVERY
         limit, warn = self.spec["limit_s"], self.spec["warn_s"]
         if limit is not None:
             self.limit_at = began + limit + BACKSTOP
@@ -138,7 +151,7 @@ class Supervisor:
         waits.register(wake, select.POLLIN)
         waits.register(output, select.POLLIN)
         while True:
-            wait = min(self.kill_at, self.limit_at, self.warn_at) - now()
+            wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at) - now()
             ready = dict(waits.poll(max(0.0, min(wait, LONGEST)) * 1000))
             if output in ready and not self._read(output):
                 waits.unregister(output)
@@ -164,6 +177,7 @@ class Supervisor:
                 libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != own:
                     os._exit(1)
+                self.cgroup.enter()
                 signal.set_wakeup_fd(-1)
                 for each in ("TERM", "CHLD", "PIPE", "XFSZ", "INT", "HUP"):
                     signal.signal(signal.Signals[f"SIG{each}"], signal.SIG_DFL)
@@ -210,7 +224,7 @@ class Supervisor:
                 return True
             if pid == self.child:
                 self.status = status
-                self.limit_at = self.warn_at = float("inf")
+                self.limit_at = self.warn_at = self.look_at = float("inf")
                 left = self._descendants()
                 self.swept = len(left)
                 self._signal(left, signal.SIGTERM)
@@ -224,9 +238,19 @@ class Supervisor:
         if moment >= self.limit_at:
             self.limit_at = float("inf")
             self._stop("limit")
+        if moment >= self.look_at:
+            self._look()
         if moment >= self.kill_at:
             self._signal(self._descendants(), signal.SIGKILL)
             self.kill_at = moment + AGAIN
+
+    def _look(self) -> None:
+        """Whoever takes more memory than it may is killed at once, as the kernel does it in a cgroup."""
+        began = time.process_time()
+        if taken(self._descendants(), self.most) > self.most:
+            self.why = self.why or "memory"
+            self.kill_at = now()
+        self.look_at = now() + pause(time.process_time() - began)
 
     def _stop(self, why: str) -> None:
         if self.status is None and not self.why:
@@ -260,6 +284,9 @@ class Supervisor:
     def _end(self) -> None:
         assert self.status is not None
         signalled = os.WIFSIGNALED(self.status)
+        if self.status and not self.why and self.cgroup.killed():
+            self.why = "memory"
+        self.cgroup.remove()
         ended = {
             "code": None if signalled else os.WEXITSTATUS(self.status),
             "signal": os.WTERMSIG(self.status) if signalled else None,

@@ -9,7 +9,7 @@ from kant.local.runs import MARK, Spec
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
-from kant.model.placement import MASK, NODE
+from kant.model.placement import MASK, MEMORY, NODE
 from kant.model.units import GPU, SECOND
 
 if TYPE_CHECKING:
@@ -81,13 +81,20 @@ def devices(place: list[list[int]]) -> dict[int, int]:
     return found
 
 
+def most_memory(place: list[list[int]]) -> int:
+    """MiB that a run at this place may take, on all nodes together; 0: as many as it likes."""
+    return sum(piece[MEMORY] for piece in place)
+
+
 def indices(mask: int) -> str:
     """The devices of a node as CUDA_VISIBLE_DEVICES lists them."""
     return ",".join(str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
-def spec_of(record: Record, folder: Path, cluster: ClusterSpec, log_bytes: int) -> Spec:
-    """What the supervisor has to know: the command with just its GPUs visible."""
+def spec_of(
+    record: Record, folder: Path, cluster: ClusterSpec, log_bytes: int, cores: tuple[int, ...] = (), cgroup: str = ""
+) -> Spec:
+    """What the supervisor has to know: the command with just its GPUs visible, and its cores."""
     wish, held = record.submission, devices(record.place)
     names = [cluster.nodes[node].name for node in held]
     env = wish.env | {
@@ -102,8 +109,11 @@ def spec_of(record: Record, folder: Path, cluster: ClusterSpec, log_bytes: int) 
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": indices(next(iter(held.values()), 0)),
     }
+    if cores:
+        env = {"OMP_NUM_THREADS": str(len(cores))} | env
     if record.index >= 0:
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     return Spec(
-        wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s
+        wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
+        most_memory(record.place), cores, cgroup,
     )  # fmt: skip

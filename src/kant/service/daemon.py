@@ -19,9 +19,10 @@ import msgspec
 from kant.live.journals import Journals
 from kant.live.logs import said, set_up
 from kant.live.warm import warm
+from kant.local import cgroups
 from kant.local.clock import Offset, steady_clock
 from kant.local.driver import NO_QUEUES, Driver, Settings
-from kant.local.machine import this_machine
+from kant.local.machine import own_cores, this_machine
 from kant.local.record import Record
 from kant.local.telemetry import Telemetry
 from kant.model.errors import InputError
@@ -102,7 +103,8 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
     journals = Journals(options.home / "journal", lambda error: said(log, str(error), logging.WARNING))
     cluster = options.cluster or this_machine()
     settings = Settings(
-        cluster, options.profile, options.home / "runs", options.tenancy, journals, options.log_bytes
+        cluster, options.profile, options.home / "runs", options.tenancy, journals, options.log_bytes,
+        cores=own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
     )  # fmt: skip
     warm(options.profile)
     driver = Driver(settings, store, clock)
@@ -127,7 +129,7 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
         said(
             log, "up", home=str(options.home), cluster=cluster.name, nodes=len(cluster.nodes), gpus=cluster.gpus,
             profile=options.profile.name, jobs=len(driver.records), seconds=round(time.monotonic() - began, 3),
-            listen=server.address,
+            listen=server.address, memory_by="cgroups" if settings.cgroups is not None else "looking",
         )  # fmt: skip
         tasks.append(asyncio.create_task(reloader.run(told)))
         keeper = Keeper(store, driver)

@@ -1,0 +1,131 @@
+"""That a run takes no more memory than it may: the kernel sees to it in a cgroup, or its supervisor looks.
+
+The supervisor loads this file by itself: the standard library alone.
+
+What counts is what only ends with the processes: anonymous and shared memory, and what of it is in the swap. Pages of
+files can be read again and do not count. A page that several processes share counts once: to each its share of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterable
+
+EVERY, SELDOM = 1.0, 10.0  # seconds between two looks: at least, and at most
+CALM = 50  # so many times what the last one has cost of a core lies between
+SIZES = (b"RssAnon", b"RssShmem", b"VmSwap")  # of /proc/PID/status: shared pages count for each
+KCMP, KCMP_VM = {"x86_64": 312, "aarch64": 272}, 1
+SHARES = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")  # of /proc/PID/smaps_rollup: shared pages are divided
+
+
+def sizes(path: str, names: tuple[bytes, ...]) -> int | None:
+    """The sum of the lines `name: N kB` of a file, in bytes; None where they cannot be read."""
+    total, found = 0, 0
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                name, _, rest = line.partition(b":")
+                if name in names:
+                    total, found = total + int(rest.split()[0]), found + 1
+    except OSError:
+        return None
+    return total << 10 if found == len(names) else None
+
+
+def pause(cost: float) -> float:
+    """Seconds until the next look, after one that has cost so many seconds of a core."""
+    return min(max(EVERY, CALM * cost), SELDOM)
+
+
+def taken(pids: Iterable[int], most: int) -> int:
+    """Bytes that the processes hold together. Up to `most` it may say too much, which then decides nothing: what they
+    share costs a walk through their pages, and is asked for only where they seem to hold more."""
+    full = {pid: _size(pid) for pid in pids}
+    total = sum(full.values())
+    if total <= most:
+        return total
+    counted: list[int] = []
+    for pid, size in sorted(full.items(), key=lambda each: -each[1]):
+        if total <= most:
+            break
+        if any(full[other] == size and _one_space(pid, other) for other in counted):
+            total -= size
+            continue
+        counted.append(pid)
+        shared = sizes(f"/proc/{pid}/smaps_rollup", SHARES)
+        if shared is not None:
+            total -= max(size - shared, 0)
+    return total
+
+
+def _size(pid: int) -> int:
+    found = sizes(f"/proc/{pid}/status", SIZES)
+    return sizes(f"/proc/{pid}/status", (b"VmRSS",)) or 0 if found is None else found
+
+
+def _one_space(one: int, other: int) -> bool:
+    """Whether two processes are in the same memory, as after vfork: then neither has a share of its own."""
+    number = KCMP.get(os.uname().machine)
+    return number is not None and ctypes.CDLL(None).syscall(number, one, other, KCMP_VM, 0, 0) == 0
+
+
+class Cgroup:
+    """A cgroup of the second version for one run, at `path`; with `path` empty, or where it cannot be made, none."""
+
+    def __init__(self, path: str, most: int) -> None:
+        self.path = ""
+        if not path:
+            return
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+            _put(f"{path}/memory.max", most)
+        except OSError:
+            remove(path)
+            return
+        self.path = path
+        for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
+            with contextlib.suppress(OSError):  # there are kernels without swap
+                _put(f"{path}/{name}", value)
+
+    def enter(self) -> None:
+        """This process, and all that it starts, belongs to it. Where that cannot be the looks remain."""
+        if self.path:
+            with contextlib.suppress(OSError):
+                _put(f"{self.path}/cgroup.procs", 0)
+
+    def killed(self) -> bool:
+        """Whether the kernel has killed one of its processes for want of memory."""
+        try:
+            with open(f"{self.path}/memory.events", "rb") as file:
+                return any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in file)
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """It is empty, and goes."""
+        if self.path:
+            remove(self.path)
+
+
+def remove(path: str) -> bool:
+    """Kill what is left in a cgroup, and remove it. False where it stays, until what was killed has gone."""
+    with contextlib.suppress(OSError):
+        _put(f"{path}/cgroup.kill", 1)
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _put(path: str, value: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, str(value).encode())
+    finally:
+        os.close(file)
