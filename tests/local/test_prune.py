@@ -88,16 +88,17 @@ def test_the_audit_log_and_journals_are_pruned_but_not_those_in_use(tmp_path: Pa
     journals = Journals(tmp_path / "journal")
     journals.open()
     assert journals.path is not None
-    old = tmp_path / "journal" / "20200101T000000.000000.jsonl"
-    young = tmp_path / "journal" / "20250101T000000.000000.jsonl"
-    for path, seconds in ((old, 1), (young, 2**31), (journals.path, 1)):
+    old = tmp_path / "journal" / "19700101T000000.000000.jsonl"
+    young = tmp_path / "journal" / "19700101T000001.000000.jsonl"
+    late = tmp_path / "journal" / "19990101T000000.000000.jsonl"  # written while the clock was wrong
+    for path, seconds in ((old, 1), (young, 2**31), (late, 1), (journals.path, 1)):
         path.touch()
         os.utime(path, (seconds, seconds))
     store = Store(tmp_path / "kant.db")
     pruner = Pruner(store, Places(tmp_path / "runs", journals), 90 * DAY, lambda: NOW, set)
     for folders in pruner.steps():
         remove(folders)
-    assert not old.exists() and young.exists() and journals.path.exists()
+    assert not old.exists() and young.exists() and late.exists() and journals.path.exists()
     assert [row["what"] for row in store.audited()] == ["4", "3"]
     assert pruner.pruned == 2
     journals.close()

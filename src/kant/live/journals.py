@@ -1,16 +1,33 @@
 """Journals of a live cluster: a folder of files, one for each time that a state was built.
 
-They are for people and for `kant replay`, not for truth: a disk that is full ends the record, not the scheduling.
+Their names are in the order in which they were begun, whatever the clock did. They are for people and for
+`kant replay`, not for truth: a disk that is full ends the record, not the scheduling.
 """
 
 from __future__ import annotations
 
+import calendar
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from kant.model.errors import InputError
+
+NAME = re.compile(r"([0-9]{8}T[0-9]{6})\.([0-9]{6})\.jsonl")
+
+
+def name_at(time_us: int) -> str:
+    """The name of a journal that begins at a time (microseconds since the Unix epoch)."""
+    seconds, rest = divmod(time_us, 10**6)
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}.{rest:06}.jsonl"
+
+
+def time_of(name: str) -> int:
+    """The time that the name of a journal says."""
+    seconds, rest = name.split(".")[:2]
+    return calendar.timegm(time.strptime(seconds, "%Y%m%dT%H%M%S")) * 10**6 + int(rest)
 
 
 class Journals:
@@ -29,9 +46,12 @@ class Journals:
     def open(self) -> Callable[[bytes], object]:
         """A new file, which ends the one before."""
         self.close()
-        name = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() % 10**9 // 1000:06}.jsonl"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            last = max((path.name for path in self.folder.glob("*.jsonl") if NAME.fullmatch(path.name)), default="")
+            name = name_at(time.time_ns() // 1000)
+            if name <= last:
+                name = name_at(time_of(last) + 1)
             self._file = (self.folder / name).open("xb", buffering=1 << 16)
         except OSError as error:
             self._give_up(error)

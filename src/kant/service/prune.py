@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kant.live.journals import Journals
+from kant.live.journals import Journals, name_at
 from kant.live.logs import said
 from kant.local.driver import Driver
 from kant.model.units import DAY
@@ -84,10 +84,10 @@ class Pruner:
         journals = self.places.journals
         if journals is None:
             return
-        oldest = time.time() - self.keep / 1e6
+        oldest = min(int(time.time() * 1e6), self.clock()) - self.keep  # one of the two may have leapt,
         for path in sorted(journals.folder.glob("*.jsonl")):
-            with suppress(OSError):
-                if path != journals.path and path.stat().st_mtime < oldest:
+            with suppress(OSError):  # and so may that of the disk: the name says it too
+                if path != journals.path and path.name < name_at(oldest) and path.stat().st_mtime * 1e6 < oldest:
                     path.unlink()
                     yield []
 
