@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -136,6 +138,59 @@ def test_every_answer_is_as_the_schema_says(
     assert kant.client.get("/v1/health")["trouble"] == ""
 
 
+PROPER = SchemathesisConfig()
+PROPER.projects.default.generation.modes = [GenerationMode.POSITIVE]
+LINKED = schemathesis.openapi.from_path(ROOT / "src/kant/service/openapi.json", config=PROPER)
+
+
+def takable(wish: dict[str, Any]) -> None:
+    """Of what was drawn make a submission that Kant takes: what no schema can say of it is put right."""
+    wish["command"], wish["workdir"] = ["true", *(word.replace("\0", "") for word in wish["command"][1:])], "/"
+    wish["queue"], wish["hold"] = "default", wish.get("hold", True)
+    wish["gpus"] = round(wish.get("gpus", 0)) % 9
+    if "array" in wish:
+        wish["array"] = sorted(set(wish["array"]))[:3]
+    for name in ("env", "after", "after_ok"):
+        wish.pop(name, None)
+
+
+def test_what_is_submitted_can_be_asked_about_and_ordered(kant: Up, session: requests.Session) -> None:
+    """Chains along the links of the schema: the routes of a job, after the order that gave its id.
+
+    Where a chain begins with an id of its own, the last job that was submitted is meant."""
+    met: Counter[tuple[str, bool]] = Counter()
+    known = ["3_0", "3_1"]
+    base: Any = LINKED.include(path_regex=r"^/v1/jobs").as_state_machine()
+
+    class Chain(base):  # type: ignore[misc]
+        def before_call(self, case: Any) -> None:
+            if isinstance(case.body, dict) and case.body.get("command"):
+                takable(case.body)
+            if "job" in case.path_parameters and case.path_parameters["job"] not in known:
+                case.path_parameters["job"] = known[-1]
+            harmless(case)
+
+        def get_call_kwargs(self, case: Any) -> dict[str, Any]:
+            return {"session": session, "base_url": "http://kant"}
+
+        def after_call(self, response: Any, case: Any) -> None:
+            name = case.operation.definition.raw["operationId"]
+            met[name, response.status_code < 300] += 1
+            if name == "submit" and response.status_code == 201:
+                known.extend(response.json()["jobs"])
+
+        def validate_response(self, response: Any, case: Any, **_: Any) -> None:
+            case.validate_response(response, checks=[each for each in CHECKS if each is not negative_data_rejection])
+
+    chains = settings(
+        max_examples=12 * MORE, stateful_step_count=10, deadline=None, database=None, derandomize=True,
+        phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    Chain.run(settings=chains)
+    assert all(met[name, True] for name in ("submit", "job", "hold", "release", "cancel", "why", "log", "history")), met
+    assert kant.client.get("/v1/health")["trouble"] == ""
+
+
 @settings(max_examples=25 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
 @given(last=st.one_of(st.text(st.characters(min_codepoint=32, max_codepoint=126)), st.integers(-2, 1 << 70).map(str)))
 def test_the_stream_of_events_begins_whatever_the_last_one_was(last: str, kant: Up, session: requests.Session) -> None:
@@ -189,6 +244,18 @@ def test_whatever_is_asked_has_an_answer_or_a_sentence(question: Question, kant:
         assert "expected" in str(error)
     else:
         assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(answer)), Futures).change
+
+
+def test_a_whole_number_may_have_a_point_and_nothing_is_nested_too_deeply(session: requests.Session) -> None:
+    def post(text: str) -> requests.Response:
+        headers = {"Content-Type": "application/json"}
+        return session.post("http://kant/v1/jobs", data=text, headers=headers, timeout=10)
+
+    wish = '{"command": ["true"], "workdir": "/", "hold": true, "retries": %s}'
+    assert post(wish % "2.0").status_code == 201
+    for wrong in ("2.5", "1e300", '"2"', "[" * 100_000 + "]" * 100_000):
+        reply = post(wish % wrong)
+        assert reply.status_code == 400 and "expected" in reply.json()["error"], reply.text
 
 
 def test_a_flag_is_true_or_false(session: requests.Session) -> None:

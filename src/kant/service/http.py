@@ -21,6 +21,7 @@ from kant.service.api import Api, Unknown
 from kant.service.events import Events
 from kant.service.guard import Guard, address
 from kant.service.page import routes as page_routes
+from kant.service.received import received
 from kant.service.replies import answer, failure
 from kant.service.roles import Caller, Forbidden
 from kant.service.routes import ROUTES
@@ -46,8 +47,6 @@ class Service:
         self.stopping = stop
         self.guard = guard
         self.address = ""
-        self._submission = msgspec.json.Decoder(Submission)
-        self._question = msgspec.json.Decoder(Question)
         self.desk = Desk()
         self._schema = (resources.files("kant.service") / "openapi.json").read_bytes()
 
@@ -90,7 +89,7 @@ class Service:
     # --- the handlers -------------------------------------------------------------------------------------------
 
     async def submit(self, request: web.Request) -> web.Response:
-        wish = self._submission.decode(await body(request))
+        wish = received(await body(request), Submission)
         return answer(await self.api.submit(wish, caller(request)), 201)
 
     async def jobs(self, request: web.Request) -> web.Response:
@@ -144,7 +143,7 @@ class Service:
         return answer(Profiles(found))
 
     async def whatif(self, request: web.Request) -> web.Response:
-        question, stands = self._question.decode(await body(request)), self.api.health()
+        question, stands = received(await body(request), Question), self.api.health()
 
         def gone() -> bool:
             return self.stopping.is_set() or request.transport is None or request.transport.is_closing()

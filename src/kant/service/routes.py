@@ -111,7 +111,7 @@ def schema() -> dict[str, Any]:
             "operationId": route.name,
             "summary": route.about,
             "responses": {
-                str(route.status): {"description": "Done.", "content": content},
+                str(route.status): {"description": "Done.", "content": content} | _links(route),
                 "4XX": wrong,
                 "5XX": wrong,
             },
@@ -133,3 +133,12 @@ def schema() -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": dict(sorted(components.items()))},
     }
+
+
+def _links(route: Route) -> dict[str, Any]:
+    """What can be asked of the first job that an answer names."""
+    if route.name != "submit":
+        return {}
+    job = {"job": "$response.body#/jobs/0"}
+    ways = [each for each in ROUTES if "{job}" in each.path]
+    return {"links": {way.name: {"operationId": way.name, "parameters": job} for way in ways}}
