@@ -372,6 +372,18 @@ def test_amounts_of_all_models_and_of_one() -> None:
     assert tree.amounts_of({}) == (0, 0, 0, 0)
 
 
+def test_what_one_queue_counts_is_counted_in_every_tree() -> None:
+    any_model, one = Quota(nominal=8), Quota(model="a", nominal=4)
+    for quotas, fits in (((one,), False), ((one, any_model), True), ((), False)):
+        tree = QuotaTree(Tenancy((Queue("named", quotas=(any_model,)), Queue("other", quotas=quotas))))
+        amounts = tree.amounts_of({"a": (2, 0, 0)})
+        assert tree.could_ever(1, amounts) is fits, quotas
+        found = tree.shortage(1, 0, amounts)
+        assert (found is None) is fits and (found is None or (found.queue, found.key) == (1, ("", "gpu")))
+    alone = QuotaTree(Tenancy((Queue("named", quotas=(one,)), Queue("other", quotas=(one,)))))
+    assert alone.could_ever(1, alone.amounts_of({"b": (100, 0, 0)}))  # a model that nobody names
+
+
 def test_a_tenancy_without_queues_or_quotas_limits_nothing() -> None:
     assert QuotaTree(Tenancy()).keys == ()
     tree = QuotaTree(Tenancy((Queue("a"),)))
