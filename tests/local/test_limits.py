@@ -65,6 +65,21 @@ def test_who_shares_memory_takes_it_once() -> None:
         assert memory.taken(pids, 1000 * MIB) > 240 * MIB  # it decides nothing, and so is not looked at more closely
 
 
+def test_all_that_come_from_a_process_are_found() -> None:
+    script = (
+        "import os, threading, time\n"
+        "def more():\n"
+        "    if os.fork() == 0: os.setsid(); os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)\n"
+        "os.write(1, b'%d\\n' % os.getpid())\n"
+        "threading.Thread(target=more).start(); time.sleep(60)\n"
+    )
+    with processes(script, 3) as (first, *rest):
+        found = memory.below(first)
+        assert found is None or sorted(found) == sorted(rest)
+        for pid in rest:
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.skipif(os.uname().machine not in memory.KCMP, reason="kcmp is known for other machines")
 def test_who_is_in_the_memory_of_another_takes_none() -> None:
     script = f"import ctypes, os; {HOLD.format(mib=60)} c = ctypes.CDLL(None); os.write(1, b'%d\\n' % os.getpid()); "
@@ -198,8 +213,14 @@ def test_runs_of_this_machine_have_cores_of_their_own_also_after_a_restart(tmp_p
         long = kant.submit(f"{tell}; sleep 60", cpus=1)
         own = cores(kant, long)
         assert len(own) == 1 and set(own) <= set(machine)
+        big = kant.submit(f"while [ ! -e go ]; do sleep 0.05; done; exec {take(300)}", cpus=0, memory_mib=100)
+        assert eventually(lambda: (home / "runs" / big / "1" / "claim").exists())
         kant.kill()
+    (home / "go").touch()
+    assert eventually(lambda: read_exit(home / "runs" / big / "1") is not None)  # also while Kant is away
     with Up(home, None) as kant:
+        assert kant.over(big) == ["failed"]
+        assert kant.job(big)["job"]["reason"] == "it went over its memory of 100 MiB"
         assert kant.phase(long) == "running"
         if len(machine) > 1:
             tells = f"{tell}; echo $OMP_NUM_THREADS; nproc"

@@ -34,6 +34,20 @@ def sizes(path: str, names: tuple[bytes, ...]) -> int | None:
     return total << 10 if found == len(names) else None
 
 
+def below(pid: int) -> list[int] | None:
+    """The processes that come from one, found from parent to child, so that others cost nothing; None where the
+    kernel does not list them."""
+    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+        return None
+    found = [pid]
+    for each in found:
+        with contextlib.suppress(OSError):  # it, or a thread of it, has just ended
+            for thread in os.listdir(f"/proc/{each}/task"):
+                with open(f"/proc/{each}/task/{thread}/children", "rb") as file:
+                    found += map(int, file.read().split())
+    return list(dict.fromkeys(found[1:]))  # who has just lost its parent may come twice
+
+
 def pause(cost: float) -> float:
     """Seconds until the next look, after one that has cost so many seconds of a core."""
     return min(max(EVERY, CALM * cost), SELDOM)

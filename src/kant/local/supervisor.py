@@ -25,9 +25,9 @@ import time
 
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
-    from memory import EVERY, Cgroup, pause, taken  # type: ignore[import-not-found]
+    from memory import EVERY, Cgroup, below, pause, taken  # type: ignore[import-not-found]
 else:
-    from kant.local.memory import EVERY, Cgroup, pause, taken
+    from kant.local.memory import EVERY, Cgroup, below, pause, taken
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP = 2.0  # seconds that a process left behind has after SIGTERM
@@ -247,7 +247,8 @@ class Supervisor:
     def _look(self) -> None:
         """Whoever takes more memory than it may is killed at once, as the kernel does it in a cgroup."""
         began = time.process_time()
-        if taken(self._descendants(), self.most) > self.most:
+        inside = below(os.getpid())
+        if taken(self._descendants() if inside is None else inside, self.most) > self.most:
             self.why = self.why or "memory"
             self.kill_at = now()
         self.look_at = now() + pause(time.process_time() - began)
