@@ -56,6 +56,11 @@ class JobController:
         if meta.get("deletionTimestamp"):
             await self._remove(pods)
             if not pods:
+                for service in await self.api.list("services", meta["namespace"]):
+                    if any(owner["uid"] == meta["uid"] for owner in service["metadata"].get("ownerReferences", [])):
+                        await self.api.delete(
+                            f"{collection('services', meta['namespace'])}/{service['metadata']['name']}"
+                        )
                 await self.api.patch(path, {"metadata": {"finalizers": None}})
             return
         if any(one["type"] in ("Complete", "Failed") for one in status.get("conditions", [])):

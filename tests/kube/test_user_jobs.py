@@ -123,6 +123,18 @@ def test_a_gang_is_submitted_listed_held_released_and_cancelled(
         assert all(pod["spec"]["activeDeadlineSeconds"] == 7200 for pod in pods)
         assert "job that waits, got 'running'" in await user.kant("hold", train, code=2)
 
+        services = f"/api/v1/namespaces/{TEAM}/services"
+        service = await api.get(f"{services}/{train}")
+        job = await api.get(f"/apis/batch/v1/namespaces/{TEAM}/jobs/{train}")
+        (owner,) = service["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", train, job["metadata"]["uid"])
+        assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
+        for name, value in service["spec"]["selector"].items():
+            assert all(pod["metadata"]["labels"][name] == value for pod in pods)
+        assert {pod["spec"]["subdomain"] for pod in pods} == {train}
+        env = {one["name"]: one for one in pods[0]["spec"]["containers"][0]["env"]}
+        assert env["MASTER_ADDR"]["value"] == f"{train}-0.{train}" and env["A"]["value"] == "b"
+
         late = await user.kant("submit", *options, "--hold", "--name", "Late_One!", "--", "sleep", "1")
         assert late.startswith("late-one-")
         assert (await user.rows())[late]["phase"] == "held"
@@ -142,6 +154,9 @@ def test_a_gang_is_submitted_listed_held_released_and_cancelled(
 
         assert await user.json("cancel", train) == {"jobs": [train]}
         rows = await user.until(lambda rows: train not in rows and rows[late]["phase"] == "running")
+        assert train not in [one["metadata"]["name"] for one in await api.list("services", TEAM)], (
+            "it went with its job"
+        )
         await end(api, late, "Succeeded", 0)
         rows = await user.until(lambda rows: rows[late]["phase"] == "finished")
         assert (rows[late]["code"], rows[late]["ended"] > 0) == (0, True)
@@ -204,6 +219,13 @@ def test_what_a_user_must_mend_is_one_sentence(
         )
         sentence = await user.kant("submit", "--image", "i", "--priority-class", "no", "--hold", "--", "x")
         assert sentence.startswith("x-")  # the server asks about the class when pods are made
+        rights = role()
+        rights[0]["rules"] = [rule for rule in rights[0]["rules"] if rule["resources"] != ["services"]]
+        await api.apply(rights)
+        before = await user.rows()
+        sentence = await user.kant("submit", "--image", "i", "--pods", "2", "--", "x", code=2)
+        assert sentence.endswith("got no permission to create services in namespace team (403)")
+        assert await user.rows() == before, "nothing of it is left"
         user.there[1] = str(plane.kubeconfig("nobody"))
         sentence = await user.kant("jobs", code=2)
         assert sentence == (
@@ -244,6 +266,51 @@ def test_a_wish_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str)
     given: dict[str, Any] = {"command": ("x",), "image": "i"} | fields
     with pytest.raises(InputError, match=re.escape(sentence)):
         job_made(JobWish(**given), "default")
+
+
+def told(**fields: Any) -> dict[str, str]:
+    """The environment of the pods: a value, or the label that has it."""
+    made = job_made(JobWish(command=("x",), image="i", **fields), TEAM)
+    env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert len({one["name"] for one in env}) == len(env)
+    return {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in env}
+
+
+def test_a_gang_is_told_where_its_first_pod_is_and_a_process_its_rank_where_that_is_true() -> None:
+    index = "metadata.labels['batch.kubernetes.io/job-completion-index']"
+    alone = told(pods=3, gpus=1)
+    first = alone["MASTER_ADDR"]
+    assert re.fullmatch(r"(x-[a-z0-9]{5})-0\.\1", first)
+    assert (alone["NNODES"], alone["MASTER_PORT"], alone["NODE_RANK"]) == ("3", "29500", index)
+    assert (alone["WORLD_SIZE"], alone["RANK"]) == ("3", index) and "PET_NPROC_PER_NODE" not in alone
+    many = told(pods=2, gpus=8, env=(("MASTER_PORT", "1"), ("NODE_RANK", "7")))
+    assert "RANK" not in many and "WORLD_SIZE" not in many
+    assert (many["PET_NPROC_PER_NODE"], many["MASTER_PORT"], many["NODE_RANK"]) == ("8", "1", "7")
+    assert (many["PET_NNODES"], many["PET_NODE_RANK"], many["PET_MASTER_ADDR"]) == ("2", index, many["MASTER_ADDR"])
+    assert not {"MASTER_ADDR", "NODE_RANK", "RANK"} & {*told(gpus=8), *told(array=3)}
+
+
+def test_a_gang_that_cannot_be_taken_back_is_named_and_has_not_started() -> None:
+    made: list[Object] = []
+
+    async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+        if request.startswith(b"POST") and b"/jobs " in request:
+            made.append(json.loads(request.partition(b"\r\n\r\n")[2]))
+            name = made[0]["metadata"]["name"]
+            writer.write(ok(json.dumps({"metadata": {"name": name, "uid": "u"}}).encode()))
+        else:
+            body = b'{"kind":"Status","reason":"Oops","message":"etcd is full"}'
+            writer.write(b"HTTP/1.1 500 X\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    async def main() -> str:
+        async with Scripted(answer) as server, Client(Config(server.url)) as client:
+            with pytest.raises(InputError) as raised:
+                await UserJobs(client, TEAM).submit(JobWish(command=("x",), image="i", pods=2))
+            return str(raised.value)
+
+    sentence = asyncio.run(main())
+    assert made[0]["spec"]["suspend"] is True
+    assert "etcd is full" in sentence and sentence.endswith(f"kant cancel {made[0]['metadata']['name']}")
 
 
 # --- output: a server without kubelets has none, so these are played --------------------------------------------------

@@ -1,17 +1,26 @@
-"""The Job (batch/v1) that `kant submit --kube` makes: indexed, its pods a gang, or an array whose pods start alone."""
+"""The Job (batch/v1) that `kant submit --kube` makes: indexed, its pods a gang, or an array whose pods start alone.
+
+The pods of a gang have names in the DNS, by a headless Service of the Job's own, and are told who is the first of them.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
 from kant.kube.groups import INDEX, MIN_AVAILABLE, OWN
+from kant.kube.job_objects import OF_JOB
 from kant.model.errors import InputError
 
 LONGEST_NAME = 46
 """Characters of a name before what makes it unique: with that and the index of a pod it is a host name (63)."""
+TAIL = "bcdfghjklmnpqrstvwxz2456789"
+"""What makes a name unique is of these, as where the API server makes it: they spell no words."""
+MASTER_PORT = "29500"
+"""Where torchrun and `torch.distributed` meet unless told otherwise."""
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
@@ -45,10 +54,14 @@ class JobWish:
 
 
 def job_made(wish: JobWish, namespace: str) -> dict[str, Any]:
-    """The object to create. Raises InputError for what Kubernetes or Kant would refuse."""
+    """The object to create. Raises InputError for what Kubernetes or Kant would refuse.
+
+    That of a gang (`wish.pods` over 1) has its whole name and is suspended: it may start when its Service is there.
+    """
     _check(wish)
-    count = wish.array or wish.pods
+    count, gang = wish.array or wish.pods, wish.pods > 1
     name = _name(wish.name or wish.command[0].rpartition("/")[2])
+    whole = f"{name}-{''.join(secrets.choice(TAIL) for _ in range(5))}" if gang else ""
     labels = {f"{OWN}/queue": wish.queue}
     notes = {f"{OWN}/preemptible": "true" if wish.preemptible else "false"}
     if wish.array:
@@ -59,8 +72,10 @@ def job_made(wish: JobWish, namespace: str) -> dict[str, Any]:
         "schedulerName": wish.scheduler_name,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(wish.grace_s),
-        "containers": [_container(wish, name)],
+        "containers": [_container(wish, name, whole)],
     }
+    if gang:
+        spec["subdomain"] = whole
     if wish.time_s is not None:  # of the pod: what a Job waits for its start is not counted
         spec["activeDeadlineSeconds"] = max(math.ceil(wish.time_s), 1)
     if wish.priority_class:
@@ -69,12 +84,13 @@ def job_made(wish: JobWish, namespace: str) -> dict[str, Any]:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"generateName": f"{name}-", "namespace": namespace, "labels": labels},
+        "metadata": ({"name": whole} if gang else {"generateName": f"{name}-"})
+        | {"namespace": namespace, "labels": labels},
         "spec": {
             "completionMode": "Indexed",
             "completions": count,
             "parallelism": count,
-            "suspend": wish.hold,
+            "suspend": wish.hold or gang,
             **tries,
             "podFailurePolicy": {"rules": [_PREEMPTED]},
             "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": spec},
@@ -82,11 +98,22 @@ def job_made(wish: JobWish, namespace: str) -> dict[str, Any]:
     }
 
 
+def service_of(name: str, uid: str, namespace: str) -> dict[str, Any]:
+    """The headless Service by which the pods of a gang, Job `name`, find each other; it goes when the Job goes."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {OF_JOB: name}},
+    }
+
+
 _PREEMPTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 """Who is evicted waits and runs anew, and it is no failure of his."""
 
 
-def _container(wish: JobWish, name: str) -> dict[str, Any]:
+def _container(wish: JobWish, name: str, gang: str) -> dict[str, Any]:
     requests: dict[str, str] = {}
     cpus = wish.cpus if wish.cpus is not None else (0.0 if wish.gpus else 1.0)
     if cpus:
@@ -97,12 +124,33 @@ def _container(wish: JobWish, name: str) -> dict[str, Any]:
     if wish.gpus:
         resources["limits"] = {wish.gpu_resource: str(int(wish.gpus))}
     own = {"KANT_JOB_NAME": wish.name or name, "KANT_QUEUE": wish.queue, "KANT_GPUS": f"{wish.gpus:g}"}
-    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in (own | dict(wish.env)).items()]
-    env.append(_from_label("KANT_JOB_ID", "batch.kubernetes.io/job-name"))
-    if wish.array:
-        env.append(_from_label("KANT_ARRAY_INDEX", INDEX))
+    indices = ["KANT_ARRAY_INDEX"] if wish.array else []
+    if gang:
+        told, indices = _meeting(wish, gang)
+        own |= told
+    own |= dict(wish.env)
+    env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in own.items()]
+    env.append(_from_label("KANT_JOB_ID", OF_JOB))
+    env += [_from_label(key, INDEX) for key in indices if key not in own]
     made = {"name": "main", "image": wish.image, "command": list(wish.command), "env": env, "resources": resources}
     return made | ({"workingDir": wish.workdir} if wish.workdir else {})
+
+
+def _meeting(wish: JobWish, gang: str) -> tuple[dict[str, str], list[str]]:
+    """What the pods of a gang have to know of each other, and what is the index of each.
+
+    As torchrun reads it (`PET_…` are the defaults of its options). Rank and world size are of processes: Kant knows
+    them where a pod has one GPU at most, and else whoever starts the processes says them.
+    """
+    told = {"MASTER_ADDR": f"{gang}-0.{gang}", "MASTER_PORT": MASTER_PORT, "NNODES": str(wish.pods)}
+    told |= {f"PET_{key}": value for key, value in told.items()}
+    indices = ["NODE_RANK", "PET_NODE_RANK"]
+    if wish.gpus > 1:
+        told["PET_NPROC_PER_NODE"] = str(int(wish.gpus))
+    else:
+        told["WORLD_SIZE"] = str(wish.pods)
+        indices.append("RANK")
+    return told, indices
 
 
 def _from_label(name: str, label: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from kant.kube.client import ApiError, Client
 from kant.kube.errors import FORBIDDEN, advice
-from kant.kube.job_made import JobWish, job_made
+from kant.kube.job_made import JobWish, job_made, service_of
 from kant.kube.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of, latest, phase_of, row_of
 from kant.kube.mirror import ENDED
 from kant.model.errors import InputError
@@ -33,12 +33,41 @@ class UserJobs:
         space = quote(self.namespace, safe="")
         self._jobs = f"/apis/batch/v1/namespaces/{space}/jobs"
         self._pods = f"/api/v1/namespaces/{space}/pods"
+        self._services = f"/api/v1/namespaces/{space}/services"
 
     async def submit(self, wish: JobWish) -> str:
-        """Make a Job; returns its name."""
-        made = job_made(wish, self.namespace)
-        raw = await self._ask(self.client.create(self._jobs, made), made["metadata"]["generateName"])
-        return msgspec.json.decode(raw, type=JobObject).metadata.name
+        """Make a Job, of more than one pod with the Service by which these find each other; returns its name."""
+        job = await self._make(wish)
+        if wish.pods > 1:
+            try:
+                service = service_of(job.metadata.name, job.metadata.uid, self.namespace)
+                await self.client.create(self._services, service)
+                if not wish.hold:
+                    await self.client.patch(self._path(job.metadata.name), _suspension(job, False))
+            except ApiError as error:
+                raise await self._unmade(job, error) from None
+        return job.metadata.name
+
+    async def _make(self, wish: JobWish) -> JobObject:
+        for last in (False, False, True):
+            made = job_made(wish, self.namespace)
+            try:
+                raw = await self.client.create(self._jobs, made)
+                return msgspec.json.decode(raw, type=JobObject)
+            except ApiError as error:
+                if error.reason != "AlreadyExists" or last:  # a name of ours may be taken
+                    raise self._sentence(error, "") from None
+        raise AssertionError("the last try returns or raises")
+
+    async def _unmade(self, job: JobObject, error: ApiError) -> InputError:
+        """Take a Job back that cannot have its Service, and say why. It was suspended: none of its pods has started."""
+        name = job.metadata.name
+        try:
+            await self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Background")
+        except ApiError as second:
+            if second.code != 404:
+                return Told(f"{self._sentence(error, '')}; job {name} is left, held: kant cancel {name}")
+        return self._sentence(error, "")
 
     async def rows(self) -> list[dict[str, Any]]:
         """All jobs there are, the latest first."""
@@ -86,9 +115,8 @@ class UserJobs:
         return True
 
     async def _suspend(self, job: JobObject, suspended: bool) -> None:
-        """With the UID, so that a later job of the same name is not meant."""
-        change = {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
-        await self._ask(self.client.patch(self._path(job.metadata.name), change), job.metadata.name)
+        name = job.metadata.name
+        await self._ask(self.client.patch(self._path(name), _suspension(job, suspended)), name)
 
     # --- output ---------------------------------------------------------------
 
@@ -192,6 +220,11 @@ class Told(InputError):  # noqa: N818 - it is what the server has said
     def __init__(self, sentence: str) -> None:
         super().__init__("", "", None)
         self.args = (" ".join(sentence.split()),)
+
+
+def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:
+    """With the UID, so that a later job of the same name is not meant."""
+    return {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
 
 
 def _own(job: JobObject, pods: Iterable[RunPod]) -> list[RunPod]:
