@@ -56,11 +56,7 @@ class JobController:
         if meta.get("deletionTimestamp"):
             await self._remove(pods)
             if not pods:
-                for service in await self.api.list("services", meta["namespace"]):
-                    if any(owner["uid"] == meta["uid"] for owner in service["metadata"].get("ownerReferences", [])):
-                        await self.api.delete(
-                            f"{collection('services', meta['namespace'])}/{service['metadata']['name']}"
-                        )
+                await self._collect(meta)
                 await self.api.patch(path, {"metadata": {"finalizers": None}})
             return
         if any(one["type"] in ("Complete", "Failed") for one in status.get("conditions", [])):
@@ -89,6 +85,13 @@ class JobController:
             news |= {"active": spec["completions"] - len(done)}
         if any(status.get(key) != value for key, value in news.items()):
             await self.api.patch(f"{path}/status", {"status": news})
+
+    async def _collect(self, owner: Object) -> None:
+        """The Services of a Job go with it."""
+        for service in await self.api.list("services", owner["namespace"]):
+            meta = service["metadata"]
+            if any(one["uid"] == owner["uid"] for one in meta.get("ownerReferences", [])):
+                await self.api.delete(f"{collection('services', meta['namespace'])}/{meta['name']}")
 
     async def _remove(self, pods: list[Object]) -> None:
         for pod in pods:
