@@ -7,12 +7,15 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from aiohttp import web
 from tests.browser import launched
+from tests.cli.command import kant as command
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound, install, queue, says
@@ -21,29 +24,34 @@ from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
 
 from kant.cli.kube import kube_app
-from kant.kube.page import routes
+from kant.kube.page import Page, routes
 from kant.kube.shown import Shown
+from kant.live.core import Core
 from kant.model.errors import InputError
+from kant.model.node import ClusterSpec, Node
+from kant.scheduler.profile import builtin_profile
 
 
-def ask(url: str, **headers: str) -> tuple[int, Any]:
-    """The code and the body, decoded where it is JSON."""
+def ask(url: str, asked: Any = None, **headers: str) -> tuple[int, Any]:
+    """The code and the body, decoded where it is JSON. `asked` is sent as JSON, or as it is where it is bytes."""
+    data = asked if asked is None or isinstance(asked, bytes) else json.dumps(asked).encode()
+    headers |= {} if asked is None or "Content-Type" in headers else {"Content-Type": "application/json"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=90) as reply:
             code, kind, body = reply.status, reply.headers["Content-Type"], reply.read()
     except urllib.error.HTTPError as error:
         code, kind, body = error.code, error.headers["Content-Type"], error.read()
     return code, json.loads(body) if kind.startswith("application/json") else body.decode()
 
 
-def test_the_page_and_its_data(plane: ControlPlane) -> None:
+def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
     port = free_port()
 
     async def story() -> None:
         async with Api(plane) as api:
             await install(api)
             await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 8)])
-            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--page")
+            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--page", "--journal", str(tmp_path))
             process = KantProcess(plane, *options, user="admin")
             try:
                 await process.says("state built", within_s=120)
@@ -53,11 +61,50 @@ def test_the_page_and_its_data(plane: ControlPlane) -> None:
                 await api.create(make_pod("late", 1, labels=labels))
                 await api.until(lambda pods: says(pods, "late", "quota"))
                 await asyncio.to_thread(look, f"http://127.0.0.1:{port}")
+                await asyncio.to_thread(wonder, f"http://127.0.0.1:{port}")
                 await asyncio.to_thread(browse, f"http://127.0.0.1:{port}")
             finally:
                 process.stop()
 
     asyncio.run(story())
+    there = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), *CHANGES, "--json").json()
+    (journal,) = tmp_path.glob("*.jsonl")
+    ended = command("whatif", journal, *CHANGES, "--json").json()
+    for found in (there, ended):  # nobody wrote how long the gang runs: that is assumed, and a quota is in its way
+        assert found["run_times"] == {"assumed": 2} and found["waits"]["all"]["jobs"] == 1
+        assert [row["job"].partition("~")[0] for row in found["helped"]] == ["default/late"]
+        assert found["submitted"][0]["start_us"] is not None
+        assert found["waits"]["all"]["after_s"]["mean"] < 600 < 2400 < found["waits"]["all"]["before_s"]["mean"]
+    text = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--nodes", "1", "--profile", "easy").out
+    assert "1 more node" in text and "late" in text
+    refused = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--at", "1h", "--nodes", "1").refusal()
+    assert "expected a journal beside it" in refused
+    nobody = command("whatif", "--kubeconfig", plane.kubeconfig("nobody"), "--nodes", "1").refusal()
+    assert "it needs the role kant-inspector" in nobody
+
+
+CHANGES = ("--quota", "vision:gpu=+8", "--submit", "gpus=4,time=1h,queue=vision", "--drain", "n0@+30m..+60m")
+WORDS = {"quota": ["vision:gpu=+8"], "submit": ["gpus=4,time=1h,queue=vision"], "drain": ["n0@+30m..+60m"]}
+
+
+def wonder(url: str) -> None:
+    """What-ifs: of the journal of the leader, for callers of the same kind as all else here."""
+    assert "whatif" in ask(f"{url}/v1/whoami")[1]["may"]
+    code, found = ask(f"{url}/v1/whatif", WORDS)
+    assert code == 200 and [row["job"] for row in found["helped"]] == ["default/late"], found
+    assert len(found["curve"]["before_s"]) == 101 and found["change"][0].startswith("whatif-1 is submitted")
+    assert ask(f"{url}/v1/profiles")[1]["profiles"][0]["about"]
+    for asked, code, sentence in (
+        ({}, 400, "whatif: expected at least one of --submit"),
+        ({"drain": ["leaf-9"]}, 400, "--drain: expected a node, leaf"),
+        ({"node": ["1"]}, 400, "the request: expected what the schema says"),
+        (b"{", 400, "the request: expected JSON"),
+        ({"nodes": ["1" * (2 << 20)]}, 413, "POST /v1/whatif: expected a question of at most 1 MiB"),
+    ):
+        got, found = ask(f"{url}/v1/whatif", asked)
+        assert (got, found["error"][: len(sentence)]) == (code, sentence)
+    assert ask(f"{url}/v1/whatif", WORDS, **{"Content-Type": "text/plain"})[0] == 415
+    assert ask(f"{url}/v1/whatif", WORDS, Host="evil.example")[0] == 403
 
 
 def look(url: str) -> None:
@@ -119,19 +166,39 @@ def browse(url: str) -> None:
         page.wait_for_selector("#log")
         if (folder := os.environ.get("KANT_PICTURES")) is not None:
             page.screenshot(path=f"{folder}/kube-page.png")
+        page.get_by_role("tab", name="What if").click()
+        page.get_by_label("GPUs more or less").fill("+8")
+        page.locator("select[name=quotaOf]").select_option(index=1)
+        page.get_by_role("button", name="Try it").click()
+        page.wait_for_selector("#answer", timeout=60_000)
+        assert "default/late" in page.inner_text("#answer")
+        if (folder := os.environ.get("KANT_PICTURES")) is not None:
+            page.screenshot(path=f"{folder}/kube-whatif.png", full_page=True)
         assert not complaints, complaints
 
 
-def test_a_replica_that_does_not_lead_says_so() -> None:
+def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> None:
+    async def whatif(journal: str, now: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
+        raise AssertionError("there is nothing to make futures of")
+
     async def story() -> None:
+        shown = Shown()
         app = web.Application()
-        app.add_routes(routes(Shown()))
+        app.add_routes(routes(shown, Page(whatif=whatif)))
         runner = web.AppRunner(app)
         await runner.setup()
         port = free_port()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record")
         assert code == 503 and found["error"].startswith("this replica: expected one that leads")
+        code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
+        assert code == 503 and found["error"].startswith("this replica: expected one that leads")
+        core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
+        shown.follow(core)
+        core.settled()
+        code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
+        assert code == 409 and found["error"].startswith("the journal: expected one (`kant kube run --journal")
+        assert "whatif" not in (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whoami"))[1]["may"]
         await runner.cleanup()
 
     asyncio.run(story())

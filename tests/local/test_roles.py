@@ -143,6 +143,7 @@ def test_without_a_token_nothing_is_told_and_a_revoked_one_is_worth_nothing(door
     token = verb("token", "new", "--user", "eve", "--role", "viewer", *home).out.strip().splitlines()[0]
     status, text = door.ask(token, "GET", "/v1/whoami")
     assert status == 200 and json.loads(text)["user"] == "eve" and json.loads(text)["role"] == "viewer"
+    assert set(json.loads(text)["may"]) == TABLE[Role.VIEWER]
     rows = verb("token", "list", "--json", *home).json()["tokens"]
     mine = next(row for row in rows if row["user"] == "eve")
     assert token not in (door.kant.home / TOKENS).read_text() and mine["id"] == digest(token)[:8]

@@ -15,7 +15,9 @@ from tests.local.up import Up, asked, eventually
 
 from kant.model.errors import InputError
 from kant.service.calm import Calm
+from kant.service.memory_left import memory_left
 from kant.service.whatif import Busy, Desk, Futures, TooLong
+from kant.service.whatif_process import most_memory
 from kant.sim.asked import Question
 
 
@@ -120,6 +122,33 @@ def test_the_desk_has_bounds() -> None:
         assert desk.working == broken.working == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({}, None),
+        ({"memory.max": "max", "memory.current": "700", "memory.stat": "inactive_file 100\n"}, None),
+        ({"memory.max": "2000", "memory.current": "700", "memory.stat": "anon 5\ninactive_file 100\n"}, 1400),
+        ({"memory.max": "500", "memory.current": "700", "memory.stat": "inactive_file 100\n"}, 0),
+        (
+            {
+                "memory/memory.limit_in_bytes": "2000",
+                "memory/memory.usage_in_bytes": "700",
+                "memory/memory.stat": "total_inactive_file 0\n",
+            },
+            1300,
+        ),
+    ],
+)
+def test_futures_take_half_of_what_a_container_has_left(
+    tmp_path: Path, files: dict[str, str], left: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory_left(tmp_path) == left
+    assert most_memory(300, left) == (8 << 30 if left is None else 300 + left // 2)
 
 
 def test_an_answer_that_took_long_is_told_again_for_a_while() -> None:

@@ -62,9 +62,11 @@ def run(
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
     """Schedule the pods of a cluster until told to stop."""
+    from kant.kube.page import Page
     from kant.kube.replica import Options, serve
     from kant.model.errors import InputError
     from kant.service.page import routes
+    from kant.service.whatif import Desk
 
     if page and not listen:
         raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
@@ -84,10 +86,16 @@ def run(
             listen=listen,
             log_format=log_format,
             log_level=log_level,
-            page=tuple(routes("Kubernetes")) if page else None,
+            page=Page(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles()) if page else None,
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )
+
+
+def _profiles() -> dict[str, list[dict[str, str]]]:
+    from kant.scheduler.profile import builtin_profile, builtin_texts
+
+    return {"profiles": [{"name": name, "about": builtin_profile(name).about} for name in builtin_texts()]}
 
 
 @kube_app.command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kant.cli.kube_place import Asked, Kube, Made
@@ -123,6 +124,21 @@ def live(there: Asked) -> Live:
     from kant.cli.kubectl import stand
 
     return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile))
+
+
+def recorded(there: Asked, folder: Path) -> tuple[Path, int]:
+    """The cluster as it stands, as a journal in `folder`; and the present, microseconds since the Unix epoch."""
+
+    def work() -> tuple[Path, int]:
+        import asyncio
+
+        from kant.cli.inputs import load_profile
+        from kant.kube.config import load
+        from kant.kube.rebuild import record
+
+        return asyncio.run(record(load(there.kubeconfig, there.context), load_profile(there.profile), folder))
+
+    return _with_extra(work)
 
 
 def namespace_of(there: Kube) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import Json, check_out, load_profile
+from kant.cli.kube_place import Asked
 from kant.cli.simulate import print_json
 from kant.cli.up import Home
 from kant.cli.why import At, JournalFile, parse_at
@@ -49,10 +50,12 @@ def whatif(
     home: Home = None,
     json: Json = False,
     out: Annotated[Path | None, Parameter(help="Folder for both futures: journals, tables and the report.")] = None,
+    there: Asked = Asked(),  # noqa: B008 - it is frozen
 ) -> int:
     """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits.
 
-    Without a journal they begin with the Kant of this machine (`kant up`) as it is now."""
+    Without a journal they begin with the Kant of this machine (`kant up`) as it is now, with --kube with a Kubernetes
+    cluster as it is now."""
     from kant.cli.whatif_show import show_answer
     from kant.sim.asked import Question, changes_of, end_of_futures
     from kant.sim.past import read_past
@@ -64,7 +67,11 @@ def whatif(
     asked.check()
     other = load_profile(profile) if profile is not None else None
     check_out(out)
-    past = read_past(journal, parse_at(at)) if journal is not None else _present(home, at)
+    if journal is not None:
+        past = read_past(journal, parse_at(at))
+    else:
+        _refuse_at(at)
+        past = _present_there(there) if there and home is None else _present(home)
     changes = changes_of(past, asked, other)
     found = _simulated(past, changes, not arrivals, end_of_futures(past, asked), out)
     report = _written(out, found, past.header.workload) if out is not None else None
@@ -75,14 +82,31 @@ def whatif(
     return 0
 
 
-def _present(home: Path | None, at: str | None) -> Past:
+def _refuse_at(at: str | None) -> None:
+    from kant.model.errors import InputError
+
+    if at is not None:
+        raise InputError("--at", "a journal beside it: of a Kant that runs the futures begin now", at)
+
+
+def _present_there(there: Asked) -> Past:
+    """The cluster as it is now, read from its API server as by a replica that starts."""
+    from tempfile import TemporaryDirectory
+
+    from kant.cli import kube_jobs
+    from kant.sim.past import read_past
+
+    with TemporaryDirectory(prefix="kant-") as folder:
+        journal, now = kube_jobs.recorded(there, Path(folder))
+        return read_past(journal, today=now)
+
+
+def _present(home: Path | None) -> Past:
     """The Kant of this machine as it is now."""
     from kant.model.errors import InputError
     from kant.service.client import Client, home_of
     from kant.sim.past import read_past
 
-    if at is not None:
-        raise InputError("--at", "a journal beside it: of a Kant that runs the futures begin now", at)
     place = home_of(home)
     found = Client(place, here=True).get("/v1/health")
     if not found["journal"]:

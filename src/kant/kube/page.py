@@ -1,6 +1,7 @@
 """The page of a Kant on Kubernetes, and its data under /v1: for those alone who come by the loopback of the pod.
 
-That is `kubectl port-forward`, and who may do that says Kubernetes. There are no orders here, only questions.
+That is `kubectl port-forward`, and who may do that says Kubernetes. There are no orders here, only questions: a what-if
+is one too, though it is asked by POST.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,30 +24,75 @@ LOOK = 0.5  # seconds between two looks for news
 BEAT = 15.0  # seconds after which a quiet stream says that it lives
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+WhatIf = Callable[[str, int, bytes, Callable[[], bool]], Awaitable[tuple[int, bytes]]]
+"""Answers a question about the futures of a journal: its path, the present (microseconds since the Unix epoch), what is
+asked as JSON, and whether nobody waits for the answer any more. Gives a code of HTTP and JSON."""
 
 
-def routes(shown: Shown, bundle: Iterable[web.RouteDef] = ()) -> list[web.RouteDef]:
-    """All of it; `bundle` is what the page itself is made of (`kant.service.page`)."""
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the page is made of, what answers its what-ifs, and the answer of /v1/profiles, which these may name."""
+
+    files: tuple[web.RouteDef, ...] = ()
+    whatif: WhatIf | None = None
+    profiles: Any = None
+
+
+def routes(shown: Shown, page: Page) -> list[web.RouteDef]:
+    """All of it."""
 
     def job(request: web.Request) -> str:
         return request.match_info["job"]
 
-    questions: dict[str, Callable[[web.Request], Any]] = {
-        "/v1/record": lambda request: shown.record(request.query.get("since", "")),
-        "/v1/queues": lambda request: shown.queues(),
-        "/v1/eta": lambda request: shown.eta(),
-        "/v1/top": lambda request: shown.top(),
-        "/v1/health": lambda request: shown.health(),
-        "/v1/whoami": lambda request: {"user": "", "role": "viewer", "queues": [], "address": ""},
-        "/v1/jobs": lambda request: _jobs(shown, request),
-        "/v1/jobs/{job}": lambda request: shown.job(job(request)),
-        "/v1/jobs/{job}/why": lambda request: shown.why(job(request)),
-        "/v1/jobs/{job}/history": lambda request: shown.history(job(request)),
+    questions: dict[str, tuple[str, Callable[[web.Request], Any]]] = {
+        "record": ("/v1/record", lambda request: shown.record(request.query.get("since", ""))),
+        "queues": ("/v1/queues", lambda request: shown.queues()),
+        "eta": ("/v1/eta", lambda request: shown.eta()),
+        "top": ("/v1/top", lambda request: shown.top()),
+        "health": ("/v1/health", lambda request: shown.health()),
+        "whoami": ("/v1/whoami", lambda request: whoami()),
+        "profiles": ("/v1/profiles", lambda request: page.profiles),
+        "jobs": ("/v1/jobs", lambda request: _jobs(shown, request)),
+        "job": ("/v1/jobs/{job}", lambda request: shown.job(job(request))),
+        "why": ("/v1/jobs/{job}/why", lambda request: shown.why(job(request))),
+        "history": ("/v1/jobs/{job}/history", lambda request: shown.history(job(request))),
     }
-    found = [web.get(path, _guarded(_answers(ask))) for path, ask in questions.items()]
+
+    def whoami() -> dict[str, Any]:
+        may = [*questions, "log", "events"] + ["whatif"] * (page.whatif is not None and bool(shown.journal()))
+        return {"user": "", "role": "viewer", "queues": [], "address": "", "may": sorted(may)}
+
+    found = [web.get(path, _guarded(_answers(ask))) for path, ask in questions.values()]
     found.append(web.get("/v1/jobs/{job}/log", _guarded(_output)))
     found.append(web.get("/v1/events", _guarded(_events(shown))))
-    return found + [web.get(each.path, _guarded(each.handler)) for each in bundle]
+    if page.whatif is not None:
+        found.append(web.post("/v1/whatif", _guarded(_futures(shown, page.whatif))))
+    return found + [web.get(each.path, _guarded(each.handler)) for each in page.files]
+
+
+def _futures(shown: Shown, whatif: WhatIf) -> Handler:
+    """Two futures of the journal that this leader writes. Only for JSON, which no form of another page can send."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            return _failure("POST /v1/whatif: expected the Content-Type application/json", 415)
+        try:
+            asked = await request.read()
+            journal, now = shown.present()
+        except web.HTTPRequestEntityTooLarge:
+            return _failure("POST /v1/whatif: expected a question of at most 1 MiB", 413)
+        except Asleep as error:
+            return _failure(str(error), 503)
+        if not journal:
+            return _failure("the journal: expected one (`kant kube run --journal FOLDER`): futures are made of it", 409)
+
+        def gone() -> bool:
+            return request.transport is None or request.transport.is_closing()
+
+        code, body = await whatif(journal, now, asked, gone)
+        return web.Response(body=body, status=code, content_type="application/json")
+
+    return handler
 
 
 async def _output(request: web.Request) -> web.StreamResponse:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from kant.kube.client import ApiError, Client
 from kant.kube.config import Config
@@ -14,6 +16,7 @@ from kant.kube.groups import INDEX
 from kant.kube.objects import Pod
 from kant.kube.recorder import Recorder
 from kant.kube.workload import Phase
+from kant.live.journals import Journals
 from kant.model.errors import InputError
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
@@ -34,9 +37,35 @@ class Standing:
 
 async def standing(config: Config, profile: Profile, scheduler_name: str = "kant", within: float = 120.0) -> Standing:
     """Read the cluster once. Needs only read access. Raises InputError."""
+    async with _read(config, Settings(profile, scheduler_name=scheduler_name), within) as driver:
+        return _standing(driver)
+
+
+async def record(
+    config: Config, profile: Profile, folder: Path, scheduler_name: str = "kant", within: float = 120.0
+) -> tuple[Path, int]:
+    """Read the cluster once, and write the journal with which a replica that starts now would begin into `folder`.
+
+    Returns its path and the present, microseconds since the Unix epoch. Raises InputError.
+    """
+
+    def trouble(error: Exception) -> None:
+        raise InputError(str(folder), f"a disk that can be written ({error})")
+
+    journals = Journals(folder, trouble)
+    async with _read(config, Settings(profile, journals, scheduler_name), within) as driver:
+        assert driver.core is not None
+        path, now = journals.path, driver.core.now + driver.core.zero
+        journals.close()
+        assert path is not None
+        return path, now
+
+
+@asynccontextmanager
+async def _read(config: Config, settings: Settings, within: float) -> AsyncIterator[Driver]:
+    """A driver that has built its state from the API server, and will neither decide nor write. Raises InputError."""
     trouble: list[Exception] = []
     async with Client(config) as client:
-        settings = Settings(profile, scheduler_name=scheduler_name)
         driver = Driver(client, settings, Recorder(client, "kubectl"), on_trouble=trouble.append)
         synced = asyncio.Event()
         following = asyncio.create_task(driver.following.run(synced))
@@ -52,7 +81,7 @@ async def standing(config: Config, profile: Profile, scheduler_name: str = "kant
             if not driver.build():
                 raise InputError("the cluster", "at least one node")
             await _read_groups(driver)
-            return _standing(driver)
+            yield driver
         except TimeoutError:
             why = _sentence(trouble[-1], config) if trouble else "no answer"
             raise InputError("the API server", f"one that answers within {within:g} s ({why})") from None

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-
 from kant.cluster.state import ClusterState
 from kant.kube.candidate import Candidate
 from kant.kube.client import ApiError, Client, require_version
@@ -21,7 +19,7 @@ from kant.kube.driver import Deposed, Driver, Settings
 from kant.kube.errors import advice
 from kant.kube.lease import Lease, own_identity
 from kant.kube.metrics import Telemetry
-from kant.kube.page import routes
+from kant.kube.page import Page, routes
 from kant.kube.recorder import Recorder
 from kant.kube.serve import Health, Server, freshness
 from kant.kube.shown import Shown
@@ -61,8 +59,8 @@ class Options:
     log_level: str = "info"
     profile_file: Path | None = None
     """Read again when it changes."""
-    page: tuple[web.RouteDef, ...] | None = None
-    """What the page is made of, where it is served."""
+    page: Page | None = None
+    """Where it is served."""
 
 
 def serve(options: Options) -> int:
@@ -84,7 +82,7 @@ class Replica:
         self.profile = options.profile
         self.telemetry = Telemetry()
         self.telemetry.stand = self._stands
-        self.shown = Shown(lambda job: self.driver.reason(job) if self.driver is not None else "")
+        self.shown = Shown(lambda job: self.driver.reason(job) if self.driver is not None else "", self._journal)
         self._said: dict[str, None] = {}
         self._greeted = False
 
@@ -113,6 +111,11 @@ class Replica:
     def _stands(self) -> tuple[ClusterState, int] | None:
         driver = self.driver
         return None if driver is None or driver.core is None else (driver.core.state, driver.core.now)
+
+    def _journal(self) -> str:
+        """The file that is written to."""
+        journals = self.driver.settings.journals if self.driver is not None else None
+        return str(journals.path or "") if journals is not None else ""
 
     def _unready(self) -> str:
         """Why this replica is not ready; empty where it leads and follows, or stands by."""

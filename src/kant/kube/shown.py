@@ -44,10 +44,14 @@ class Unknown(InputError):  # noqa: N818 - what it is
 
 
 class Shown:
-    """Follows the core of a leader, from one that was built to the next. `reason`: why a job waits, "" if unknown."""
+    """Follows the core of a leader, from one that was built to the next.
 
-    def __init__(self, reason: Callable[[str], str] = lambda job: "") -> None:
+    `reason`: why a job waits, "" if unknown. `journal`: the file that is written to, "" for none.
+    """
+
+    def __init__(self, reason: Callable[[str], str] = lambda job: "", journal: Callable[[], str] = lambda: "") -> None:
         self.reason = reason
+        self.journal = journal
         self._core: Core | None = None
         self._run: RunRecord | None = None
 
@@ -74,6 +78,11 @@ class Shown:
             raise Asleep
         count_from(self._core.zero)
         return self._core, self._run
+
+    def present(self) -> tuple[str, int]:
+        """The journal of the state ("": none), and now: microseconds since the Unix epoch."""
+        core, _ = self._stands()
+        return self.journal(), core.now + core.zero
 
     # --- what can be asked ---------------------------------------------------------------
 
@@ -106,7 +115,7 @@ class Shown:
         return {
             "version": __version__, "profile": core.profile.name, "cluster": spec.name, "nodes": len(spec.nodes),
             "gpus": spec.gpus, "jobs": len(run.ids), "running": len(core.state.running), "now_us": core.now + core.zero,
-            "trouble": "",
+            "trouble": "", "journal": self.journal(),
         }  # fmt: skip
 
     def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> dict[str, Any]:

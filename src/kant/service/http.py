@@ -23,7 +23,7 @@ from kant.service.guard import Guard, address
 from kant.service.page import routes as page_routes
 from kant.service.received import received
 from kant.service.replies import answer, failure
-from kant.service.roles import Caller, Forbidden
+from kant.service.roles import Caller, Forbidden, routes_of
 from kant.service.routes import ROUTES
 from kant.service.views import ProfileName, Profiles, Whoami
 from kant.service.whatif import Busy, Desk, TooLong
@@ -185,7 +185,7 @@ class Service:
 
     async def whoami(self, request: web.Request) -> web.Response:
         who = caller(request)
-        return answer(Whoami(who.user, str(who.role), who.queues, self.address))
+        return answer(Whoami(who.user, str(who.role), who.queues, self.address, routes_of(who)))
 
     async def audit(self, request: web.Request) -> web.Response:
         before = number(request, "before", 0, 1 << 62, -1)

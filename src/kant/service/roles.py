@@ -80,6 +80,11 @@ def check_role(caller: Caller, route: str) -> None:
         raise Forbidden(f"the token of {caller.user}", f"one of role {least} for `{route}`", str(caller.role))
 
 
+def routes_of(caller: Caller) -> tuple[str, ...]:
+    """The routes that the caller's role has, by their names; some only for what is the caller's own."""
+    return tuple(sorted(route for route, right in RIGHTS.items() if RANK[caller.role] >= RANK[right.least]))
+
+
 def owns(caller: Caller, lineage: Iterable[str]) -> bool:
     """Whether a job is the caller's own; `lineage` is its queue and those above that."""
     return caller.role is Role.OPERATOR or (caller.role is Role.TENANT and not set(lineage).isdisjoint(caller.queues))

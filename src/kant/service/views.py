@@ -88,12 +88,16 @@ class Health(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere)."""
+    """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere).
+
+    `may`: what they may ask and order, by the names (`operationId`) of the routes of this schema.
+    """
 
     user: str
     role: str
     queues: tuple[str, ...]
     address: str
+    may: tuple[str, ...] = ()
 
 
 class Deed(Struct, frozen=True, forbid_unknown_fields=True):

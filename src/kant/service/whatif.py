@@ -93,6 +93,20 @@ class Desk:
         finally:
             self.working -= 1
 
+    async def reply(self, journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
+        """The same for a server that knows no more than HTTP: its code, and the answer or one sentence as JSON."""
+        try:
+            return 200, await self.ask(journal, now_us, msgspec.json.decode(asked, type=Question), gone)
+        except (Busy, TooLong) as error:
+            code, sentence = 503 if isinstance(error, Busy) else 504, str(error)
+        except InputError as error:
+            code, sentence = 400, str(error)
+        except msgspec.ValidationError as error:
+            code, sentence = 400, f"the request: expected what the schema says ({error})"
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            code, sentence = 400, f"the request: expected JSON ({error})"
+        return code, msgspec.json.encode({"error": sentence})
+
     async def _answer(self, task: bytes, gone: Callable[[], bool]) -> bytes:
         child = await asyncio.create_subprocess_exec(
             *self.process, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=MOST_ANSWER

@@ -1,5 +1,6 @@
 // The record of a live Kant: asked whole once, then what is new, when its events say that something has changed.
 
+import type { Whoami } from "../live/types";
 import type { Clock } from "../time/clock";
 import type { Source } from "../store";
 import { ask, listen, Refused } from "./api";
@@ -192,6 +193,7 @@ export async function openLive(source: Source, clock: Clock): Promise<never> {
       const record = await ask<LiveRecord>(`/v1/record${cursor && `?since=${encodeURIComponent(cursor)}`}`);
       let run = source.runs[0];
       if (record.complete || !run) {
+        source.may = (await ask<Whoami>("/v1/whoami")).may; // another leader may do other things
         run = new Run();
         source.runs = [run];
       }

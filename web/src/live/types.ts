@@ -91,4 +91,5 @@ export interface QueueRow {
 export interface Whoami {
   user: string;
   role: "viewer" | "tenant" | "operator";
+  may: string[]; // the names of the routes that this caller has
 }

@@ -81,4 +81,4 @@ function WhatIf() {
   );
 }
 
-export const whatifTabs: Tab[] = [{ id: "whatif", title: "What if", view: WhatIf }];
+export const whatifTabs: Tab[] = [{ id: "whatif", title: "What if", view: WhatIf, shown: ({ source }) => source.may.includes("whatif") }];

@@ -1,0 +1,25 @@
+"""How much memory a container still has: what is beyond that ends all that runs in it, the scheduler first."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+FILES = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+"""Of cgroups 2 and 1: the limit, the use, and where the name of cached files is, which the kernel gives up first."""
+UNLIMITED = 1 << 60
+
+
+def memory_left(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes up to the limit; None where there is no limit, or nobody says one."""
+    for limit, use, stat, cached in FILES:
+        with suppress(OSError, ValueError, KeyError):
+            most = int((cgroups / limit).read_text())  # "max": no number
+            lines = (line.split() for line in (cgroups / stat).read_text().splitlines())
+            files = int({line[0]: line[1] for line in lines if len(line) == 2}[cached])
+            used = int((cgroups / use).read_text()) - files
+            return None if most >= UNLIMITED else max(most - used, 0)
+    return None
