@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kant.model.units import DAY, HOUR
-from kant.scheduler.answers import FEW, Answer, Answers, Earlier, expectation
+from kant.scheduler.answers import FEW, Answers, expectation
+from kant.scheduler.calibration import Answer, Earlier
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.eta import expected_starts, median_starts
 from kant.scheduler.profile import builtin_profile, parse_profile

@@ -32,7 +32,7 @@ def perform(plane: ControlPlane, story: Story, journals: Path) -> None:
             await story(api)
 
     asyncio.run(run())
-    files = sorted(journals.iterdir())
+    files = sorted(journals.glob("*.jsonl"))
     assert files
     for file in files:
         again = replay(file)

@@ -63,7 +63,7 @@ def test_gangs_of_1_to_512_are_bound_whole_and_the_journal_replays(plane: Contro
         report.assert_kept(partial_s=10.0, all_bound=True)
 
     play(plane, story)
-    (journal,) = tmp_path.iterdir()
+    (journal,) = tmp_path.glob("*.jsonl")
     assert replay(journal).equal
 
 
@@ -207,7 +207,7 @@ def test_in_the_shadow_of_another_scheduler_it_decides_and_binds_nothing(plane: 
             assert driver.counts.bound == 0
 
     play(plane, story)
-    (journal,) = tmp_path.iterdir()
+    (journal,) = tmp_path.glob("*.jsonl")
     again = replay(journal)
     assert again.equal and again.result.summary["jobs"] == 4
     jobs, end = compared(journal)

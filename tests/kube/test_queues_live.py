@@ -96,7 +96,7 @@ def test_every_pod_says_why_it_waits_and_again_when_the_reason_is_another(
             )
 
     perform(plane, story, tmp_path)
-    (journal,) = tmp_path.iterdir()
+    (journal,) = tmp_path.glob("*.jsonl")
     eta(str(journal))
     today = datetime.now(UTC)
     assert re.search(

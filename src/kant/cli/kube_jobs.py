@@ -123,7 +123,7 @@ def live(there: Asked) -> Live:
     """The cluster as it stands, as `kubectl kant` sees it."""
     from kant.cli.kubectl import stand
 
-    return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile))
+    return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system))
 
 
 def recorded(there: Asked, folder: Path) -> tuple[Path, int]:

@@ -42,6 +42,9 @@ class Asked(Kube):
     profile: Annotated[
         str, Parameter(name="--kube-profile", help="The profile that Kant runs with there: built-in, or a TOML file.")
     ] = "kant"
+    system: Annotated[str, Parameter(name="--kube-system", help="The namespace in which Kant runs there.")] = (
+        "kant-system"
+    )
 
 
 @Parameter(name="*", group=GROUP)

@@ -18,8 +18,10 @@ Namespace = Annotated[str, Parameter(name=["--namespace", "-n"], help="The names
 Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
 Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
 ProfileName = Annotated[str, Parameter(help="The profile that Kant runs with there: built-in, or a TOML file.")]
-Stand = Callable[[Path | None, str | None, str], Live]
-"""Builds the state of a cluster, from a kubeconfig, a context and a profile by its name."""
+SYSTEM = "kant-system"
+System = Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")]
+Stand = Callable[[Path | None, str | None, str, str], Live]
+"""Builds the state of a cluster, from a kubeconfig, a context, a profile by its name, and the namespace of Kant."""
 
 
 def kubectl_app(stand: Stand) -> App:
@@ -35,10 +37,11 @@ def kubectl_app(stand: Stand) -> App:
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         profile: ProfileName = "kant",
+        system: System = SYSTEM,
         json: Json = False,
     ) -> int:
         """Say why a pod waits: what blocks it, what stands behind that, what would free it, and when it may start."""
-        return why(stand(kubeconfig, context, profile), namespace, pod, json)
+        return why(stand(kubeconfig, context, profile, system), namespace, pod, json)
 
     @app.command(name="eta")
     def _eta(
@@ -49,10 +52,11 @@ def kubectl_app(stand: Stand) -> App:
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         profile: ProfileName = "kant",
+        system: System = SYSTEM,
         json: Json = False,
     ) -> int:
         """Print when each waiting job is expected to start."""
-        return eta(stand(kubeconfig, context, profile), namespace, pod, json)
+        return eta(stand(kubeconfig, context, profile, system), namespace, pod, json)
 
     @app.command(name="queue")
     def _queue(
@@ -63,7 +67,7 @@ def kubectl_app(stand: Stand) -> App:
         json: Json = False,
     ) -> int:
         """Print what each queue may use, uses, borrows and waits for."""
-        return queues(stand(kubeconfig, context, profile), json)
+        return queues(stand(kubeconfig, context, profile, SYSTEM), json)
 
     @app.command(name="top")
     def _top(
@@ -74,12 +78,12 @@ def kubectl_app(stand: Stand) -> App:
         json: Json = False,
     ) -> int:
         """Print what the pools hold, and the largest jobs that run."""
-        return top(stand(kubeconfig, context, profile), json)
+        return top(stand(kubeconfig, context, profile, SYSTEM), json)
 
     return app
 
 
-def stand(kubeconfig: Path | None, context: str | None, profile: str) -> Live:
+def stand(kubeconfig: Path | None, context: str | None, profile: str, system: str = SYSTEM) -> Live:
     """The cluster as it stands, read from its API server."""
     import asyncio
 
@@ -87,9 +91,15 @@ def stand(kubeconfig: Path | None, context: str | None, profile: str) -> Live:
     from kant.kube.rebuild import standing
     from kant.model.units import count_from
 
-    found = asyncio.run(standing(load(kubeconfig, context), load_profile(profile)))
+    found = asyncio.run(standing(load(kubeconfig, context), load_profile(profile), namespace=system))
     count_from(found.zero)
-    return Live(scheduler=found.scheduler, now=found.now, jobs=found.jobs, complaints=found.complaints)
+    return Live(
+        scheduler=found.scheduler,
+        now=found.now,
+        jobs=found.jobs,
+        complaints=found.complaints,
+        calibration=found.calibration,
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:

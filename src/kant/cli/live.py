@@ -15,6 +15,7 @@ from kant.model.units import show_duration
 
 if TYPE_CHECKING:
     from kant.cluster.state import ClusterState
+    from kant.scheduler.calibration import Calibration
     from kant.scheduler.cycle import Scheduler
 
 LONGEST_LIST = 20
@@ -24,13 +25,15 @@ LONGEST_LIST = 20
 class Live:
     """A scheduler before the state of a cluster. `jobs` has the job of each pod, as (namespace, name).
 
-    `complaints` has what is wrong with a pod in one sentence, where it could not be read.
+    `complaints` has what is wrong with a pod in one sentence, where it could not be read. `calibration` is what the
+    Kant that runs there has learned about expected starts.
     """
 
     scheduler: Scheduler
     now: int
     jobs: Mapping[tuple[str, str], str]
     complaints: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     @property
     def state(self) -> ClusterState:
@@ -56,7 +59,7 @@ def why(live: Live, namespace: str, pod: str, json: bool) -> int:
     job = live.job(namespace, pod)
     answer = facts(live, job)
     if answer["status"] == "pending":
-        found = explanation(live.scheduler, job, live.now)
+        found = explanation(live.scheduler, job, live.now, live.calibration)
         print_json(answer | as_json(found)) if json else show(found, answer)
     elif json:
         print_json(answer)
@@ -92,7 +95,7 @@ def eta(live: Live, namespace: str, pod: str | None, json: bool) -> int:
     job = live.job(namespace, pod) if pod is not None else None
     if job is not None and live.state.rows[job] not in live.state.pending:
         raise InputError("POD", "a pod that waits (see `kubectl kant why`)", pod)
-    rows = expectations(live.scheduler, live.now, job)
+    rows = expectations(live.scheduler, live.now, job, live.calibration)
     print_json({"time_us": live.now, "jobs": rows}) if json else show_expectations(rows, live.now)
     return 0
 

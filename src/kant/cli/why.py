@@ -109,7 +109,7 @@ def _ask(job: str, at: str | None, home: Path | None, json: bool) -> int:
 
 def earlier_said(earlier: Any) -> str:
     """What became of earlier answers, as one that was asked for here or came as JSON; "" where nothing is known."""
-    from kant.scheduler.answers import Earlier
+    from kant.scheduler.calibration import Earlier
 
     return str(Earlier(**earlier) if isinstance(earlier, dict) else earlier or "")
 

@@ -24,6 +24,7 @@ from kant.kube.client import Client
 from kant.kube.evictor import Eviction, Evictor
 from kant.kube.fleet import Fleet, cluster_of
 from kant.kube.following import Following
+from kant.kube.lessons import Shelf, learned_by, teach
 from kant.kube.metrics import Telemetry
 from kant.kube.mirror import Mirror, is_over
 from kant.kube.objects import Pod
@@ -108,6 +109,7 @@ class Driver:
         self.holds = holds
         self.on_core: Callable[[Core], None] = lambda core: None  # a state begins to be built
         self.core: Core | None = None
+        self.shelf = Shelf(settings.journals.folder if settings.journals is not None else None)
         self.statuses = Statuses(client, self.mirror, self.words, lambda: self.core, holds)
         self.workloads: Workloads
         self.fleet: Fleet
@@ -147,6 +149,7 @@ class Driver:
         finally:
             await self.evictor.close()
             if self.core is not None:
+                self.shelf.put(self.core, last=True)
                 self.core.end()
             if self.settings.journals is not None:
                 self.settings.journals.close()
@@ -194,6 +197,9 @@ class Driver:
         self.core.attribute()
         if self.settings.journals is not None:
             self.settings.journals.flush()
+        self.core.observe(idle=not self.is_binding())
+        if not self.is_binding():
+            self.shelf.put(self.core)
         wait = IDLE
         for moment in (plan.review_at, self._change_at):
             if moment >= 0:
@@ -226,6 +232,7 @@ class Driver:
         if spec is None:
             return False
         waited = {}
+        learned = learned_by(self.core) if self.core is not None else self.shelf.read()
         if self.core is not None:
             waited = self.core.waits.kept(self.core.now)
             self.core.end()
@@ -257,6 +264,7 @@ class Driver:
         said(log, "state built", nodes=len(spec.nodes), pods=len(mirror.pods), waiting=len(self.core.state.pending))
         for about, sentence in self.words.complaints.items():
             said(log, sentence, logging.WARNING, about=about)
+        teach(self.core, learned)
         self._look_up()
         return True
 

@@ -67,8 +67,8 @@ class Lease:
 
     duration: how long the record must stand still before another may lead; renew_deadline: how long a leader holds
     after the last renewal that it sent with success; retry: between two tries; in_flight: the timeout of requests
-    that only a leader may send. `on_acquired(token)` and `on_lost()` are called from `run`. `client` had better be one
-    of its own, so that no renewal waits behind bindings.
+    that only a leader may send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` are annotations
+    that go along with each renewal. `client` had better be one of its own, so that no renewal waits behind bindings.
 
     Should a person delete the Lease under a leader, a candidate that has never seen it takes over at once; then only
     the token on the bindings keeps the two apart, until the first has failed to renew.
@@ -88,6 +88,7 @@ class Lease:
         on_acquired: Callable[[str], None] = lambda token: None,
         on_lost: Callable[[], None] = lambda: None,
         on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
+        notes: Callable[[], dict[str, str]] = dict,
         clock: Callable[[], float] = boot_clock,
         rng: random.Random | None = None,
     ) -> None:
@@ -100,6 +101,7 @@ class Lease:
         self.identity = identity or own_identity()
         self.duration, self.renew_deadline, self.retry, self.in_flight = duration, renew_deadline, retry, in_flight
         self.on_acquired, self.on_lost, self.on_trouble = on_acquired, on_lost, on_trouble
+        self._notes = notes
         self._clock = clock
         self._rng = rng or random.Random()
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -206,7 +208,7 @@ class Lease:
 
     async def _write(self, record: Record) -> None:
         version = self._seen.metadata.resource_version
-        meta = self._meta | ({"resourceVersion": version} if version else {})
+        meta = self._meta | {"annotations": self._notes()} | ({"resourceVersion": version} if version else {})
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": record}
         method, path = ("PUT", self._path) if version else ("POST", self._collection)
         self._seen = await self.client.call(

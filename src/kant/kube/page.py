@@ -7,6 +7,7 @@ is one too, though it is asked by POST.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable
@@ -136,6 +137,8 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         try:
             found = ask(request)
+            if inspect.isawaitable(found):
+                found = await found
         except Asleep as error:
             return _failure(str(error), 503)
         except Unknown as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kant.kube.client import ApiError, Client
@@ -13,11 +13,13 @@ from kant.kube.config import Config
 from kant.kube.driver import Driver, Settings
 from kant.kube.errors import FORBIDDEN, advice
 from kant.kube.groups import INDEX
+from kant.kube.lessons import told_by_leader
 from kant.kube.objects import Pod
 from kant.kube.recorder import Recorder
 from kant.kube.workload import Phase
 from kant.live.journals import Journals
 from kant.model.errors import InputError
+from kant.scheduler.calibration import Calibration
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
 
@@ -26,19 +28,32 @@ LOOKING = 5.0  # seconds for the objects of groups to be read
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A scheduler before the state at `now`; the job of each pod (namespace, name), and what is wrong with others."""
+    """A scheduler before the state at `now`; the job of each pod (namespace, name), and what is wrong with others.
+
+    `calibration` is what the leader has learned about expected starts.
+    """
 
     scheduler: Scheduler
     now: int
     zero: int
     jobs: dict[tuple[str, str], str]
     complaints: dict[tuple[str, str], str]
+    calibration: Calibration | None = None
 
 
-async def standing(config: Config, profile: Profile, scheduler_name: str = "kant", within: float = 120.0) -> Standing:
-    """Read the cluster once. Needs only read access. Raises InputError."""
+async def standing(
+    config: Config,
+    profile: Profile,
+    scheduler_name: str = "kant",
+    within: float = 120.0,
+    namespace: str = "kant-system",
+) -> Standing:
+    """Read the cluster once. Needs only read access. Raises InputError.
+
+    What the leader whose Lease is in `namespace` has learned about expected starts comes with it, if it tells.
+    """
     async with _read(config, Settings(profile, scheduler_name=scheduler_name), within) as driver:
-        return _standing(driver)
+        return replace(_standing(driver), calibration=await told_by_leader(driver.telling.client, namespace, profile))
 
 
 async def record(

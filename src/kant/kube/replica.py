@@ -18,6 +18,7 @@ from kant.kube.config import Config, load
 from kant.kube.driver import Deposed, Driver, Settings
 from kant.kube.errors import advice
 from kant.kube.lease import Lease, own_identity
+from kant.kube.lessons import NOTE
 from kant.kube.metrics import Telemetry
 from kant.kube.page import Page, routes
 from kant.kube.recorder import Recorder
@@ -213,7 +214,13 @@ class Replica:
             in_flight=self._in_flight(),
             on_acquired=on_acquired,
             on_trouble=on_trouble,
+            notes=self._notes,
         )
+
+    def _notes(self) -> dict[str, str]:
+        """What goes along on the Lease."""
+        driver = self.driver
+        return {NOTE: driver.shelf.note} if driver is not None and driver.shelf.note else {}
 
     def _in_flight(self) -> float:
         """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""

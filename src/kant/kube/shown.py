@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kant import __version__
 from kant.cluster.columns import J_PRIORITY
-from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
+from kant.live.answers import as_json, expecting_rows, job_rows, known, pool_rows, queue_rows
+from kant.live.calm import Calm, in_slices
 from kant.live.core import Core
 from kant.live.record import JOB_COLUMNS, RunRecord
 from kant.live.sentences import public, said
-from kant.model.errors import InputError
+from kant.model.errors import InputError, Violation
 from kant.model.placement import MASK, NODE
 from kant.model.status import JobStatus
 from kant.model.units import GPU, count_from
-from kant.scheduler.explain import explanation
+from kant.scheduler.explain import explaining
+from kant.scheduler.steps import Steps
 
 PHASES = {
     JobStatus.PENDING: "waiting",
@@ -54,6 +57,7 @@ class Shown:
         self.journal = journal
         self._core: Core | None = None
         self._run: RunRecord | None = None
+        self._starts: Calm[dict[str, Any]] = Calm()
 
     def follow(self, core: Core) -> None:
         """A state begins to be built."""
@@ -96,11 +100,16 @@ class Shown:
         core, _ = self._stands()
         return _times(core) | {"queues": queue_rows(core.state)}
 
-    def eta(self) -> dict[str, Any]:
+    async def eta(self) -> dict[str, Any]:
         """When the waiting jobs are expected to start."""
+        self._stands()
+        return await self._starts.told(self._expecting)
+
+    def _expecting(self) -> Steps[dict[str, Any]]:
         core, _ = self._stands()
-        rows = expectations(core.scheduler, core.now, words=said)
-        return _times(core) | {"jobs": [row | {"job": public(row["job"])} for row in rows]}
+        times = _times(core)
+        rows = yield from expecting_rows(core.scheduler, core.now, None, core.answers, said)
+        return times | {"jobs": [row | {"job": public(row["job"])} for row in rows]}
 
     def top(self) -> dict[str, Any]:
         """What the pools hold, and the largest jobs that run."""
@@ -151,18 +160,24 @@ class Shown:
             "retries": 0, "after": [], "after_ok": [], "stopping": "", "place": place, "log": "", "hidden": False,
         }  # fmt: skip
 
-    def why(self, job: str) -> dict[str, Any]:
+    async def why(self, job: str) -> dict[str, Any]:
         """Why a job waits; of another, where it stands."""
-        core, run = self._stands()
-        live = self._live()
-        phase, own = self._row(self._kept(run, job), live)["phase"], live.get(job)
-        waited = {"waited_us": run.waited(job, core.now)}
-        if own is None or own not in core.state.pending:
-            return {"job": job, "phase": phase, "sentence": "", "answer": None} | waited
-        found = explanation(core.scheduler, core.state.ids[own], core.now)
-        answer = _times(core) | {"since_us": found.since} | as_json(known(found))
-        told = {"job": job, "phase": phase, "sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
-        return told | waited
+        while True:
+            core, run = self._stands()
+            live = self._live()
+            phase, own = self._row(self._kept(run, job), live)["phase"], live.get(job)
+            waited = {"waited_us": run.waited(job, core.now)}
+            if own is None or own not in core.state.pending:
+                return {"job": job, "phase": phase, "sentence": "", "answer": None} | waited
+            times, name = _times(core), core.state.ids[own]
+            explain = partial(explaining, core.scheduler, name, core.now, core.answers)
+            try:
+                found, _ = await in_slices(explain)
+            except Violation:
+                continue  # it has started, or left, meanwhile
+            answer = times | {"since_us": found.since} | as_json(known(found))
+            told = {"job": job, "phase": phase, "sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
+            return told | waited
 
     def history(self, job: str) -> dict[str, Any]:
         """What happened to a job, and what was decided about it, since this state was built."""

@@ -18,12 +18,14 @@ from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import GPU
 from kant.placement.wait_or_place import Choice
-from kant.scheduler.answers import Answers, expectation
-from kant.scheduler.choice import choices
+from kant.scheduler.answers import Learned, expecting
+from kant.scheduler.choice import choosing
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.eta import renewed
 from kant.scheduler.evidence import fact, remedy
 from kant.scheduler.explain import Explanation, is_final
 from kant.scheduler.inquiry import Inquiry
+from kant.scheduler.steps import Steps, at_once
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
@@ -62,19 +64,30 @@ def expectations(
     scheduler: Scheduler,
     now: int,
     job: str | None = None,
-    answers: Answers | None = None,
+    learned: Learned = None,
     words: Callable[[Reason], str] = sentence,
 ) -> list[dict[str, Any]]:
     """When the waiting jobs (or one of them) are expected to start, first in order first. `words` says reasons."""
+    return at_once(expecting_rows(scheduler, now, job, learned, words))
+
+
+def expecting_rows(
+    scheduler: Scheduler,
+    now: int,
+    job: str | None = None,
+    learned: Learned = None,
+    words: Callable[[Reason], str] = sentence,
+) -> Steps[list[dict[str, Any]]]:
+    """The same, in steps."""
     state = scheduler.state
-    starts = expectation(scheduler, answers, now, only=job or "")
-    waits = choices(scheduler, now, only=job or "")
+    starts = yield from expecting(scheduler, learned, now, only=job or "")
+    waits = yield from choosing(scheduler, now, only=job or "")
     inquiry = Inquiry(scheduler, now)
     rows: list[dict[str, Any]] = []
     for place, (name, answer) in enumerate(starts.items(), start=1):
-        if job is not None and name != job:
-            continue
         row = state.rows[name]
+        if (job is not None and name != job) or row not in state.pending:
+            continue
         reason = inquiry.why(row)
         rows.append(
             {
@@ -83,7 +96,7 @@ def expectations(
                 "gpus": int(state.jobs[row, J_MILLI]) / GPU,
                 "since_us": int(state.jobs[row, J_SINCE]),
                 "place": place,
-                "of": len(state.pending),
+                "of": len(starts) if job is None else len(state.pending),
                 "why": "ready" if reason is None else reason.__struct_config__.tag,
                 "sentence": "" if reason is None else words(reason),
                 "expected_us": {"p50": answer.p50, "p90": answer.p90, "never": is_final(reason)},
@@ -91,6 +104,8 @@ def expectations(
                 "wait_or_place": either(waits.get(name)),
             }
         )
+        if (yield):
+            inquiry = renewed(inquiry)
     return rows
 
 

@@ -26,7 +26,7 @@ Clock = Callable[[], float]
 
 NOTHING: Mapping[str, Split] = {}
 MOST_ASKED = 2_000
-"""With more waiting jobs the plans from which expected starts learn would hold up the turns."""
+"""With more waiting jobs no plans are made from which expected starts learn: they would take too long."""
 
 
 class Observer(Protocol):
@@ -116,10 +116,12 @@ class Core:
         """What to do now."""
         return self._decided(self.scheduler.cycle(self.now))
 
-    def observe(self) -> None:
-        """The turn is over: learn from what became of earlier expected starts. Decides nothing."""
-        if len(self.state.pending) <= MOST_ASKED:
-            self.answers.observe(self.now)
+    def observe(self, idle: bool = True) -> None:
+        """The turn is over: learn from what became of earlier expected starts. Decides nothing.
+
+        A new plan to learn from is made only while the driver is `idle`, a piece in each turn (`Answers.look`).
+        """
+        self.answers.look(self.now, idle and len(self.state.pending) <= MOST_ASKED)
 
     def attribute(self) -> None:
         """The turn is over: find what the waiting jobs wait for from now on. Decides nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster.state import ClusterState
+from kant.live.answers import expectations
 from kant.metrics.live import Occupancy
 from kant.model.decision import Start
 from kant.model.event import JobCancelled, JobFinished, JobFound, JobStarted, JobSubmitted
@@ -12,7 +13,6 @@ from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.placement.spans import Slowdowns
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.mend import mend
 from kant.scheduler.profile import Profile
 
@@ -20,7 +20,7 @@ from kant.scheduler.profile import Profile
 def warm(profile: Profile) -> None:
     """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part.
 
-    Then some end, and those who wait are asked why.
+    Then some end, and those who wait are asked why, and for when they are expected to start.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = ClusterState(ClusterSpec("warm", nodes), learn=profile.estimates.learns, workloads=profile.matches)
@@ -47,6 +47,4 @@ def warm(profile: Profile) -> None:
     state.apply(JobFinished(2, "pod"))
     state.apply(JobCancelled(2, "gang"))
     scheduler.cycle(3)
-    inquiry = Inquiry(scheduler, 3)
-    for row in list(state.pending):
-        inquiry.why(row)
+    expectations(scheduler, 3)

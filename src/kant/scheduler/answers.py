@@ -19,16 +19,17 @@ was chosen on Philly under `kant` and `easy` and on three weeks drawn after Heli
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
-from msgspec import Struct
-
-from kant.cluster.columns import J_STATUS
+from kant.cluster.columns import J_STARTED, J_STATUS
 from kant.cluster.history import Window
 from kant.model.status import JobStatus
-from kant.model.units import HOUR, MINUTE
+from kant.model.units import HOUR
+from kant.scheduler.calibration import NEAR, Answer, Calibration, Known, Lesson, Memory, Open, nearest, reach
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.eta import expected_starts, median_starts
+from kant.scheduler.eta import median_steps
+from kant.scheduler.steps import Outdated, Steps, Work, at_once
 
 EVERY = HOUR
 """The least time between two plans that are made to learn from them."""
@@ -45,60 +46,16 @@ WINDOW = 256
 FEW = 20
 """With fewer ratios than this a horizon says nothing: the nearest that has as many does, and else the plans do."""
 
-NEAR = 10 * MINUTE
-"""Plans that say less are taken to say this; each further horizon reaches twice as far ahead."""
-
 STEP = 10
 """How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
+
+A_LOOK = 32
+"""Jobs for which a plan that is made beside other work (`Answers.look`) finds a start at a time."""
 
 HIGHEST_LEVEL = 1_500_000
 STATED = (500, 900)
 _ONE = 1_000_000
 _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
-
-
-class Earlier(Struct, frozen=True):
-    """Of `answers` earlier ones that looked about as far ahead, how many were `kept` by their P90.
-
-    Where too few looked as far ahead to learn from them, of those that came nearest to it.
-    """
-
-    answers: int
-    kept: int
-
-    def __str__(self) -> str:
-        if not self.answers:
-            return ""
-        return (
-            f"of {self.answers:,} earlier answers that looked about as far ahead "
-            f"the P90 held for {100 * self.kept / self.answers:.0f} %"
-        )
-
-
-class Answer(Struct, frozen=True):
-    """When a job is expected to start with a probability of 50 % and 90 % (microseconds; None: nobody knows).
-
-    `earlier` tells what became of such answers; None where the times are those of the plans, as too few are known.
-    """
-
-    p50: int | None
-    p90: int | None
-    earlier: Earlier | None = None
-
-
-class _Asked:
-    """An answer that is still to be judged: given when, what the plan and the answer said, and which are judged."""
-
-    __slots__ = ("ahead", "at", "horizon", "judged", "starts")
-
-    def __init__(self, at: int, ahead: int, told: Answer | None, horizon: _Horizon | None) -> None:
-        self.at = at
-        self.ahead = ahead
-        self.starts = (
-            () if told is None or told.p50 is None or told.p90 is None else (told.p50, told.p90)
-        )  # at the STATED probabilities; empty where nothing had been learned
-        self.horizon = horizon  # that it was read off
-        self.judged = 0  # of the STATED probabilities, as bits
 
 
 class _Horizon:
@@ -117,6 +74,14 @@ class _Horizon:
         rank = -(-self.levels[which] * (len(ordered) + 1) // _ONE)
         return ordered[min(max(rank, 1), len(ordered)) - 1]
 
+    def lesson(self) -> Lesson:
+        return Lesson(self.ratio(0), self.ratio(len(STATED) - 1), self.judged, self.held)
+
+    def known(self) -> Known:
+        oldest = self.ratios.at
+        ratios = self.ratios.latest[oldest:] + self.ratios.latest[:oldest]
+        return Known(ratios, list(self.levels), self.judged, self.held)
+
     def judge(self, which: int, kept: bool) -> None:
         permille = STATED[which]
         step = STEP * (permille - 1000 if kept else permille)
@@ -127,78 +92,148 @@ class _Horizon:
 
 
 class Answers:
-    """Follows the state of one scheduler. Call `observe` at the end of every instant, when its plan is carried out."""
+    """Follows the state of one scheduler.
+
+    Call `observe` at the end of every instant, when its plan is carried out; or `look`, beside other work.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.state = scheduler.state
         self.plans = 0
+        self.learned = 0  # is another when something has been learned or asked
         self._horizons: dict[int, _Horizon] = {}
-        self._open: dict[int, list[_Asked]] = {}  # by row, while it waits
-        self._due: list[tuple[int, int, int, _Asked]] = []  # heap: promised start, number, probability, answer
+        self._open: dict[int, list[Open]] = {}  # by row, while it waits
+        self._due: list[tuple[int, int, int, Open]] = []  # heap: promised start, number, probability, answer
         self._number = 0
         self._rows = len(self.state.ids)
         self._seen = self.state.moved.end
         self._next = self.state.now
+        self._under_way: Work[None] | None = None
 
     def observe(self, now: int) -> None:
         """Judge what can be judged at `now`, and ask again when somebody has come to wait."""
-        while self._due and self._due[0][0] < now:
-            _, _, which, asked = heappop(self._due)
-            self._judge(asked, which, kept=False)
-        self._settle(now)
+        self._judge_all(now)
+        new = self._new()
+        if new and now >= self._next:
+            at_once(self._asking(now, new))
+
+    def look(self, now: int, may_plan: bool = True) -> None:
+        """The same in pieces: a plan is made over as many calls as it takes, A_LOOK jobs in each that `may_plan`."""
+        self._judge_all(now)
+        if not may_plan:
+            return
+        if self._under_way is None:
+            new = self._new()
+            if not new or now < self._next:
+                return
+            self._under_way = Work(self._asking(now, new))
+        left = iter(range(A_LOOK - 1))
+        try:
+            if self._under_way.go_on(lambda: next(left, None) is not None):
+                self._under_way = None
+        except Outdated:
+            self._under_way = None
+
+    def _new(self) -> list[int]:
+        """Who has come to wait since the last time."""
         new = [row for row in range(self._rows, len(self.state.ids)) if row in self.state.pending]
         self._rows = len(self.state.ids)
-        if new and now >= self._next:
-            self._next = now + EVERY * (1 + len(self.state.pending) // MANY)
-            self._ask(now, new)
+        return new
 
     def expected(self, now: int | None = None, only: str = "") -> dict[str, Answer]:
         """When every waiting job (or those up to job `only`) is expected to start, first in order first."""
-        now = self.state.now if now is None else now
-        medians = median_starts(self.scheduler, now, only)
-        told = {job: self.told(now, start) for job, start in medians.items() if start is not None}
-        if all(told.get(job) is not None for job in medians):
-            return {job: answer for job, answer in told.items() if answer is not None}
-        plans = expected_starts(self.scheduler, now, only)
-        return {job: told.get(job) or Answer(*plan) for job, plan in plans.items()}
+        return at_once(self.calibration().expecting(self.scheduler, now, only))
 
     def told(self, now: int, start: int) -> Answer | None:
         """What is answered at `now` where the plan of `median_starts` says `start`; None while too little is known."""
-        ahead = max(start - now, NEAR)
-        horizon = self._telling(_reach(ahead))
-        if horizon is None:
-            return None
-        starts = [now + ahead * horizon.ratio(which) // 1000 for which in range(len(STATED))]
-        return Answer(min(starts), starts[-1], Earlier(horizon.judged, horizon.held))
+        return self.calibration().told(now, start)
 
-    def _telling(self, reach: int) -> _Horizon | None:
-        """The horizon that answers are read off: of those that know enough the nearest, of two the farther."""
-        known = (at for at, horizon in self._horizons.items() if len(horizon.ratios.ordered) >= FEW)
-        nearest = min(known, key=lambda at: (abs(at - reach), -at), default=None)
-        return None if nearest is None else self._horizons[nearest]
+    def calibration(self) -> Calibration:
+        """What has been learned: of the horizons that know enough."""
+        horizons = sorted(self._horizons.items())
+        return Calibration({at: own.lesson() for at, own in horizons if len(own.ratios.ordered) >= FEW})
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing has been learned yet."""
+        return not self._horizons
+
+    # --- from one state to the next --------------------------------------------------------------------------
+
+    def remember(self) -> Memory:
+        """All that was learned here."""
+        horizons = {
+            at: Known(
+                own.ratios.latest[own.ratios.at :] + own.ratios.latest[: own.ratios.at],
+                own.levels,
+                own.judged,
+                own.held,
+            )
+            for at, own in sorted(self._horizons.items())
+        }
+        asked = {self.state.ids[row]: opened for row, opened in self._open.items()}
+        return Memory(horizons, asked, self.plans, self._next)
+
+    def recall(self, memory: Memory, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
+        """Go on with what another has learned. Whoever is there already has not come to wait just now.
+
+        Its clock began `later` microseconds before ours. `rows` has the jobs by the names that it knew them by
+        (None: the same names); what it had told of others nobody will know.
+        """
+        rows = self.state.rows if rows is None else rows
+        self.plans, self._next = memory.plans, memory.next - later
+        for at, known in memory.horizons.items():
+            own = self._horizons[at] = _Horizon()
+            for ratio in known.ratios:
+                own.ratios.add(ratio)
+            own.levels, own.judged, own.held = list(known.levels), known.judged, known.held
+        for job, opened in memory.open.items():
+            row = rows.get(job)
+            for told in opened if row is not None else ():
+                starts = tuple(start - later for start in told.starts)
+                self._keep(row, Open(told.at - later, told.ahead, starts, told.horizon, told.judged))  # type: ignore[arg-type]
+        self._rows, self._seen = len(self.state.ids), self.state.moved.end
+        self.learned += 1
 
     # --- asking ----------------------------------------------------------------------------------------------
 
-    def _ask(self, now: int, new: list[int]) -> None:
+    def _asking(self, now: int, new: list[int]) -> Steps[None]:
         """Remember what a plan says of the `new` jobs and of some of the others, evenly over the order."""
-        state, starts = self.state, median_starts(self.scheduler, now)
+        self._next = now + EVERY * (1 + len(self.state.pending) // MANY)
+        state, calibration = self.state, self.calibration()
+        starts = yield from median_steps(self.scheduler, now)
         step = -(-len(starts) // SAMPLE)
         chosen = {state.ids[row] for row in new}
         chosen.update(list(starts)[self.plans % step :: step] if step else ())
         self.plans += 1
+        self.learned += 1
         for job, start in starts.items():
             if job not in chosen or start is None:
                 continue
             ahead = max(start - now, NEAR)
-            told = self.told(now, start)
-            asked = _Asked(now, ahead, told, self._telling(_reach(ahead)))
-            self._open.setdefault(state.rows[job], []).append(asked)
-            for which, promised in enumerate(asked.starts):
-                self._number += 1
-                heappush(self._due, (promised, self._number, which, asked))
+            told = calibration.told(now, start)
+            promised = () if told is None or told.p50 is None or told.p90 is None else (told.p50, told.p90)
+            horizon = nearest(calibration.lessons, ahead) if told is not None else -1
+            self._keep(state.rows[job], Open(now, ahead, promised, horizon))
+
+    def _keep(self, row: int, asked: Open) -> None:
+        """Judge an answer when its time has come; of a job that has left the queue meanwhile, now."""
+        if row not in self.state.pending:
+            self._left(row, [asked], int(self.state.jobs[row, J_STARTED]))
+            return
+        self._open.setdefault(row, []).append(asked)
+        for which, promised in enumerate(asked.starts):
+            self._number += 1
+            heappush(self._due, (promised, self._number, which, asked))
 
     # --- judging ---------------------------------------------------------------------------------------------
+
+    def _judge_all(self, now: int) -> None:
+        while self._due and self._due[0][0] < now:
+            _, _, which, asked = heappop(self._due)
+            self._judge(asked, which, kept=False)
+        self._settle(now)
 
     def _settle(self, now: int) -> None:
         """Learn from the jobs that have started; forget those that left."""
@@ -206,34 +241,42 @@ class Answers:
         moved = state.moved.since(self._seen)
         self._seen = state.moved.end
         for row in list(self._open) if moved is None else moved:
-            if row not in self._open or row in state.pending:
+            if row in self._open and row not in state.pending:
+                self._left(row, self._open.pop(row), now)
+
+    def _left(self, row: int, opened: list[Open], when: int) -> None:
+        """A job has left the queue; if it has started, `when`."""
+        started = int(self.state.jobs[row, J_STATUS]) in _STARTED
+        for asked in opened:
+            if not started or when < asked.at:
+                asked.judged = (1 << len(STATED)) - 1  # it was withdrawn: nobody will know
                 continue
-            started = int(state.jobs[row, J_STATUS]) in _STARTED
-            for asked in self._open.pop(row):
-                if not started:
-                    asked.judged = (1 << len(STATED)) - 1  # it was withdrawn: nobody will know
-                    continue
-                own = self._horizons.setdefault(_reach(asked.ahead), _Horizon())
-                own.ratios.add((now - asked.at) * 1000 // asked.ahead)
-                for which in range(len(asked.starts)):
-                    self._judge(asked, which, kept=True)
+            own = self._horizons.setdefault(reach(asked.ahead), _Horizon())
+            own.ratios.add((when - asked.at) * 1000 // asked.ahead)
+            self.learned += 1
+            for which, promised in enumerate(asked.starts):
+                self._judge(asked, which, kept=when <= promised)
 
-    def _judge(self, asked: _Asked, which: int, kept: bool) -> None:
-        if asked.horizon is not None and not asked.judged >> which & 1:
+    def _judge(self, asked: Open, which: int, kept: bool) -> None:
+        if asked.horizon in self._horizons and not asked.judged >> which & 1:
             asked.judged |= 1 << which
-            asked.horizon.judge(which, kept)
+            self.learned += 1
+            self._horizons[asked.horizon].judge(which, kept)
 
 
-def _reach(ahead: int) -> int:
-    """The number of the horizon: 1 up to twice NEAR, 2 up to four times, …"""
-    return (ahead // NEAR).bit_length()
+Learned = Answers | Calibration | None
+"""What answers may heed: all that was learned here, or what was told of it elsewhere."""
 
 
-def expectation(scheduler: Scheduler, answers: Answers | None, now: int | None, only: str = "") -> dict[str, Answer]:
+def expectation(scheduler: Scheduler, learned: Learned, now: int | None, only: str = "") -> dict[str, Answer]:
     """When every waiting job (or those up to job `only`) is expected to start, first in order first.
 
-    Without `answers`, or where these know too little, as the plans say (`eta.expected_starts`).
+    Where nothing was `learned`, or too little, as the plans say (`eta.expected_starts`).
     """
-    if answers is not None:
-        return answers.expected(now, only)
-    return {job: Answer(*plan) for job, plan in expected_starts(scheduler, now, only).items()}
+    return at_once(expecting(scheduler, learned, now, only))
+
+
+def expecting(scheduler: Scheduler, learned: Learned, now: int | None, only: str = "") -> Steps[dict[str, Answer]]:
+    """The same, in steps."""
+    calibration = learned.calibration() if isinstance(learned, Answers) else learned or Calibration()
+    return calibration.expecting(scheduler, now, only)

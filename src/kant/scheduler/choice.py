@@ -14,6 +14,7 @@ from kant.placement.wait_or_place import Choice, wait_or_place
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.eta import StartPlan, kept_with
 from kant.scheduler.inquiry import Inquiry
+from kant.scheduler.steps import Steps, at_once
 
 
 def level_of(inquiry: Inquiry, slowdowns: Slowdowns, row: int) -> Level:
@@ -63,6 +64,11 @@ def choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> dic
 
     Only gangs that lack nothing but a place: neither a quota, nor their turn. Asking changes nothing.
     """
+    return at_once(choosing(scheduler, now, only))
+
+
+def choosing(scheduler: Scheduler, now: int | None = None, only: str = "") -> Steps[dict[str, Choice]]:
+    """The same, in steps."""
     inquiry = Inquiry(scheduler, now)
     state, turn, slowdowns = inquiry.state, inquiry.turn, Slowdowns(inquiry.state)
     rows = turn.pending()
@@ -72,13 +78,15 @@ def choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> dic
     plan = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 90))
     for row in rows[turn.ranking(rows)].tolist() if len(rows) else ():
         job = state.ids[row]
-        if (not only or job == only) and _may_choose(inquiry, slowdowns, row):
+        if row not in state.pending:
+            continue
+        if (not only or job == only) and _may_choose(plan.inquiry, slowdowns, row):
             either = choice(plan, slowdowns, row)
             if either is not None:
                 found[job] = either
         if job == only or len(found) == MOST:
             break
-        plan.lay_out([row])
+        yield from plan.laying_out([row])
     return found
 
 

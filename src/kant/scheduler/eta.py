@@ -2,6 +2,9 @@
 
 The plan is made twice, with the run times that jobs keep to with a probability of 50 % and of 90 %. Each plan takes
 every job at its word, so its times are when a job starts if all keep to theirs; they are no quantiles of a start.
+
+To plan a long queue takes long, so it can be done in steps, a job each (`steps.py`): a plan is of the moment at which
+it was begun, and leaves out who has gone since.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from kant.placement.timeline import Timeline
 from kant.queueing.estimates import Estimates
 from kant.scheduler.cycle import Scheduler, never_starts
 from kant.scheduler.inquiry import Inquiry
+from kant.scheduler.steps import Outdated, Steps, at_once
 
 Expected = tuple[int | None, int | None]
 """Start by the run times of 50 % and of 90 %; None where no end is in sight."""
@@ -59,15 +63,30 @@ class StartPlan:
 
     def lay_out(self, rows: Iterable[int], last: int = -1) -> dict[int, int | None]:
         """The starts of `rows`, which come in order, up to row `last`; bursts wait for their cores."""
+        return at_once(self.laying_out(rows, last))
+
+    def laying_out(self, rows: Iterable[int], last: int = -1) -> Steps[dict[int, int | None]]:
+        """The same, a job a step."""
         cores = self.state.jobs[:, J_CORE]
         later = [row for row in rows if cores[row] in self.state.pending]
         waits = set(later)
         for row in [*(row for row in rows if row not in waits), *later]:
-            if row not in self.starts:
+            if row not in self.starts and row in self.state.pending:
                 self.starts[row] = self._start_of(row)
             if row == last:
                 break
+            if (yield):
+                self.renew()
         return self.starts
+
+    def renew(self) -> None:
+        """Something may have happened: what is asked about the jobs still to come is asked of the state as it is now.
+
+        Raises Outdated where the queues are others: what is charged to them would be read wrongly.
+        """
+        if self.state.holdings.tenancy is not self.charges.tenancy:
+            raise Outdated
+        self.inquiry = renewed(self.inquiry)
 
     def _start_of(self, row: int) -> int | None:
         state, inquiry = self.state, self.inquiry
@@ -128,6 +147,7 @@ class Charges:
     def __init__(self, inquiry: Inquiry) -> None:
         self.state = inquiry.state
         self.holdings = inquiry.state.holdings
+        self.tenancy = self.holdings.tenancy
         self.on = inquiry.heeds_quotas and self.holdings.tree is not None
         self._spans: list[tuple[int, int, int, int, tuple[int, ...]]] = []  # start, end, node, user, amounts
         self._looked = 0
@@ -192,21 +212,37 @@ def expected_starts(scheduler: Scheduler, now: int | None = None, only: str = ""
     None where it is not known: its queue is closed, its quota or the place that it needs has no end in sight, or it
     can never start. A job that holds a promise starts when it was promised, or before.
     """
+    return at_once(expecting_starts(scheduler, now, only))
+
+
+def expecting_starts(scheduler: Scheduler, now: int | None = None, only: str = "") -> Steps[dict[str, Expected]]:
+    """The same, in steps."""
     inquiry = Inquiry(scheduler, now)
     state = inquiry.state
     ranked, last = _in_order(inquiry, only)
-    likely = early = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 90)).lay_out(ranked, last)
+    plan = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 90))
+    likely = early = yield from plan.laying_out(ranked, last)
     if scheduler.profile.estimates.learns:
-        early = _median_plan(inquiry).lay_out(ranked, last)
+        early = yield from _median_plan(renewed(plan.inquiry)).laying_out(ranked, last)
     return {state.ids[row]: _ordered(early[row], likely[row]) for row in ranked if row in likely and row in early}
 
 
 def median_starts(scheduler: Scheduler, now: int | None = None, only: str = "") -> dict[str, int | None]:
     """The starts of the one plan that is made with the run times of 50 %, where they are learned."""
+    return at_once(median_steps(scheduler, now, only))
+
+
+def median_steps(scheduler: Scheduler, now: int | None = None, only: str = "") -> Steps[dict[str, int | None]]:
+    """The same, in steps."""
     inquiry = Inquiry(scheduler, now)
     ranked, last = _in_order(inquiry, only)
-    starts = _median_plan(inquiry).lay_out(ranked, last)
+    starts = yield from _median_plan(inquiry).laying_out(ranked, last)
     return {inquiry.state.ids[row]: starts[row] for row in ranked if row in starts}
+
+
+def renewed(inquiry: Inquiry) -> Inquiry:
+    """The same questions about the state as it is now."""
+    return Inquiry(inquiry.scheduler, inquiry.now)
 
 
 def _median_plan(inquiry: Inquiry) -> StartPlan:

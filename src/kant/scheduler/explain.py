@@ -9,14 +9,16 @@ import numpy as np
 from kant.cluster.columns import J_MILLI, J_PODS, J_PRIORITY, J_QUEUE, J_SINCE
 from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
 from kant.placement.wait_or_place import Choice
-from kant.scheduler.answers import Answers, Earlier, expectation
-from kant.scheduler.choice import choices
+from kant.scheduler.answers import Learned, expecting
+from kant.scheduler.calibration import Earlier
+from kant.scheduler.choice import choosing
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.eta import Expected
 from kant.scheduler.evidence import Fact, Remedy
 from kant.scheduler.facts import facts_behind
 from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.remedies import remedies_for
+from kant.scheduler.steps import Steps, at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,20 @@ def is_final(reason: Reason | None) -> bool:
     return isinstance(reason, NeverFits | RetriesUsed) or (isinstance(reason, OverQuota) and reason.ever)
 
 
-def explanation(scheduler: Scheduler, job: str, now: int | None = None, answers: Answers | None = None) -> Explanation:
+def explanation(scheduler: Scheduler, job: str, now: int | None = None, learned: Learned = None) -> Explanation:
     """All that can be said at `now` (by default the time of the last event) about why `job` waits.
 
-    With `answers` the expected start has learned from what became of earlier ones. Asking changes nothing. Raises
+    With what was `learned` the expected start heeds what became of earlier ones. Asking changes nothing. Raises
     Violation for a job that does not wait.
     """
-    expected = expectation(scheduler, answers, now, only=job)
+    return at_once(explaining(scheduler, job, now, learned))
+
+
+def explaining(scheduler: Scheduler, job: str, now: int | None = None, learned: Learned = None) -> Steps[Explanation]:
+    """The same, in steps. Raises Violation for a job that does not wait any more, too."""
+    Inquiry(scheduler, now).row(job)
+    expected = yield from expecting(scheduler, learned, now, only=job)
+    choices = yield from choosing(scheduler, now, only=job)
     inquiry = Inquiry(scheduler, now)
     row, state = inquiry.row(job), inquiry.state
     reason = inquiry.why(row)
@@ -96,7 +105,7 @@ def explanation(scheduler: Scheduler, job: str, now: int | None = None, answers:
         in_queue=own,
         expected=(expected[job].p50, expected[job].p90),
         earlier=expected[job].earlier,
-        choice=choices(scheduler, now, only=job).get(job),
+        choice=choices.get(job),
     )
 
 

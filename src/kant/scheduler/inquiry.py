@@ -18,7 +18,7 @@ from kant.scheduler.cycle import Scheduler, never_starts
 
 
 class Inquiry:
-    """Questions about the state that a scheduler stands before, at `now` (by default the time of the last event).
+    """Questions about the state that a scheduler stands before, at `now` (by default and at least its last event).
 
     Whatever is tried for an answer is rolled back: the scheduler decides as if nobody had asked. An inquiry is good
     until the next event.
@@ -27,7 +27,7 @@ class Inquiry:
     def __init__(self, scheduler: Scheduler, now: int | None = None) -> None:
         self.scheduler = scheduler
         self.state = scheduler.state
-        self.now = self.state.now if now is None else now
+        self.now = self.state.now if now is None else max(now, self.state.now)
         self.profile = scheduler.profile
         self.placer = scheduler.placer
         scheduler.catch_up(self.now)

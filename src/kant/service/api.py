@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from kant import __version__
-from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
-from kant.live.sentences import said
+from kant.live.answers import as_json, expecting_rows, job_rows, known, pool_rows, queue_rows
+from kant.live.calm import Calm, in_slices
+from kant.live.sentences import public, said
 from kant.local.driver import Driver
 from kant.local.output import Output, read_output
 from kant.local.record import Phase, Record, Submission
 from kant.local.wishes import checked, devices, indices
-from kant.model.errors import InputError
+from kant.model.errors import InputError, Violation
 from kant.model.units import GPU, count_from
-from kant.scheduler.explain import explanation
-from kant.service.calm import Calm
+from kant.scheduler.explain import explaining
+from kant.scheduler.steps import Steps
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
 from kant.service.store import Store, digest_of, shown
@@ -167,16 +169,26 @@ class Api:
         deeds = [msgspec.convert(row, Deed) for row in rows]
         return Deeds(deeds, deeds[-1].seq if len(deeds) == limit else None)
 
-    def why(self, job: str) -> Why:
+    async def why(self, job: str) -> Why:
         """Why a job waits; of another, where it stands."""
-        record = self.record(job)
-        name = self.driver.core_id.get(record.id)
-        core, waited = self.driver.core, self.recorded.waited(record.id) or record.waited or None
-        if record.phase is Phase.WAITING and name is not None and core.state.rows[name] in core.state.pending:
+        while True:
+            record = self.record(job)
+            name, core = self.driver.core_id.get(record.id), self.driver.core
+            waited = self.recorded.waited(record.id) or record.waited or None
+            if record.phase is not Phase.WAITING or name is None or core.state.rows[name] not in core.state.pending:
+                return self._stands(record, waited)
             count_from(core.zero)
-            found = explanation(core.scheduler, name, core.now, core.answers)
-            answer = {"time_us": core.now, "zero_us": core.zero, "since_us": found.since} | as_json(known(found))
+            now = core.now
+            explain = partial(explaining, core.scheduler, name, now, core.answers)
+            try:
+                found, _ = await in_slices(explain)
+            except Violation:
+                continue  # it has started, or left, meanwhile
+            answer = {"time_us": now, "zero_us": core.zero, "since_us": found.since} | as_json(known(found))
             return Why(job, str(record.phase), answer["sentence"] or "nothing keeps it", answer, waited)
+
+    def _stands(self, record: Record, waited: dict[str, int] | None) -> Why:
+        job = record.id
         sentence = {
             Phase.HELD: f"it is held (kant release {job})",
             Phase.BLOCKED: self.driver.notes.get(job, ""),
@@ -189,23 +201,25 @@ class Api:
         """What happened to a job, and what was decided about it."""
         return self.recorded.history(self.record(job))
 
-    def eta(self, job: str = "") -> dict[str, Any]:
+    async def eta(self, job: str = "") -> dict[str, Any]:
         """When the waiting jobs (or one, or those of one array) are expected to start. Raises InputError."""
         if not job:
-            return self._starts.told(lambda: self._expected(None, self.driver.by_core))
+            return await self._starts.told(self._expecting)
         pending, core_id = self.driver.core.state.pending, self.driver.core_id
-        named = {core_id[name]: name for name in self.named(job) if name in core_id}
-        waiting = {own: self.driver.by_core[own] for own in named if self.driver.core.state.rows[own] in pending}
+        named = [core_id[name] for name in self.named(job) if name in core_id]
+        waiting = [own for own in named if self.driver.core.state.rows[own] in pending]
         if not waiting:
             raise InputError("JOB", f"a job that waits (`kant why {job}` says where it stands)", job)
-        return self._expected(next(iter(waiting)) if len(waiting) == 1 else None, waiting)
+        only, wanted = (waiting[0] if len(waiting) == 1 else None), {public(own) for own in waiting}
+        found, _ = await in_slices(lambda: self._expecting(only))
+        return found | {"jobs": [row for row in found["jobs"] if row["job"] in wanted]}
 
-    def _expected(self, only: str | None, records: dict[str, Record]) -> dict[str, Any]:
+    def _expecting(self, only: str | None = None) -> Steps[dict[str, Any]]:
         core = self.driver.core
         count_from(core.zero)
-        rows = expectations(core.scheduler, core.now, only, core.answers, said)
-        told = [row | {"job": records[row["job"]].id} for row in rows if row["job"] in records]
-        return {"time_us": core.now, "zero_us": core.zero, "jobs": told}
+        now = core.now
+        rows = yield from expecting_rows(core.scheduler, now, only, core.answers, said)
+        return {"time_us": now, "zero_us": core.zero, "jobs": [row | {"job": public(row["job"])} for row in rows]}
 
     def queue(self) -> dict[str, Any]:
         """The queues, with their quotas and what they use."""

@@ -112,7 +112,7 @@ class Service:
         return answer(await self.api.release(request.match_info["job"], caller(request)))
 
     async def why(self, request: web.Request) -> web.Response:
-        return answer(self.api.why(request.match_info["job"]))
+        return answer(await self.api.why(request.match_info["job"]))
 
     async def log(self, request: web.Request) -> web.StreamResponse:
         job = request.match_info["job"]
@@ -167,7 +167,7 @@ class Service:
         return answer(self.api.queue())
 
     async def eta(self, request: web.Request) -> web.Response:
-        return answer(self.api.eta(request.query.get("job", "")))
+        return answer(await self.api.eta(request.query.get("job", "")))
 
     async def top(self, request: web.Request) -> web.Response:
         return answer(self.api.top())
