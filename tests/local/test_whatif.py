@@ -14,7 +14,6 @@ from tests.cli.command import kant as command
 from tests.local.up import Up, asked, eventually
 
 from kant.model.errors import InputError
-from kant.service.calm import Calm
 from kant.service.memory_left import memory_left
 from kant.service.whatif import Busy, Desk, Futures, TooLong
 from kant.service.whatif_process import most_memory
@@ -149,20 +148,3 @@ def test_futures_take_half_of_what_a_container_has_left(
         (tmp_path / name).write_text(text)
     assert memory_left(tmp_path) == left
     assert most_memory(300, left) == (8 << 30 if left is None else 300 + left // 2)
-
-
-def test_an_answer_that_took_long_is_told_again_for_a_while() -> None:
-    now, found = [100.0], [0]
-
-    def find(took: float) -> int:
-        now[0] += took
-        found[0] += 1
-        return found[0]
-
-    calm: Calm[int] = Calm(lambda: now[0])
-    assert [calm.told(lambda: find(0.01)) for _ in range(3)] == [1, 2, 3]
-    assert [calm.told(lambda: find(1.0)) for _ in range(2)] == [4, 4]
-    now[0] += 18.9
-    assert calm.told(lambda: find(1.0)) == 4
-    now[0] += 0.2
-    assert calm.told(lambda: find(1.0)) == 5

@@ -84,7 +84,7 @@ class Calibration(Struct, frozen=True):
         plans: dict[str, Expected] = {job: (start, start) for job, start in medians.items()}
         if scheduler.profile.estimates.learns:  # else both plans are that one
             plans = yield from expecting_starts(scheduler, now, only)
-        return {job: told.get(job) or Answer(*plan) for job, plan in plans.items()}
+        return {job: told.get(job) or Answer(*plan) for job, plan in plans.items() if job in medians}
 
 
 def nearest(known: Mapping[int, object], ahead: int) -> int:
