@@ -121,6 +121,7 @@ def test_a_gang_is_submitted_listed_held_released_and_cancelled(
         assert row["ended"] == -1 and row["started"] >= row["submitted"] > 1e15
         pods = await api.list("pods", TEAM)
         assert all(pod["spec"]["activeDeadlineSeconds"] == 7200 for pod in pods)
+        assert {pod["metadata"]["annotations"]["scheduling.kant.dev/expected-runtime"] for pod in pods} == {"7200s"}
         assert "job that waits, got 'running'" in await user.kant("hold", train, code=2)
 
         services = f"/api/v1/namespaces/{TEAM}/services"

@@ -13,6 +13,7 @@ from typing import Any
 
 from kant.kube.groups import INDEX, MIN_AVAILABLE, OWN
 from kant.kube.job_objects import OF_JOB
+from kant.kube.wishes import RUNTIME
 from kant.model.errors import InputError
 
 LONGEST_NAME = 46
@@ -66,6 +67,8 @@ def job_made(wish: JobWish, namespace: str) -> dict[str, Any]:
     notes = {f"{OWN}/preemptible": "true" if wish.preemptible else "false"}
     if wish.array:
         notes[MIN_AVAILABLE] = "1"
+    if wish.time_s is not None:  # others plan with it, as on one machine
+        notes[RUNTIME] = f"{math.ceil(wish.time_s)}s"
     if wish.within:
         notes[f"{OWN}/topology-required"] = wish.within
     spec: dict[str, Any] = {

@@ -1,0 +1,146 @@
+"""Expected starts on a real API server: learned by the leader, told by its Lease, and gone on with after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.cli.command import kant as command
+from tests.kube.api import Api
+from tests.kube.control_plane import NAMESPACE, ControlPlane
+from tests.kube.live import bound, install, says
+from tests.kube.objects import make_node, make_pod
+from tests.kube.processes import free_port
+from tests.kube.running import KantProcess
+from tests.kube.terms import LEASES
+from tests.kube.test_kube_page import ask
+
+from kant.kube.lessons import FILE, NOTE, Kept, Noted, Shelf, digest
+from kant.kube.wishes import RUNTIME
+from kant.live.core import Core
+from kant.model.event import JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.scheduler.calibration import Calibration, Known, Memory
+from kant.scheduler.profile import builtin_profile
+
+HOURS = 2 * 3600
+PROFILE = builtin_profile("kant")
+LEARNED = Known([2000] * 20 + [4000] * 10, [500_000, 900_000], 5, 4)
+"""Of a dozen answers P50 came true after twice the time that was planned, P90 after four times."""
+
+
+def notes(thing: Any) -> Any:
+    return thing["metadata"].get("annotations")
+
+
+def ahead(row: dict[str, Any], now: int) -> tuple[float, float]:
+    """P50 and P90 in spans of HOURS from now."""
+    return tuple(round((row["expected_us"][name] - now) / 1e6 / HOURS, 1) for name in ("p50", "p90"))  # type: ignore[return-value]
+
+
+def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: ControlPlane, tmp_path: Path) -> None:
+    port, file = free_port(), tmp_path / FILE
+    file.write_bytes(msgspec.json.encode(Kept(digest(PROFILE), 0, Memory({4: LEARNED}))))
+    options = ("--listen", f"127.0.0.1:{port}", "--page", "--journal", str(tmp_path))
+    there = ("--kubeconfig", str(plane.kubeconfig("admin")))
+
+    def terminal(*words: str) -> tuple[Any, tuple[float, float]]:
+        found = command("eta", *there, *words, "--json").json()
+        (row,) = found["jobs"]
+        return row["earlier"], ahead(row, found["time_us"])
+
+    def page() -> tuple[Any, tuple[float, float]]:
+        code, found = ask(f"http://127.0.0.1:{port}/v1/eta")
+        assert code == 200, found
+        (row,) = found["jobs"]
+        return row["earlier"], ahead(row, found["time_us"])
+
+    async def story() -> None:
+        async with Api(plane) as api:
+            await install(api)
+            await api.namespace(NAMESPACE)
+            await api.create(make_node("n0"))
+            first = KantProcess(plane, *options, user="admin")
+            try:
+                await first.says("state built", within_s=120)
+                await api.create(make_pod("long", 8, annotations={RUNTIME: f"{HOURS}s"}))
+                await api.until(lambda pods: len(bound(pods)) == 1)
+                await api.create(make_pod("late", 8))
+                await api.until(lambda pods: says(pods, "late", "capacity"))
+                known = ({"answers": 5, "kept": 4}, (2.0, 4.0))
+                assert await asyncio.to_thread(page) == known
+                await api.until(lambda found: any(NOTE in (notes(lease) or {}) for lease in found), LEASES)
+                assert await asyncio.to_thread(terminal) == known
+                why = await asyncio.to_thread(command, "why", *there, "late", "--json")
+                assert why.json()["earlier"] == known[0]
+                plans = (None, (1.0, 1.0))
+                assert await asyncio.to_thread(terminal, "--kube-profile", "easy") == plans, "that is another plan"
+                assert await asyncio.to_thread(terminal, "--kube-system", "elsewhere") == plans
+            finally:
+                first.stop()
+            assert "default/late" in msgspec.json.decode(file.read_bytes(), type=Kept).memory.open
+            second = KantProcess(plane, *options, user="admin")
+            try:
+                await second.says("state built", within_s=120)
+                assert await asyncio.to_thread(page) == known
+                await api.delete("/api/v1/namespaces/default/pods/long", grace_s=0)
+                await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)
+            finally:
+                second.stop()
+            horizons = msgspec.json.decode(file.read_bytes(), type=Kept).memory.horizons
+            ratios = [ratio for own in horizons.values() for ratio in own.ratios]
+            assert len(ratios) == len(LEARNED.ratios) + 1 and min(ratios) < 1000, "what was asked by the first one"
+
+    asyncio.run(story())
+
+
+def core_that_knows(memory: Memory) -> Core:
+    core = Core(ClusterSpec("c", (Node("n", 8),)), PROFILE)
+    core.settled()
+    core.answers.recall(memory)
+    return core
+
+
+def test_the_shelf_is_written_seldom_and_only_for_something_new(tmp_path: Path) -> None:
+    shelf, core = Shelf(tmp_path), core_that_knows(Memory({4: LEARNED}))
+    for _ in range(100):
+        shelf.put(core)
+    assert shelf.written == 0, "a minute has not passed"
+    assert msgspec.json.decode(shelf.note, type=Noted).calibration == core.answers.calibration() != Calibration()
+    assert len(shelf.note) < 200
+    for _ in range(100):
+        shelf.put(core, last=True)
+    kept = shelf.read()
+    assert shelf.written == 1 and kept is not None and kept.memory.horizons == {4: LEARNED}
+    blank = Shelf(tmp_path / "none")
+    blank.put(core_that_knows(Memory()), last=True)
+    assert (blank.written, blank.note, blank.read()) == (0, "", None)
+
+
+def test_a_file_that_is_not_ours_is_let_alone(tmp_path: Path) -> None:
+    for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"horizons":{"4":[[1],[5],0,0]}}}', "\x00"):
+        (tmp_path / FILE).write_text(text)
+        assert Shelf(tmp_path).read() is None
+
+
+def test_what_a_disk_cannot_take_is_not_kept_and_nothing_else_happens(tmp_path: Path) -> None:
+    (tmp_path / "full").write_text("no folder")
+    shelf = Shelf(tmp_path / "full")
+    shelf.put(core_that_knows(Memory({4: LEARNED})), last=True)
+    assert shelf.written == 0 and shelf.note
+
+
+def test_a_burst_is_let_through_before_anything_is_planned() -> None:
+    core = core_that_knows(Memory())
+    for i in range(300):
+        core.happen(JobSubmitted(core.now, Job(f"j{i}", core.now, (PodGroup(1, Demand(8)),))))
+        core.observe(idle=False)
+    assert (core.answers.plans, core.answers.learned) == (0, 1)
+    looks = 0
+    while not core.answers.plans:
+        core.observe()
+        looks += 1
+    assert looks >= 300 // 32
