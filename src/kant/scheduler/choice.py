@@ -75,7 +75,7 @@ def choosing(scheduler: Scheduler, now: int | None = None, only: str = "") -> St
     found: dict[str, Choice] = {}
     if only and not _may_choose(inquiry, slowdowns, state.rows[only]):
         return found
-    plan = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 90))
+    plan = yield from StartPlan.beginning(inquiry, kept_with(scheduler.profile.estimates, 90))
     for row in rows[turn.ranking(rows)].tolist() if len(rows) else ():
         job = state.ids[row]
         if row not in state.pending:

@@ -16,13 +16,18 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import J_CORE, J_QUEUE, J_USER
+from kant.cluster.holdings import Amounts, Held
 from kant.cluster.quota_tree import QuotaTree
+from kant.model.placement import Allocation
 from kant.model.units import FOREVER
 from kant.placement.timeline import Timeline
 from kant.queueing.estimates import Estimates
 from kant.scheduler.cycle import Scheduler, never_starts
 from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.steps import Outdated, Steps, at_once
+
+Charged = tuple[int, int, Held, Amounts]
+"""Queue, user, and what a running job is charged with."""
 
 Expected = tuple[int | None, int | None]
 """Start by the run times of 50 % and of 90 %; None where no end is in sight."""
@@ -38,7 +43,8 @@ class StartPlan:
     those that hold one start as promised; without, as soon as they can.
     """
 
-    def __init__(self, inquiry: Inquiry, estimates: Estimates, promises: bool = True) -> None:
+    def __init__(self, inquiry: Inquiry, estimates: Estimates, promises: bool = True, bare: bool = False) -> None:
+        """`bare`: who runs is still to be taken in (`beginning`)."""
         self.inquiry = inquiry
         self.state = inquiry.state
         self.now = inquiry.now
@@ -50,15 +56,31 @@ class StartPlan:
         discipline = inquiry.profile.discipline
         self.strict = discipline.lanes and discipline.lane(0, 1) == discipline.lane(0, 2)
         self._before: dict[tuple[int, ...], int] = {}  # by lane: when the last of it starts
-        for row, allocation in self.state.running.items():
-            end = estimates.end(self.state, row, self.now)
+        charged = self.charges.holdings.charged
+        self._runs = [(row, held, charged.get(row)) for row, held in self.state.running.items()]
+        self._promised = list(self.state.reserved.items()) if promises else []
+        if not bare:
+            at_once(self._take_in())
+
+    @classmethod
+    def beginning(cls, inquiry: Inquiry, estimates: Estimates, promises: bool = True) -> Steps[StartPlan]:
+        """A plan in which nobody who waits has a place yet, a job that runs a step."""
+        plan = cls(inquiry, estimates, promises, bare=True)
+        yield from plan._take_in()
+        return plan
+
+    def _take_in(self) -> Steps[None]:
+        for row, allocation, charge in self._runs:
+            end = self.estimates.end(self.state, row, self.now)
             self.timeline.add(row, allocation, self.now, end)
-            self.charges.runs(row, end)
-        for row, promise in self.state.reserved.items() if promises else ():
+            self.charges.runs(charge, end)
+            if (yield):
+                self.renew()
+        for row, promise in self._promised:
             start = max(promise.start, self.now)
             end = max(promise.end, start + 1)
             self.timeline.add(row, promise.allocation, start, end)
-            self.charges.add(row, start, end)
+            self.charges.add(row, start, end, promise.allocation)
             self.starts[row] = start
 
     def lay_out(self, rows: Iterable[int], last: int = -1) -> dict[int, int | None]:
@@ -152,17 +174,16 @@ class Charges:
         self._spans: list[tuple[int, int, int, int, tuple[int, ...]]] = []  # start, end, node, user, amounts
         self._looked = 0
 
-    def runs(self, row: int, end: int) -> None:
-        if self.on:
-            queue, user, _, amounts = self.holdings.charged[row]
+    def runs(self, charge: Charged | None, end: int) -> None:
+        if self.on and charge is not None:
+            queue, user, _, amounts = charge
             if self.holdings.node_of[queue] >= 0:
                 self._spans.append((-1, end, self.holdings.node_of[queue], user, amounts))
 
-    def add(self, row: int, start: int, end: int, allocation: np.ndarray | None = None) -> None:
+    def add(self, row: int, start: int, end: int, allocation: Allocation) -> None:
         node, user = self._who(row)
         if node >= 0:
-            held = self.state.reserved[row].allocation if allocation is None else allocation
-            self._spans.append((start, end, node, user, self.holdings.amounts(self.state.shape_of(row), held)))
+            self._spans.append((start, end, node, user, self.holdings.amounts(self.state.shape_of(row), allocation)))
 
     def _who(self, row: int) -> tuple[int, int]:
         if not self.on:
@@ -220,10 +241,11 @@ def expecting_starts(scheduler: Scheduler, now: int | None = None, only: str = "
     inquiry = Inquiry(scheduler, now)
     state = inquiry.state
     ranked, last = _in_order(inquiry, only)
-    plan = StartPlan(inquiry, kept_with(scheduler.profile.estimates, 90))
+    plan = yield from StartPlan.beginning(inquiry, kept_with(scheduler.profile.estimates, 90))
     likely = early = yield from plan.laying_out(ranked, last)
     if scheduler.profile.estimates.learns:
-        early = yield from _median_plan(renewed(plan.inquiry)).laying_out(ranked, last)
+        median = yield from _median_plan(renewed(plan.inquiry))
+        early = yield from median.laying_out(ranked, last)
     return {state.ids[row]: _ordered(early[row], likely[row]) for row in ranked if row in likely and row in early}
 
 
@@ -236,7 +258,8 @@ def median_steps(scheduler: Scheduler, now: int | None = None, only: str = "") -
     """The same, in steps."""
     inquiry = Inquiry(scheduler, now)
     ranked, last = _in_order(inquiry, only)
-    starts = yield from _median_plan(inquiry).laying_out(ranked, last)
+    plan = yield from _median_plan(inquiry)
+    starts = yield from plan.laying_out(ranked, last)
     return {inquiry.state.ids[row]: starts[row] for row in ranked if row in starts}
 
 
@@ -245,9 +268,9 @@ def renewed(inquiry: Inquiry) -> Inquiry:
     return Inquiry(inquiry.scheduler, inquiry.now)
 
 
-def _median_plan(inquiry: Inquiry) -> StartPlan:
+def _median_plan(inquiry: Inquiry) -> Steps[StartPlan]:
     estimates = inquiry.profile.estimates
-    return StartPlan(inquiry, kept_with(estimates, 50), promises=not estimates.learns)
+    return StartPlan.beginning(inquiry, kept_with(estimates, 50), promises=not estimates.learns)
 
 
 def _in_order(inquiry: Inquiry, only: str) -> tuple[list[int], int]:
