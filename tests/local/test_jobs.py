@@ -186,7 +186,7 @@ def test_quotas_hold_and_unknown_queues_are_refused(tmp_path: Path) -> None:
 def test_what_ran_while_kant_was_away_is_accounted_for(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with Up(home) as kant:
-        short, long = kant.submit("exit 3"), kant.submit("sleep 1.5; echo late", gpus=4)
+        short, long = kant.submit("exit 3"), kant.submit("sleep 3; echo late", gpus=4)
         slain = kant.submit("sleep 60")
         assert eventually(lambda: [kant.phase(job) for job in (long, slain)] == ["running"] * 2)
         kant.over(short)
