@@ -12,6 +12,7 @@ import msgspec
 from kant import __version__
 from kant.live.answers import as_json, expecting_rows, job_rows, known, pool_rows, queue_rows
 from kant.live.calm import Calm, in_slices
+from kant.live.core import Core
 from kant.live.sentences import public, said
 from kant.local.driver import Driver
 from kant.local.output import Output, read_output
@@ -211,11 +212,12 @@ class Api:
         if not waiting:
             raise InputError("JOB", f"a job that waits (`kant why {job}` says where it stands)", job)
         only, wanted = (waiting[0] if len(waiting) == 1 else None), {public(own) for own in waiting}
-        found, _ = await in_slices(lambda: self._expecting(only))
+        found, _ = await in_slices(partial(self._expecting, only, self.driver.core))
         return found | {"jobs": [row for row in found["jobs"] if row["job"] in wanted]}
 
-    def _expecting(self, only: str | None = None) -> Steps[dict[str, Any]]:
-        core = self.driver.core
+    def _expecting(self, only: str | None = None, core: Core | None = None) -> Steps[dict[str, Any]]:
+        """`only` is a job of `core` (None: the one that is)."""
+        core = core or self.driver.core
         count_from(core.zero)
         now = core.now
         rows = yield from expecting_rows(core.scheduler, now, only, core.answers, said)
