@@ -7,6 +7,8 @@ from tests.docs.pages import ROOT, words_in_backticks
 from kant.live import record as live
 from kant.live.samples import SAMPLES
 from kant.live.sentences import KEPT
+from kant.live.succession import STARTS
+from kant.service.past import MOST_BYTES, MOST_JOURNALS
 from kant.service.views import Entry, History, RunRecord
 from kant.testing import Harness, make_cluster
 
@@ -28,3 +30,5 @@ def test_the_page_says_the_bounds() -> None:
     for bound in (live.JOBS, live.PIECES, live.CHANGES, SAMPLES):
         assert f"{bound:,}" in text
     assert f"At most {KEPT} are kept of a job" in text
+    assert f"the latest {MOST_JOURNALS}, of at most {MOST_BYTES >> 20} MiB together" in text
+    assert f"the latest {STARTS} moments" in text

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.local.up import Up, asked, eventually
 from kant.local import launch
 from kant.local.record import Phase
 from kant.model.errors import InputError
+from kant.model.status import JobStatus
 from kant.service.client import Client
 from kant.service.store import Store
 
@@ -101,6 +103,26 @@ def submit(client: Client, home: Path, number: int, rng: random.Random) -> str |
         return None
 
 
+def look_back(kant: Up, known: set[str]) -> None:
+    """The past of all these starts: each job is there at most once, has ended, and no GPU was two jobs' at a time."""
+    assert eventually(lambda: kant.client.get("/v1/record")["cursor"].split(".")[1] != "0"), "the past is read"
+    record = kant.client.get("/v1/record")
+    ids, held = record["jobs"]["id"], record["intervals"]
+    assert len(ids) == len(set(ids)) and set(ids) <= known and ids
+    assert set(record["jobs"]["status"]) == {JobStatus.FINISHED, JobStatus.REJECTED}
+    assert min(held["end"]) >= 0
+    of: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
+    for job, node, mask, start, end in zip(
+        *(held[key] for key in ("job", "node", "mask_low", "start", "end")), strict=True
+    ):
+        for gpu in range(8):
+            if mask >> gpu & 1:
+                of.setdefault((node, gpu), []).append((start, end, ids[job]))
+    for spans in of.values():
+        clashes = [each for each in pairwise(sorted(spans)) if each[0][1] > each[1][0]]
+        assert clashes == []
+
+
 @pytest.mark.parametrize("seed", [1])
 def test_no_job_runs_twice_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.chdir(tmp_path)
@@ -127,6 +149,7 @@ def test_no_job_runs_twice_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.
             page = kant.client.get("/v1/jobs", limit=1000, before=before)
             known, before = known + page["jobs"], page["next"] or 0
         assert told.keys() <= {job["id"] for job in known}
+        look_back(kant, {job["id"] for job in known})
     trail = Counter((home / "trail").read_text().splitlines())
     assert not [line for line in trail if line.startswith(("twice", "clash"))], trail
     store = Store(home / "kant.db")

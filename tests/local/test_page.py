@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.browser import launched
-from tests.local.up import Up
+from tests.local.up import Up, asked, eventually
 
 from kant.service.callers import page_token
 from kant.service.roles import Role
@@ -175,7 +175,19 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Running", exact=True).click()
         seen.job(first).get_by_text("running").wait_for()
 
+        # the time before the restart is there again, and the bar has a mark at the restart
+        seen.tab("Overview")
+        page.locator(".when i").wait_for(state="attached")
+        page.locator("#when").focus()
+        page.keyboard.press("Home")
+        page.locator("#moment").get_by_text("0 of 32").wait_for()
+        page.fill("#when", str(page.evaluate(JUST_BEFORE)))
+        page.locator("#moment").get_by_text("28 of 32").wait_for()
+        assert page.locator("#now").get_attribute("aria-pressed") == "false"
+        page.locator("#now").click()
+
         # and a job is withdrawn from the page
+        seen.tab("Jobs")
         page.get_by_role("button", name=first, exact=True).click()
         page.locator("#order-cancel").click()
         page.get_by_role("button", name="Yes, cancel").click()
@@ -203,6 +215,76 @@ def look_as_a_viewer(browser: Any, address: str, home: Path, job: str) -> None:
     page.close()
 
 
+def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, tmp_path: Path) -> None:
+    """It sees what its own jobs run and write, and may order them; of others it sees that they are there."""
+    home = tmp_path / "home"
+    (tmp_path / "queues.toml").write_text(QUEUES)
+    tenancy, token = read_tenants(tmp_path / "queues.toml"), fresh_token()
+    with Up(home, cluster="2x4", tenancy=tenancy, listen=f"127.0.0.1:{free_port()}") as kant:
+        change_keys(home / "tokens.toml", lambda keys: (*keys, make_key(token, "ben", Role.TENANT, ("vision",))))
+        until = "while [ ! -e {} ]; do sleep 0.05; done; echo {}"
+        script = f"echo one; {until.format('go', 'two')}; {until.format('end', 'three')}"
+        other = kant.submit("echo secret; sleep 600", gpus=1, queue="speech", name="other", preemptible=False)
+        writes, stays = (kant.submit(run, gpus=1, queue="vision", name="own") for run in (script, "sleep 600"))
+        assert eventually(lambda: {kant.phase(job) for job in (other, writes, stays)} == {"running"})
+        wish = asked(home, "exit 0", gpus=1, queue="vision", hold=True, array=list(range(57)))
+        held = kant.client.post("/v1/jobs", wish)["jobs"]
+        seen = Seen(browser, kant.client.get("/v1/whoami")["address"], token)
+
+        # a list of 60 jobs, 50 at a time, the latest first
+        page = seen.tab("Jobs")
+        page.get_by_role("button", name="All", exact=True).click()
+        rows = page.locator("#list-all tbody tr")
+        later, earlier = (page.get_by_role("button", name=name, exact=True) for name in ("Later", "Earlier"))
+        seen.job(held[-1]).wait_for()
+        assert rows.count() == 50 and later.is_disabled() and seen.job(other).count() == 0
+        earlier.click()
+        seen.job(other).wait_for()
+        assert rows.count() == 10 and earlier.is_disabled() and seen.job(held[-1]).count() == 0
+        later.click()
+        seen.job(held[-1]).wait_for()
+        assert rows.count() == 50
+
+        # the output of its own job, as that comes
+        earlier.click()
+        page.get_by_role("button", name=writes, exact=True).click()
+        log = page.locator("#log")
+        log.get_by_text("one").wait_for()
+        assert "two" not in log.inner_text()
+        (home / "go").touch()
+        log.get_by_text("two").wait_for()
+        page.locator(".jobhead .phase.running").wait_for()
+        (home / "end").touch()
+        log.get_by_text("three").wait_for()
+        page.locator(".jobhead .phase.finished").wait_for()
+        assert script in page.locator("main").inner_text()
+
+        # another tenant's job: that it runs and where, and nothing else
+        page.locator("#back").click()
+        page.get_by_role("button", name="Running", exact=True).click()
+        page.get_by_role("button", name=other, exact=True).click()
+        page.locator(".jobhead .phase.running").wait_for()
+        page.locator(".cells").first.wait_for()
+        assert page.locator("#order-cancel, #order-hold, #log").count() == 0
+        assert "secret" not in page.locator("main").inner_text()
+        order = """job => fetch(`/v1/jobs/${job}/cancel`, {method: "POST",
+          headers: {Authorization: `Bearer ${sessionStorage.getItem("kant-token")}`}}).then((said) => said.status)"""
+        assert page.evaluate(order, other) == 403
+        assert kant.phase(other) == "running"
+
+        # and one of its own is withdrawn
+        page.locator("#back").click()
+        page.get_by_role("button", name=stays, exact=True).click()
+        page.locator("#order-cancel").click()
+        page.get_by_role("button", name="Yes, cancel").click()
+        page.locator(".jobhead .phase.cancelled").wait_for()
+        assert [each for each in seen.complaints if "403" not in each] == []
+        page.close()
+        for job in (other, held[0].partition("_")[0]):
+            kant.client.post(kant.client.job(job, "cancel"))
+        kant.over(other, *held)
+
+
 def assert_headers(address: str) -> None:
     """What a browser is told about the page; and pages from elsewhere stay outside."""
     for path in ("/", "/page.js", "/page.css", "/icon.svg"):
@@ -220,6 +302,10 @@ def assert_headers(address: str) -> None:
         urllib.request.urlopen(f"http://{address}/v1/record")
 
 
+JUST_BEFORE = """() => {
+  const [when, mark] = [document.querySelector('#when'), document.querySelector('.when i')];
+  return +when.min + Number(mark.style.getPropertyValue('--at')) * (when.max - when.min) - 1000;
+}"""
 NAMELESS = """() => [...document.querySelectorAll('button, input, select, [role=region], [role=img], a[href]')]
   .filter((e) => e.offsetParent !== null)
   .filter((e) => !(e.innerText?.trim() || e.ariaLabel || e.labels?.length || e.title))

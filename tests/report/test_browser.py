@@ -167,6 +167,52 @@ def test_a_job_that_is_picked_is_said_to_lie_where_it_does(browser: Browser, tmp
         assert page.locator(".job").count() == 0
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_out_of_order_has_a_pattern_and_is_named(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    """Two GPUs of the first node are lost for half the time, and the second node is out of service."""
+    run = spined(packed=True)
+    last, half = run.end, run.end // 2
+    run = dataclasses.replace(run, service=np.array([[0, 0, 0, 0b11], [0, 1, 2, 0], [half, 0, 0, 0], [half, 1, 0, 0]]))
+    with opened(browser, f"{written(tmp_path, [run])}#map", color_scheme=scheme) as page:
+        page.fill("#when", str(half - last // 100))
+        assert {"GPU lost", "node out of service"} <= set(page.locator(".legend .key").all_inner_texts())
+        assert page.inner_text(".panel > h2 small").endswith("· 2 GPUs lost · 1 node out of service")
+        page.focus(".stack")
+        page.keyboard.press("ArrowRight")
+        said = (page.text_content("p[role=status]") or "").splitlines()
+        assert said[1] == "this GPU is lost: nothing runs on it, and it counts for nothing"
+        page.keyboard.press("ArrowRight")
+        assert (page.text_content("p[role=status]") or "").splitlines()[1] == "out of service"
+        ill = [cell_colours(page, gpu) for gpu in (0, 1, 8, 15)]
+        assert [len(colours) for colours in ill] == [2] * 4 and ill[0] == ill[1] and ill[2] == ill[3] != ill[0]
+        if (folder := os.environ.get("KANT_PICTURES")) not in (None, "1"):
+            page.screenshot(path=f"{folder}/lost-{scheme}.png")
+        page.fill("#when", str(half))
+        assert [len(cell_colours(page, gpu)) for gpu in (0, 1, 8, 15)] == [1] * 4
+        assert "lost" not in page.inner_text(".panel > h2 small")
+
+
+def cell_colours(page: Page, gpu: int) -> list[int]:
+    """The colours of the cell of a GPU of the first leaf, where a node is a column."""
+    found: list[int] = page.evaluate(
+        """(gpu) => {
+          const canvas = document.querySelector('.stack canvas'), {width, height} = canvas;
+          const copy = Object.assign(document.createElement('canvas'), {width, height});
+          const context = copy.getContext('2d', {willReadFrequently: true});
+          context.drawImage(canvas, 0, 0);
+          const pixels = new Uint32Array(context.getImageData(0, 0, width, height).data.buffer);
+          const at = pixels.findIndex(Boolean), x = at % width, y = Math.floor(at / width);
+          let cell = 1;
+          while (pixels[at + cell]) cell++;
+          const left = x + (cell + 1) * Math.floor(gpu / 8), top = y + (cell + 1) * (gpu % 8), found = new Set();
+          for (let i = 0; i < cell; i++) for (let j = 0; j < cell; j++) found.add(pixels[(top + i) * width + left + j]);
+          return [...found].sort();
+        }""",
+        gpu,
+    )
+    return found
+
+
 def test_a_click_and_the_keyboard_pick_the_job_of_a_gpu_and_let_it_go(browser: Browser, tmp_path: Path) -> None:
     run = spined(packed=True)
     with opened(browser, f"{written(tmp_path, [run])}#map") as page:

@@ -129,8 +129,8 @@ class Shown:
 
     def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> dict[str, Any]:
         """The jobs that are kept, the latest first."""
-        core, run = self._stands()
-        names, found, live = list(core.state.queues), list[dict[str, Any]](), self._live()
+        _, run = self._stands()
+        names, found, live = run.queue_names(), list[dict[str, Any]](), self._live()
         last = run.jobs.used if before is None else min(before, run.jobs.used)
         for row in range(last - 1, -1, -1):
             own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
@@ -205,7 +205,7 @@ class Shown:
         place = live.get(name)
         return {
             "seq": row, "id": name, "array": -1, "array_index": -1, "phase": PHASES[JobStatus(own["status"])],
-            "name": run.names[row][0], "queue": list(core.state.queues)[own["queue"]], "user": run.names[row][1],
+            "name": run.names[row][0], "queue": run.queue_names()[own["queue"]], "user": run.names[row][1],
             "priority": int(core.state.jobs[place, J_PRIORITY]) if place is not None else 0, "gpus": own["milli"] / GPU,
             "submitted": own["submit"] + zero, "started": own["start"] + zero if own["start"] >= 0 else -1,
             "ended": own["end"] + zero if own["end"] >= 0 else -1, "attempt": own["preemptions"] + (own["start"] >= 0),

@@ -33,14 +33,16 @@ class Telling:
         """Keep a sentence. `what` is one word for the kind of thing that it says."""
         told = self._told.setdefault(row, [])
         told.append((time, what, text))
+        if len(told) > 1 and time < told[-2][0]:
+            told.sort(key=lambda each: each[0])
         if len(told) > KEPT:
             del told[FIRST]
 
-    def happened(self, row: int, event: ev.Event) -> None:
-        """Keep what an event says, if it says something to people."""
+    def happened(self, row: int, event: ev.Event, ahead: int = 0) -> None:
+        """Keep what an event says, if it says something to people. `ahead` is added to its time."""
         text = self._event(event)
         if text:
-            self.note(row, event.time, event.__struct_config__.tag, text)  # type: ignore[arg-type]
+            self.note(row, event.time + ahead, event.__struct_config__.tag, text)  # type: ignore[arg-type]
 
     def decided(self, row: int, time: int, decision: d.Decision) -> None:
         """Keep what the scheduler decided, where no event will say it."""
@@ -59,6 +61,12 @@ class Telling:
     def of(self, row: int) -> list[dict[str, Any]]:
         """What is kept of a job, in order."""
         return [{"time_us": time, "what": what, "sentence": text} for time, what, text in self._told.get(row, ())]
+
+    def move(self, by: int) -> None:
+        """All that was said is so much later on another clock."""
+        self._told = {
+            row: [(time + by, what, text) for time, what, text in told] for row, told in self._told.items()
+        }  # fmt: skip
 
     def keep(self, rows: dict[int, int]) -> None:
         """Forget all other rows; these have other numbers from now on."""

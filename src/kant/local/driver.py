@@ -89,6 +89,7 @@ class Driver:
         self.on_change: Callable[[Record], None] = lambda record: None
         self.telemetry: Telemetry | None = None
         self.on_build: Callable[[Core], None] = lambda core: None
+        self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
         self.launcher = Launcher(settings, self._over)
         self.widest = max(node.gpus for node in settings.cluster.nodes)
         self.endings = Endings(self)
@@ -156,6 +157,7 @@ class Driver:
             if not all(piece[0] < len(core.state.table) and can_take(core.state.table, piece) for piece in place):
                 raise InputError("--cluster", f"the cluster on which job {record.id} runs, until it has ended")
             core.happen(JobStarted(moment, self.core_id[record.id], place))
+        self.on_built()
         for record in self.records.values():
             self.block(record)
         if self.telemetry is not None:

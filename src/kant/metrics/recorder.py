@@ -75,7 +75,7 @@ class Recorder:
         self.spans: Table = np.zeros((1024, SPANS_WIDTH), dtype=np.int64)
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
-        self._service: list[tuple[int, int, int]] = []
+        self._service: list[tuple[int, int, int, int]] = []
         self.replaced = 0  # gangs that got another node in place of one that they had lost, and kept the rest
         self._sized: dict[int, int] = {}  # of elastic gangs
         self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
@@ -121,14 +121,18 @@ class Recorder:
         if cost:
             self.lost_work[row] = self.lost_work.get(row, 0) + cost
 
-    def serviced(self, node: int, status: int, now: int) -> None:
-        """A node has another status from `now` on."""
-        if self.keep_intervals:
-            self._service.append((now, node, status))
+    def serviced(self, node: int, now: int) -> None:
+        """A node has another status, or lacks other devices, from `now` on."""
+        if not self.keep_intervals:
+            return
+        if self._service and self._service[-1][:2] == (now, node):
+            self._service.pop()
+        lost = self.state.health.lost.get(node, 0)
+        self._service.append((now, node, int(self.state.table[node, c.STATUS]), lost))
 
     def service(self) -> Table:
-        """Rows (time, node, status), where `keep_intervals` asked for them."""
-        return np.array(self._service, dtype=np.int64).reshape(-1, 3)
+        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them."""
+        return np.array(self._service, dtype=np.int64).reshape(-1, 4)
 
     def series(self) -> Series:
         """The samples by column."""

@@ -50,8 +50,8 @@ class RunResult:
 
     `summary` is the object that `--json` prints. `intervals` has a row for each piece of a job on a node:
     (job row, node index, bit mask of devices, milli-GPUs of each device, start, end). `service` has one for each change
-    of a node's status: (time, node index, kant.model.status.NodeStatus). `wait_by_cause` has, where a ledger was kept,
-    a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
+    of a node: (time, node index, kant.model.status.NodeStatus, bit mask of the devices that it lacks). `wait_by_cause`
+    has, where a ledger was kept, a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
     """
 
     profile: str
@@ -64,5 +64,5 @@ class RunResult:
     end: int
     interrupted: bool = False
     intervals: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
-    service: Ints = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
+    service: Ints = field(default_factory=lambda: np.zeros((0, 4), dtype=np.int64))
     wait_by_cause: dict[str, Ints] | None = None

@@ -142,6 +142,8 @@ def _pack_run(run: RunResult, rows: Ints, queues: Sequence[str], begin: int, uni
             "since": pack((run.service[:, 0] - begin) // unit, delta=True),
             "node": pack(run.service[:, 1]),
             "status": pack(run.service[:, 2]),
+            "lost_low": pack(run.service[:, 3] & LOW),
+            "lost_high": pack(run.service[:, 3] >> 31),
         },
         "jobs": {**pack_jobs(run, kept, queues, begin, unit), "whole": whole},
         "fleet": {

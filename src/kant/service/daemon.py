@@ -109,8 +109,8 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
     warm(options.profile)
     driver = Driver(settings, store, clock)
     driver.telemetry = telemetry = Telemetry(driver)
-    recorded = Recorded()
-    driver.on_build = recorded.follow
+    recorded = Recorded(lambda job: driver.records.get(job) or store.record(job))
+    driver.on_build, driver.on_built = recorded.follow, recorded.arrived
     driver.waited, driver.waited_by = kept(store), recorded.waited
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
@@ -134,6 +134,7 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
         tasks.append(asyncio.create_task(reloader.run(told)))
         keeper = Keeper(store, driver)
         tasks.append(asyncio.create_task(keeper.run()))
+        tasks.append(asyncio.create_task(recorded.remember(journals)))
         if options.keep_days:
             keep, places = options.keep_days * DAY, Places(settings.runs, journals, options.home / "kant.log")
             pruner = Pruner(store, places, keep, clock.micros, lambda: wanted(driver), telemetry.pruned)

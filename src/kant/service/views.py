@@ -174,6 +174,7 @@ class RunRecord(Struct, frozen=True):
     cluster_name: str
     kind: str
     cluster: dict[str, Any] | None
+    starts: list[int]
     queues: list[str]
     jobs: dict[str, list[Any]]
     intervals: dict[str, list[int]]

@@ -193,10 +193,11 @@ class Execution:
             self.happen(JobEvicted(now, state.ids[row], reason, self._stop(row, now), spec.name))
         if health.lost != state.health.lost.get(health.node, 0):
             self.happen(DevicesChanged(now, spec.name, health.lost))
+            self.recorder.serviced(health.node, now)
         known = int(state.table[health.node, c.STATUS]), state.health.drains.get(health.node, -1)
         if (health.status.value, health.until) != known:
             self.happen(NodeChanged(now, spec.name, health.status.value, health.until))
-            self.recorder.serviced(health.node, health.status.value, now)
+            self.recorder.serviced(health.node, now)
 
     def carry_out(self, plan: Plan) -> None:
         """Do what the plan says; in simulated time everything succeeds at once."""

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from kant.cluster import columns as c
 from kant.cluster.journal import Footer, Journal
 from kant.metrics.ledger import Ledger, wait_by_cause
 from kant.metrics.recorder import Recorder, began
@@ -14,7 +13,7 @@ from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
 from kant.model.decision import Plan
 from kant.model.errors import InputError, Violation
-from kant.model.event import JobGrown, JobRejected, JobShrunk, JobStarted, NodeChanged
+from kant.model.event import DevicesChanged, JobGrown, JobRejected, JobShrunk, JobStarted, NodeChanged
 from kant.sim.options import read_options
 from kant.sim.replay import read_journal, record_end, scheduler_of
 
@@ -58,9 +57,8 @@ def recount(path: Path) -> Recount:
                 raise InputError(f"{path}:{number}", f"an event that fits the state: {violation}") from None
             if isinstance(line, JobRejected):
                 rejected[line.reason] += 1
-            elif isinstance(line, NodeChanged):
-                node = state.node_index[line.node]
-                recorder.serviced(node, int(state.table[node, c.STATUS]), line.time)
+            elif isinstance(line, NodeChanged | DevicesChanged):
+                recorder.serviced(state.node_index[line.node], line.time)
             elif isinstance(line, JobStarted | JobGrown | JobShrunk):
                 recorder.started(state.rows[line.job], state.running[state.rows[line.job]])
     recorder.observe(last)

@@ -58,6 +58,8 @@ async function readRun(report: Report, from: RunReport, cluster: Cluster): Promi
   run.nodes.since = Column.floats(since.map((at) => report.begin_us + at * report.map.unit_us));
   run.nodes.node = Column.ints(await unpack(from.nodes.node));
   run.nodes.status = Column.ints(await unpack(from.nodes.status));
+  run.nodes.lostLow = Column.ints(await unpack(from.nodes.lost_low));
+  run.nodes.lostHigh = Column.ints(await unpack(from.nodes.lost_high));
   run.version = 1;
   return run;
 }

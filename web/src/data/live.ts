@@ -59,7 +59,8 @@ export interface LiveRecord {
     start: Numbers;
     end: Numbers;
   };
-  nodes: { node: Numbers; status: Numbers; since: Numbers };
+  nodes: { node: Numbers; status: Numbers; since: Numbers; lost_low: Numbers; lost_high: Numbers };
+  starts: Numbers;
   series: {
     time: Numbers;
     allocated: Numbers;
@@ -88,7 +89,7 @@ export function take(run: Run, record: LiveRecord): void {
   }
   Object.assign(run, {
     label: record.profile, profile: record.profile, kind: record.kind, zero: record.zero_us, queues: record.queues,
-    end: Math.max(run.end, record.time_us),
+    end: Math.max(run.end, record.time_us), starts: record.starts,
   });
   takeJobs(run, record.jobs);
   for (const [row, before] of waiting(run)) run.jobs.wait.set(row, before + record.time_us);
@@ -97,6 +98,8 @@ export function take(run: Run, record: LiveRecord): void {
     run.nodes.node.push(node);
     run.nodes.status.push(record.nodes.status[i]!);
     run.nodes.since.push(record.nodes.since[i]!);
+    run.nodes.lostLow.push(record.nodes.lost_low[i]!);
+    run.nodes.lostHigh.push(record.nodes.lost_high[i]!);
   });
   const { series } = record;
   series.time.forEach((time, i) => {
@@ -150,6 +153,7 @@ function takeIntervals(run: Run, from: LiveRecord["intervals"]): void {
       && intervals.maskLow.get(row) === from.mask_low[i] && intervals.maskHigh.get(row) === from.mask_high[i]
       && intervals.milli.get(row) === from.milli[i] && intervals.end.get(row) < 0;
     if (known && !same) run.rewritten++;
+    else if (known && from.end[i]! >= 0) run.endings.push(row);
     intervals.job.set(row, from.job[i]!);
     intervals.node.set(row, from.node[i]!);
     intervals.maskLow.set(row, from.mask_low[i]!);
@@ -204,6 +208,7 @@ export async function openLive(source: Source, clock: Clock): Promise<never> {
       lost.well();
       if (!source.ready) clock.following = true;
       source.ready = true;
+      if (clock.zero !== null && run.zero !== null) clock.shift(clock.zero - run.zero);
       clock.zero = run.zero;
       clock.span(run.begin, run.end);
       source.changed();

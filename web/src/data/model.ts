@@ -138,6 +138,15 @@ export class Intervals {
   }
 }
 
+/** Changes of nodes in order of time: from `since` on a node has a status and lacks the devices of two masks. */
+export class NodeChanges {
+  node: Ints = Column.ints();
+  status: Ints = Column.ints();
+  since: Floats = Column.floats();
+  lostLow: Ints = Column.ints(); // devices 0 to 30
+  lostHigh: Ints = Column.ints(); // devices 31 to 61
+}
+
 /** The cluster over time: row i holds from `time[i]` to `time[i + 1]`. NaN: no value. */
 export class Series {
   time: Floats = Column.floats();
@@ -164,8 +173,10 @@ export class Run {
   readonly jobs = new Jobs();
   readonly causes = new Map<string, Float64Array>(); // of each job: microseconds that it waited for a cause
   readonly intervals = new Intervals();
-  readonly nodes: { node: Ints; status: Ints; since: Floats } = { node: Column.ints(), status: Column.ints(), since: Column.floats() }; // changes of service
+  readonly endings: number[] = []; // rows of intervals that were there and have ended since, in the order of the news
+  readonly nodes = new NodeChanges();
   readonly series = new Series();
+  starts: number[] = []; // moments at which a live Kant was started
   version = 0;
   rewritten = 0; // grows when rows already there have changed in another way than by ending
 }

@@ -60,7 +60,7 @@ export interface RunReport {
   waits: ClassWaits[];
   jobs: PackedJobs;
   fleet: PackedFleet;
-  nodes: { since: PackedColumn; node: PackedColumn; status: PackedColumn }; // changes of service
+  nodes: Record<"since" | "node" | "status" | "lost_low" | "lost_high", PackedColumn>; // changes of service
 }
 
 export interface Report {

@@ -1,4 +1,4 @@
-// The colours of the map: what each GPU is painted with in each way to colour it.
+// The colours of the map: what each GPU is painted with in each way to colour it. What is out of order has a pattern.
 
 import { NodeStatus, SIZE_CLASSES, sizeClass, type Run } from "../data/model";
 import { cssVar } from "../theme";
@@ -20,6 +20,14 @@ const PARTLY = PALETTE[4]!;
 const FULL = PALETTE[1]!;
 const CORDONED = PALETTE[3]!;
 const DRAINING = PALETTE[5]!;
+
+/** What a cell is painted with in place of a pixel; no pixel is so small, since all are opaque. */
+export const STRIPED = 1; // a GPU of a node that is out of service
+export const CROSSED = 2; // a GPU that is lost
+
+const STRIPES = "repeating-linear-gradient(135deg, var(--failed) 0 2px, var(--idle) 2px 4px)";
+const diagonal = (angle: string) => `linear-gradient(${angle}, transparent 42%, var(--lost) 42% 58%, transparent 58%)`;
+const CROSS = `${diagonal("45deg")}, ${diagonal("-45deg")}, var(--idle)`;
 
 /** A colour `#rrggbb` as a pixel, mixed with `other` by `part` (0: all colour). */
 export function pixel(colour: string, other = colour, part = 0): number {
@@ -46,8 +54,10 @@ export function ownColour(name: string): string {
 /** The pixels of a way to colour: by job (whole, partly used GPU, faded), by GPU model, by state of a node. */
 export interface Dress {
   way: string;
+  jobs: number; // that have pixels
   idle: number;
   failed: number;
+  lost: number;
   solid: Uint32Array;
   light: Uint32Array;
   faint: Uint32Array;
@@ -56,9 +66,29 @@ export interface Dress {
   states: { partly: number; full: number; cordoned: number; draining: number };
 }
 
-/** The colours of all jobs of `run` for a way and the theme of the moment. */
+/** The colours of `run` for a way and the theme of the moment; jobs get theirs by `dressJobs`. */
 export function dress(run: Run, way: string): Dress {
+  const idle = cssVar("--idle");
+  const models = run.cluster?.models.map((_, i) => PALETTE[i % PALETTE.length]!) ?? [];
+  return {
+    way,
+    jobs: 0,
+    idle: pixel(idle),
+    failed: pixel(cssVar("--failed")),
+    lost: pixel(cssVar("--lost")),
+    solid: new Uint32Array(0),
+    light: new Uint32Array(0),
+    faint: new Uint32Array(0),
+    models: Uint32Array.from(models, (one) => pixel(one)),
+    modelsIdle: Uint32Array.from(models, (one) => pixel(one, idle, 0.75)),
+    states: { partly: pixel(PARTLY), full: pixel(FULL), cordoned: pixel(CORDONED), draining: pixel(DRAINING) },
+  };
+}
+
+/** Gives pixels to the jobs that have come since the last time. */
+export function dressJobs(own: Dress, run: Run): void {
   const { jobs } = run;
+  if (own.jobs === jobs.length) return;
   const idle = cssVar("--idle");
   const by: Record<string, (job: number) => string> = {
     size: (job) => PALETTE[sizeClass(jobs.milli.get(job))]!,
@@ -66,31 +96,34 @@ export function dress(run: Run, way: string): Dress {
     user: (job) => ownColour(jobs.user[job] ?? ""),
     job: (job) => ownColour(jobs.id[job]!),
   };
-  const colour = by[way] ?? (() => OTHER);
+  const colour = by[own.way] ?? (() => OTHER);
   const pixels = new Map<string, number[]>();
   const of = (name: string) => {
     let found = pixels.get(name);
     if (!found) pixels.set(name, (found = [pixel(name), pixel(name, idle, 0.55), pixel(name, idle, 0.85)]));
     return found;
   };
-  const all = Array.from({ length: jobs.length }, (_, job) => of(colour(job)));
-  const models = run.cluster?.models.map((_, i) => PALETTE[i % PALETTE.length]!) ?? [];
-  return {
-    way,
-    idle: pixel(idle),
-    failed: pixel(cssVar("--failed")),
-    solid: Uint32Array.from(all, (one) => one[0]!),
-    light: Uint32Array.from(all, (one) => one[1]!),
-    faint: Uint32Array.from(all, (one) => one[2]!),
-    models: Uint32Array.from(models, (one) => pixel(one)),
-    modelsIdle: Uint32Array.from(models, (one) => pixel(one, idle, 0.75)),
-    states: { partly: pixel(PARTLY), full: pixel(FULL), cordoned: pixel(CORDONED), draining: pixel(DRAINING) },
-  };
+  if (jobs.length > own.solid.length) {
+    const wider = (from: Uint32Array) => {
+      const grown = new Uint32Array(Math.max(jobs.length, 2 * from.length));
+      grown.set(from);
+      return grown;
+    };
+    own.solid = wider(own.solid);
+    own.light = wider(own.light);
+    own.faint = wider(own.faint);
+  }
+  for (; own.jobs < jobs.length; own.jobs++) {
+    [own.solid[own.jobs], own.light[own.jobs], own.faint[own.jobs]] = of(colour(own.jobs)) as [number, number, number];
+  }
 }
 
-/** The entries of the legend: [colour, words]; no colour: only words. */
-export function legend(run: Run, way: string, failed: boolean): [string, string][] {
-  const out: [string, string][] = failed ? [["var(--failed)", "node out of service"]] : [];
+/** The entries of the legend: [background, words]; no background: only words. */
+export function legend(run: Run, way: string, runs: readonly Run[]): [string, string][] {
+  const failed = runs.some(({ nodes }) => nodes.status.values().includes(NodeStatus.FAILED));
+  const lost = runs.some(({ nodes }) => nodes.lostLow.values().some(Boolean) || nodes.lostHigh.values().some(Boolean));
+  const out: [string, string][] = lost ? [[CROSS, "GPU lost"]] : [];
+  if (failed && way !== "state") out.push([STRIPES, "node out of service"]);
   const partly: [string, string] = ["", "faded: partly used"];
   const idle: [string, string] = ["var(--idle)", "idle"];
   if (way === "size") return [...SIZE_CLASSES.map(([name], i): [string, string] => [PALETTE[i]!, `${name} GPU${i ? "s" : ""}`]), idle, partly, ...out];
@@ -100,9 +133,9 @@ export function legend(run: Run, way: string, failed: boolean): [string, string]
   }
   if (way === "state") {
     const service: [string, string][] = run.nodes.node.length
-      ? [[CORDONED, "cordoned"], [DRAINING, "draining"], ["var(--failed)", "out of service"]]
+      ? [[CORDONED, "cordoned"], [DRAINING, "draining"], [STRIPES, "out of service"]]
       : [];
-    return [[PARTLY, "node partly allocated (counts in GFR)"], [FULL, "node fully allocated"], idle, ...service];
+    return [[PARTLY, "node partly allocated (counts in GFR)"], [FULL, "node fully allocated"], idle, ...service, ...out];
   }
   if (way === "job" || way === "user") return [["", `each ${way} has a colour of its own, the same in every map`], idle, partly, ...out];
   const named = run.queues.slice(0, PALETTE.length).map((name, i): [string, string] => [PALETTE[i]!, name || "(no name)"]);
@@ -112,9 +145,11 @@ export function legend(run: Run, way: string, failed: boolean): [string, string]
 
 /** The pixel of a GPU: what its interval (or none), its node and the picked job make of it. */
 export function cellColour(
-  own: Dress, job: number, used: number, service: number, nodeUsed: number, whole: number, model: number, pick: number,
+  own: Dress, job: number, used: number, service: number, lost: boolean, nodeUsed: number, whole: number, model: number,
+  pick: number,
 ): number {
-  if (service === NodeStatus.FAILED) return own.failed;
+  if (service === NodeStatus.FAILED) return STRIPED;
+  if (lost) return CROSSED;
   if (pick >= 0) {
     if (job < 0) return own.idle;
     if (job !== pick) return own.faint[job]!;

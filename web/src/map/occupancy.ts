@@ -32,6 +32,10 @@ export class Occupancy implements Follower {
   used = new Int32Array(0); // of each GPU: thousandths
   nodeUsed = new Int32Array(0); // of each node: milli-GPUs
   service = new Uint8Array(0); // of each node: NodeStatus
+  lostLow = new Int32Array(0); // of each node: the devices that it lacks, 0 to 30
+  lostHigh = new Int32Array(0); // and 31 to 61
+  lost = 0; // devices that nodes lack
+  failed = 0; // nodes that are out of service
   stamp = new Int32Array(0);
   pieces = new Int32Array(0); // of each job: intervals in force
   total = 0; // milli-GPUs in use
@@ -141,25 +145,44 @@ export class Occupancy implements Follower {
   private count(node: number, sign: number): void {
     const used = this.nodeUsed[node]!;
     this.total += sign * used;
-    if (this.service[node] !== NodeStatus.FAILED && used > 0 && used < 1000 * this.cluster!.gpus[node]!) this.broken += sign;
+    this.lost += sign * this.lostOf(node);
+    if (this.service[node] === NodeStatus.FAILED) this.failed += sign;
+    else if (used > 0 && used < this.wholeOf(node)) this.broken += sign;
   }
 
-  /** Whether each node is in service: the changes up to `time`, in order of time. */
+  private lostOf(node: number): number {
+    return this.lostLow[node]! || this.lostHigh[node]! ? bits(this.lostLow[node]!) + bits(this.lostHigh[node]!) : 0;
+  }
+
+  /** The milli-GPUs that a node has, without those that it lacks. */
+  wholeOf(node: number): number {
+    return 1000 * (this.cluster!.gpus[node]! - this.lostOf(node));
+  }
+
+  /** Whether a node lacks a device. */
+  isLost(node: number, device: number): boolean {
+    return ((device < 31 ? this.lostLow[node]! >> device : this.lostHigh[node]! >> (device - 31)) & 1) === 1;
+  }
+
+  /** How each node stands: the changes up to `time`, in order of time. */
   private moveService(time: number): void {
-    const { node, status, since } = this.run.nodes;
-    const put = (at: number, value: number) => {
-      if (this.service[at] === value) return;
+    const { node, status, since, lostLow, lostHigh } = this.run.nodes;
+    const put = (at: number, value: number, low: number, high: number) => {
+      if (this.service[at] === value && this.lostLow[at] === low && this.lostHigh[at] === high) return;
       this.count(at, -1);
       this.service[at] = value;
+      this.lostLow[at] = low;
+      this.lostHigh[at] = high;
       this.count(at, 1);
       this.touch(at);
     };
     if (time < this.time) {
-      this.service.forEach((value, at) => value && put(at, NodeStatus.IN_SERVICE));
+      this.service.forEach((_, at) => put(at, NodeStatus.IN_SERVICE, 0, 0));
       this.changes = 0;
     }
     for (; this.changes < since.length && since.data[this.changes]! <= time; this.changes++) {
-      put(node.data[this.changes]!, status.data[this.changes]!);
+      const i = this.changes;
+      put(node.data[i]!, status.data[i]!, lostLow.data[i]!, lostHigh.data[i]!);
     }
   }
 
@@ -173,9 +196,11 @@ export class Occupancy implements Follower {
       this.used = new Int32Array(cluster.total);
       this.nodeUsed = new Int32Array(nodes);
       this.service = new Uint8Array(nodes);
+      this.lostLow = new Int32Array(nodes);
+      this.lostHigh = new Int32Array(nodes);
       this.stamp = new Int32Array(nodes).fill(this.tick - 1);
       this.head = new Int32Array(nodes).fill(-1);
-      this.total = this.broken = this.changes = 0;
+      this.total = this.broken = this.lost = this.failed = this.changes = 0;
       this.time = -Infinity;
     }
     if (intervals.length > this.next.length) {
@@ -183,7 +208,11 @@ export class Occupancy implements Follower {
       this.before = wider(this.before, intervals.length);
     }
     if (jobs.length > this.pieces.length) this.pieces = wider(this.pieces, jobs.length);
-    if (queues.length > this.byQueue.length) this.byQueue = new Float64Array(queues.length);
+    if (queues.length > this.byQueue.length) {
+      const grown = new Float64Array(queues.length);
+      grown.set(this.byQueue);
+      this.byQueue = grown;
+    }
   }
 }
 

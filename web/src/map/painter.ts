@@ -2,7 +2,7 @@
 
 import type { Cluster, Run } from "../data/model";
 import { cssVar } from "../theme";
-import { cellColour, type Dress, dress } from "./colours";
+import { cellColour, CROSSED, type Dress, dress, dressJobs, STRIPED } from "./colours";
 import { fit, type Layout } from "./layout";
 import { type Occupancy, occupancyAt } from "./occupancy";
 import type { Span } from "./span";
@@ -56,8 +56,12 @@ export class Painter {
   /** Paints the moment `time`. Cells are looked at on nodes that have changed; on all after a change of colours. */
   paint(time: number, way: string, theme: string, pick: number): void {
     const { run, cluster } = this;
-    const wish = `${way} ${theme} ${run.jobs.length}`;
-    if (wish !== this.dressed) this.colours = dress(run, way);
+    const wish = `${way} ${theme}`;
+    if (wish !== this.dressed) {
+      this.colours = dress(run, way);
+      for (let gpu = 0; gpu < this.shown.length; gpu++) if (this.shown[gpu]! <= CROSSED) this.shown[gpu] = 0;
+    }
+    dressJobs(this.colours, run);
     if (wish !== this.dressed || pick !== this.picked) this.seen = -1;
     this.dressed = wish;
     this.picked = pick;
@@ -68,12 +72,12 @@ export class Painter {
     this.painted = 0;
     for (let node = 0; node < cluster.gpus.length; node++) {
       if (now.stamp[node]! <= this.seen) continue;
-      const whole = 1000 * cluster.gpus[node]!;
+      const whole = now.wholeOf(node);
       for (let gpu = cluster.first[node]!; gpu < cluster.first[node + 1]!; gpu++) {
         const row = now.owner[gpu]!;
         const colour = cellColour(
-          this.colours, row < 0 ? -1 : job.data[row]!, now.used[gpu]!, now.service[node]!, now.nodeUsed[node]!, whole,
-          cluster.model[node]!, pick,
+          this.colours, row < 0 ? -1 : job.data[row]!, now.used[gpu]!, now.service[node]!,
+          now.isLost(node, gpu - cluster.first[node]!), now.nodeUsed[node]!, whole, cluster.model[node]!, pick,
         );
         if (colour !== this.shown[gpu]) this.fill(gpu, colour);
       }
@@ -91,13 +95,25 @@ export class Painter {
     const stride = this.canvas.width;
     const x = left[gpu]!;
     const y = top[gpu]!;
-    for (let i = 0, at = y * stride + x; i < side; i++, at += stride) this.pixels.fill(colour, at, at + side);
+    for (let i = 0, at = y * stride + x; i < side; i++, at += stride) {
+      if (colour > CROSSED) this.pixels.fill(colour, at, at + side);
+      else for (let j = 0; j < side; j++) this.pixels[at + j] = this.patterned(colour, x + j, y + i, j, i, side);
+    }
     for (let band = Math.floor(y / BAND); band <= Math.floor((y + side - 1) / BAND); band++) {
       this.from[band] = Math.min(this.from[band]!, x);
       this.to[band] = Math.max(this.to[band]!, x + side);
     }
     this.shown[gpu] = colour;
     this.painted++;
+  }
+
+  /** The pixel at (x, y) of a cell with a pattern, at (dx, dy) in the cell. Very small cells have no room for one. */
+  private patterned(pattern: number, x: number, y: number, dx: number, dy: number, side: number): number {
+    const { failed, lost, idle } = this.colours;
+    if (side < 4) return pattern === STRIPED ? failed : lost;
+    if (pattern === STRIPED) return (x + y) % Math.max(4, Math.ceil(side / 3)) < Math.max(2, Math.ceil(side / 6)) ? failed : idle;
+    const thick = Math.max(1, side / 7);
+    return Math.abs(dx - dy) < thick || Math.abs(dx + dy - side + 1) < thick ? lost : idle;
   }
 
   /** Frames and names of spines, names of leaves, what the picked job lies in, and the cursor. */

@@ -24,7 +24,6 @@ export function MapView() {
   const shown = sides.slice(0, runs.length).map((run) => Math.min(run, runs.length - 1));
   const ways = WAYS.filter(([way]) => way !== "user" || runs.some((run) => run.jobs.user.some(Boolean)));
   const first = runs[shown[0]!]!;
-  const failed = runs.some((run) => run.nodes.node.length > 0);
   return (
     <section aria-label="Every GPU">
       <div className="tools">
@@ -38,7 +37,7 @@ export function MapView() {
         <Spread run={first} />
       </div>
       <div className="legend" role="list" aria-label="Colours">
-        {legend(first, choice.colour, failed).map(([colour, words]) => (
+        {legend(first, choice.colour, runs).map(([colour, words]) => (
           <span role="listitem" className="key" key={words}>
             {colour && <i style={{ background: colour }} />}
             {words}
@@ -226,6 +225,8 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
         <small>
           {showGpus(now.total)} of {cluster.total.toLocaleString("en")} GPUs in use · {counted(now.running, "job runs", "jobs run")} ·{" "}
           {counted(now.broken, "node", "nodes")} partly allocated
+          {now.lost > 0 && ` · ${counted(now.lost, "GPU", "GPUs")} lost`}
+          {now.failed > 0 && ` · ${counted(now.failed, "node", "nodes")} out of service`}
         </small>
       </h2>
       <div className="canvas" ref={place}>
@@ -267,12 +268,14 @@ function describe(run: Run, gpu: number, time: number, zero: number | null): str
   const now = occupancyAt(run, time);
   const status = ["", "cordoned", "out of service", "draining"][now.service[node]!];
   if (status) lines.push(status);
+  const lost = now.isLost(node, device);
+  if (lost) lines.push("this GPU is lost: nothing runs on it, and it counts for nothing");
   const holders: number[] = [];
   now.eachOn(node, (row) => {
     const mask = device < 31 ? intervals.maskLow.get(row) >> device : intervals.maskHigh.get(row) >> (device - 31);
     if (mask & 1) holders.push(row);
   });
-  if (!holders.length && !status) lines.push("idle");
+  if (!holders.length && !status && !lost) lines.push("idle");
   for (const row of holders.sort((a, b) => a - b).slice(0, 4)) {
     const job = intervals.job.get(row);
     const milli = intervals.milli.get(row);

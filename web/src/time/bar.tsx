@@ -22,6 +22,7 @@ export function TimeBar() {
   if (end <= begin) return null;
   const at = frames ? frames.indexOf(clock.at) : clock.at;
   const words = showMoment(clock.at, clock.zero);
+  const starts = (source.live ? source.runs[0]?.starts : null)?.slice(1).filter((start) => start > begin && start < end) ?? [];
   const keys = (event: React.KeyboardEvent) => {
     const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -25, PageUp: 25 }[event.key];
     if (steps !== undefined) clock.step(steps);
@@ -36,11 +37,16 @@ export function TimeBar() {
       <button id="play" type="button" aria-pressed={clock.playing} aria-label={clock.playing ? "Pause" : "Play"} onClick={() => toggle(clock)}>
         {clock.playing ? "❚❚" : "▶"}
       </button>
-      <input
-        id="when" type="range" aria-label="Time" aria-valuetext={words} step="any" onKeyDown={keys}
-        min={frames ? 0 : begin} max={frames ? frames.length - 1 : end} value={at}
-        onChange={(event) => clock.set(frames ? frames[Math.round(+event.target.value)]! : +event.target.value)}
-      />
+      <span className="when">
+        {starts.map((start) => (
+          <i key={start} style={{ "--at": (start - begin) / (end - begin) } as React.CSSProperties} title={`Kant was started: ${showMoment(start, clock.zero)}`} />
+        ))}
+        <input
+          id="when" type="range" aria-label="Time" aria-valuetext={words} step="any" onKeyDown={keys}
+          min={frames ? 0 : begin} max={frames ? frames.length - 1 : end} value={at}
+          onChange={(event) => clock.set(frames ? frames[Math.round(+event.target.value)]! : +event.target.value)}
+        />
+      </span>
       <output id="clock" htmlFor="when">{words}</output>
       <select id="speed" aria-label="Speed" value={clock.speed} onChange={(event) => clock.setSpeed(+event.target.value)}>
         {SPEEDS.map((speed) => <option key={speed} value={speed}>{speed}×</option>)}

@@ -40,6 +40,12 @@ export class Clock {
     this.changed();
   }
 
+  /** The same moment on a clock whose zero is so much earlier. */
+  shift(by: number): void {
+    this.at += by;
+    this.exact += by;
+  }
+
   /** Go to a moment; ends the following. */
   set(at: number): void {
     this.following = false;
