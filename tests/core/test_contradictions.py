@@ -76,6 +76,8 @@ CONTRADICTIONS: dict[str, Callable[[], Any]] = {
     "an unknown job is cancelled": lambda: ev.JobCancelled(12, "x"),
     "an unknown job makes progress": lambda: ev.JobProgressed(12, "x", 1),
     "an unknown job is demoted": lambda: ev.JobDemoted(12, "x", 1),
+    "an unknown job is protected": lambda: ev.JobProtected(12, "x", "somebody"),
+    "a finished job is protected": lambda: ev.JobProtected(12, "f", "somebody"),
     "an unknown job is put in order after a known one": lambda: ev.QueueOrdered(12, ("w", "x")),
     "an unknown node changes": lambda: ev.NodeChanged(12, "x", 1),
     "a node takes a status that there is not": lambda: ev.NodeChanged(12, "n0", 7),

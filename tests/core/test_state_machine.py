@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kant.cluster.columns import J_REMAINING
 from kant.model.decision import Hold, Plan
-from kant.model.event import JobPreempted, JobProgressed, MixObserved
+from kant.model.event import JobPreempted, JobProgressed, JobProtected, MixObserved
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.units import SECOND
@@ -120,6 +120,13 @@ class Cluster(RuleBasedStateMachine):
         job = self.chosen(state.running, pick)
         left = int(state.jobs[state.rows[job], J_REMAINING])
         self.harness.happen(JobProgressed(self.harness.now, job, max(left - SECOND, -1)))
+
+    @precondition(lambda self: self.runs() or self.waits())
+    @rule(pick=PICK, by=st.sampled_from(("", "somebody")), then_cycle=st.booleans())
+    def protect(self, pick: int, by: str, then_cycle: bool) -> None:
+        job = self.chosen(self.harness.state.live, pick)
+        self.harness.happen(JobProtected(self.harness.now, job, by))
+        self.perhaps_cycle(then_cycle)
 
     @precondition(lambda self: self.runs() or self.waits())
     @rule(pick=PICK, then_cycle=st.booleans())

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet, ReplicaController
-from tests.kube.live import bound, condition, events, perform, profile, says, until, waiting
+from tests.kube.live import MANIFESTS, bound, condition, events, perform, profile, says, until, waiting
 from tests.kube.objects import Object, make_budget, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import kant
 
-from kant.kube import workloads
+from kant.kube import following, workloads
 from kant.scheduler.profile import Profile
 
 YES = {"scheduling.kant.dev/preemptible": "true"}
@@ -30,7 +32,28 @@ def high(name: str, gpus: int = 8, **more: object) -> Object:
 
 
 async def begin(api: Api, nodes: int) -> None:
-    await api.create_all([make_priority_class("high", 1000), *(make_node(f"n{i}") for i in range(nodes))])
+    classes = [make_priority_class("high", 1000), make_priority_class("middle", 500)]
+    await api.create_all([*classes, *(make_node(f"n{i}") for i in range(nodes))])
+
+
+async def old_role(api: Api) -> None:
+    """The tenant may do what Kant does, but for watching budgets."""
+    group = "rbac.authorization.k8s.io"
+    role = next(
+        one for one in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()) if one["kind"] == "ClusterRole"
+    )
+    rules = [rule for rule in role["rules"] if rule["apiGroups"] != ["policy"]]
+    named = {"metadata": {"name": "kant-of-old"}, "apiVersion": f"{group}/v1"}
+    subject = {"kind": "User", "name": "tenant", "apiGroup": group}
+    ref = {"kind": "ClusterRole", "name": "kant-of-old", "apiGroup": group}
+    await api.apply([named | {"kind": "ClusterRole", "rules": rules}])
+    await api.apply([named | {"kind": "ClusterRoleBinding", "roleRef": ref, "subjects": [subject]}])
+
+
+async def holds(what: Callable[[], bool], within_s: float = 30.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not what():
+            await asyncio.sleep(0.02)
 
 
 def test_victims_go_with_grace_and_the_winner_comes_when_they_are_gone(plane: ControlPlane, tmp_path: Path) -> None:
@@ -85,16 +108,80 @@ def test_bare_pods_and_those_that_say_no_are_left_alone(plane: ControlPlane, tmp
     perform(plane, story, tmp_path)
 
 
+def test_whom_a_budget_protects_is_passed_over_until_it_allows_it(plane: ControlPlane, tmp_path: Path) -> None:
+    """A gang of two under a budget that allows one: nobody asks for its eviction, and another goes at once."""
+
+    async def story(api: Api) -> None:
+        await begin(api, 2)
+        await api.create(make_budget("careful", {"app": "db"}, 2))
+        await api.allow("careful", 1)
+        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path) as driver:
+            db = make_gang("db", 2, 4, labels={"app": "db"}, annotations=YES)
+            await api.create_all([*db, make_pod("web", 8, annotations=YES)])
+            await until(api, lambda pods: all(pod["status"].get("phase") == "Running" for pod in pods))
+            await holds(lambda: any(known.protected[1] for known in driver.workloads.by_job.values()))
+            await api.create_all([high("high-0"), high("high-1")])
+            pods = await until(api, lambda pods: len(pods) == 4 and any("high" in one for one in bound(pods)))
+            await until(api, lambda pods: says(pods, "high-0", "capacity") or says(pods, "high-1", "capacity"))
+            assert {"db-0", "db-1"} < set(bound(pods)) and driver.counts.evicted == 1
+            await api.allow("careful", 2)
+            await until(api, lambda pods: bound(pods) == ["high-0", "high-1"])
+            assert driver.counts.evicted == 3 and not await events(api, "EvictionRefused")
+
+    perform(plane, story, tmp_path)
+
+
+def test_victims_that_are_more_than_one_budget_allows_are_not_begun_to_be_evicted(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Each of two may go, but not both: nobody is evicted, and the next victims are others."""
+
+    async def story(api: Api) -> None:
+        await begin(api, 2)
+        await api.create(make_budget("careful", {"app": "db"}, 2))
+        await api.allow("careful", 1)
+        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path) as driver:
+            dbs = [make_pod(f"db-{i}", 4, labels={"app": "db"}, annotations=YES) for i in range(2)]
+            await api.create_all([*dbs, make_pod("web", 8, annotations=YES, priority_class="middle")])
+            await until(api, lambda pods: all(pod["status"].get("phase") == "Running" for pod in pods))
+            await api.create(high("high"))
+            pods = await until(api, lambda pods: "high" in bound(pods) and len(pods) == 3)
+            assert bound(pods) == ["db-0", "db-1", "high"] and driver.counts.evicted == 1
+            assert {event["regarding"]["name"] for event in await events(api, "EvictionRefused")} == {"db-0", "db-1"}
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_pod_whose_class_does_not_preempt_waits_and_holds_nobody_up(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await begin(api, 1)
+        await api.create(make_priority_class("polite", 1000, preempts=False))
+        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path) as driver:
+            await api.create(make_pod("low", 8, annotations=YES))
+            await until(api, lambda pods: bound(pods) == ["low"])
+            await api.create(make_pod("polite", 8, priority_class="polite"))
+            await until(api, lambda pods: says(pods, "polite", "capacity"))
+            assert driver.counts.evicted == 0
+            await api.create(high("high"))
+            await until(api, lambda pods: bound(pods) == ["high"])
+
+    perform(plane, story, tmp_path)
+
+
 def test_a_budget_that_refuses_keeps_all_and_both_are_told(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where the role does not let budgets be watched, the Eviction API alone says no."""
     monkeypatch.setattr(workloads, "SPARED", 4.0)
+    heard: list[str] = []
+    monkeypatch.setattr(following, "said", lambda log, text, *level: heard.append(text))
 
     async def story(api: Api) -> None:
+        await old_role(api)
         await begin(api, 1)
         await api.create(make_budget("careful", {"app": "db"}, 2))
         await api.allow("careful", 0)
-        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path):
+        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path, user="tenant"):
             db = {"app": "db"}
             await api.create_all([make_pod("db-0", 4, labels=db, annotations=YES), make_pod("web", 4, annotations=YES)])
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
@@ -112,6 +199,9 @@ def test_a_budget_that_refuses_keeps_all_and_both_are_told(
             assert bound(pods) == ["db-0", "web"] and not await events(api, "Preempted")
             await api.allow("careful", 1)
             await until(api, lambda pods: bound(pods) == ["high"], within_s=30)
+        assert (
+            len(heard) == 1 and "no permission to list poddisruptionbudgets.policy: add it to ClusterRole" in heard[0]
+        )
 
     perform(plane, story, tmp_path)
 

@@ -43,6 +43,7 @@ APPLIERS: dict[type, Callable[[ClusterState, Any], None]] = {
     ev.JobCancelled: job.cancelled,
     ev.JobProgressed: job.progressed,
     ev.JobDemoted: job.demoted,
+    ev.JobProtected: job.protected,
     ev.QueueOrdered: job.ordered,
     ev.QueuesChanged: queues_changed,
     ev.NodeChanged: node.node_changed,

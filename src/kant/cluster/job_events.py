@@ -186,6 +186,23 @@ def demoted(state: ClusterState, event: ev.JobDemoted) -> None:
     state.jobs[state.row_of(event.job), c.J_LEVEL] = event.level
 
 
+def protected(state: ClusterState, event: ev.JobProtected) -> None:
+    row = state.row_of(event.job)
+    job = state.live.get(row)
+    if job is None:
+        raise Violation(f"job {event.job!r} has left, and nobody stops it")
+    loose = int(job.preemptible and not event.by)
+    if loose == state.jobs[row, c.J_PREEMPTIBLE]:
+        return
+    state.jobs[row, c.J_PREEMPTIBLE] = loose
+    state.moved.add(row)
+    shape = state.shape_of(row)
+    state.rivals[shape.pool_bits].stirred = event.time
+    if loose and row in state.running:  # who waits may have what it holds
+        state.services += 1
+        opened(state, sum(1 << pool for pool in set(state.table[state.running[row][:, NODE], c.POOL].tolist())))
+
+
 def ordered(state: ClusterState, event: ev.QueueOrdered) -> None:
     rows = [state.row_of(job) for job in event.jobs]
     state.jobs[rows, c.J_RANK] = np.arange(state.arrivals, state.arrivals + len(rows))

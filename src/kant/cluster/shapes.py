@@ -31,7 +31,8 @@ class Company(NamedTuple):
 class Ask(NamedTuple):
     """All that tells shapes apart: `pools` as bits; `level`, `required` and `company` as the shape has them.
 
-    `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none.
+    `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
+    whether somebody may be stopped for it.
     """
 
     groups: tuple[PodGroup, ...]
@@ -40,6 +41,7 @@ class Ask(NamedTuple):
     required: bool = False
     company: Company | None = None
     workload: int = 0
+    preempts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,8 @@ class Shapes:
         groups = job.groups
         if any(group.floor for group in groups):
             groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
-        ask = Ask(groups, self._pools(job), level, level >= 0 and job.within_required, company, workload)
+        required = level >= 0 and job.within_required
+        ask = Ask(groups, self._pools(job), level, required, company, workload, job.preempts)
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def _workload(self, job: Job) -> int:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kant.kube.binder import Answer, Binder, Outcome
+from kant.kube.budgets import Budgets, Protection
 from kant.kube.carry import Carrier
 from kant.kube.client import Client
 from kant.kube.evictor import Eviction, Evictor
@@ -114,6 +115,7 @@ class Driver:
         self.workloads: Workloads
         self.fleet: Fleet
         self.carrier: Carrier
+        self.protection: Protection
         self.reasons: Reasons
         self.bound_here: dict[str, str] = {}  # pods that we have bound, until the watch says so: uid -> node
         self._unrest = self._calm_since = -1.0
@@ -243,6 +245,9 @@ class Driver:
         self.workloads = Workloads(
             self.core, mirror, self.words, self.binder.leaving, self.fleet.seats, self.binder.in_flight
         )
+        self.budgets = Budgets(mirror)
+        self.evictor.refuses = self.budgets.refuses
+        self.protection = Protection(self.workloads, self.budgets)
         self.carrier = Carrier(self.core, mirror, self.workloads, self.binder.leaving)
         self.reasons = Reasons(self.core, self.workloads, self.telling)
         self.binder.answers.clear()
@@ -251,11 +256,13 @@ class Driver:
         mirror.touched.clear()
         mirror.nodes_touched.clear()
         mirror.objects_touched.clear()
+        mirror.budgets_touched.clear()
         notes = [self.workloads.note(uid, pod) for uid, pod in mirror.pods.items()]
         self.workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
         self.fleet.count_seats(mirror.nodes)
         self.workloads.out_of_service = self.fleet.closed
+        self.protection.follow((), mirror.budgets)
         self._change_at = self.words.next_change(self.core.now)
         self._unrest = -1.0
         self.counts.builds += 1
@@ -305,7 +312,7 @@ class Driver:
                 keys.update(workloads.vacant_on(name))
         read, self.following.read = self.following.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
-        keys.update(workloads.spared_long_enough())
+        workloads.look_at_spared()
         for known, limit in workloads.halves.overdue(self.settings.recovery, self.settings.staleness):
             workloads.halves.release(known, f"not whole within {limit:g} s")
             self.counts.released += 1
@@ -317,6 +324,8 @@ class Driver:
         if crowded:
             workloads.count_promised()
         self.fleet.count_seats(name for name in crowded if name in mirror.nodes)
+        budgets, mirror.budgets_touched = mirror.budgets_touched, {}
+        self.protection.follow(touched, budgets)
 
     def _take_objects(self, kinds: set[str]) -> None:
         assert self.core is not None

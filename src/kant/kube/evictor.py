@@ -1,14 +1,15 @@
 """The evictor: who has to make room is asked to go, through the Eviction API, and only if all of them may.
 
-The budgets (PodDisruptionBudget) of all victims of one job are asked first, by a dry run; where one says no, nobody is
-evicted. What is evicted is gone when the API server says so, not before.
+The budgets (PodDisruptionBudget) of all victims of one job are asked first: whether together they take more than one of
+them allows, as far as we know; then each victim by a dry run. Where one says no, nobody is evicted. What is evicted is
+gone when the API server says so, not before.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kant.kube.client import ApiError, Client, Fenced
@@ -56,6 +57,7 @@ class Evictor:
         self.refused: deque[Eviction] = deque()
         self.done: deque[Eviction] = deque()
         self.timeout = TIMEOUT
+        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # as far as we know
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, eviction: Eviction) -> None:
@@ -76,6 +78,11 @@ class Evictor:
     async def _carry_out(self, eviction: Eviction) -> None:
         pods = [pod for _, pods in eviction.victims for pod in pods]
         try:
+            if eviction.by and (known := self.refuses(pods)) is not None:
+                eviction.protected, eviction.refused = known[0].metadata.uid, known[1]
+                self.refused.append(eviction)
+                self.wake()
+                return
             if eviction.by:
                 for pod in pods:
                     eviction.protected = pod.metadata.uid

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kant.kube.client import ApiError, Client
 from kant.kube.crds import API
+from kant.kube.errors import advice
 from kant.kube.groups import GroupRef
 from kant.kube.mirror import Mirror
-from kant.kube.objects import Loose, Meta, Node, Pod
+from kant.kube.objects import Budget, Loose, Meta, Node, Pod
 from kant.kube.reflector import Reflector
+from kant.live.logs import said
 from kant.model.errors import InputError
 
+log = logging.getLogger("kant.kube")
 KINDS: dict[str, tuple[str, ...]] = {
     **{plural: (f"{API}/{plural}",) for plural in ("queues", "topologies", "reservations")},
     "topologies.kueue.x-k8s.io": (
@@ -24,6 +28,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Kinds that a cluster may have, by what the mirror calls them, and where they are: the first path that is there."""
 
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again
 ABSENT = 5.0  # seconds after which a group that was not there is looked for again
 
@@ -52,6 +57,9 @@ class Following:
         self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
+        self.budgets = self._reflector("budgets", BUDGETS, Budget, mirror.budget, mirror.replace_budgets)
+        self.budgets.on_trouble = self._without_budgets
+        self._complained = False
         self.others: list[Reflector[Loose]] = []
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
@@ -89,6 +97,8 @@ class Following:
         absent = [kind for kind in KINDS if not await self._add(kind)]
         async with asyncio.TaskGroup() as tasks:
             reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
+            tasks.create_task(self.budgets.run())
+            await self.budgets.synced.wait()
             for reflector in reflectors:
                 tasks.create_task(reflector.run())
             for _ in range(8):
@@ -133,6 +143,19 @@ class Following:
 
         self.others.append(self._reflector(kind, paths[0], Loose, change, replace))
         return True
+
+    def _without_budgets(self, error: ApiError | InputError) -> None:
+        """Budgets may be forbidden to us, or unknown to the cluster: then the Eviction API alone asks them."""
+        if not isinstance(error, ApiError) or error.code not in (403, 404):
+            self.on_trouble(error)
+            return
+        if not self._complained:
+            self._complained = True
+            why = advice(error, self.client.config.source)
+            said(log, f"disruption budgets are asked only when somebody is to be evicted: {why}", logging.WARNING)
+        self.mirror.replace_budgets([])
+        self.budgets.synced.set()
+        self.wake()
 
     @property
     def is_looking(self) -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kant.kube.objects import Loose, Node, Pod
+from kant.kube.objects import Budget, Loose, Node, Pod
 
 ENDED = ("Succeeded", "Failed")
 
@@ -24,17 +24,20 @@ def is_over(pod: Pod) -> bool:
 class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` counts a node's pods.
 
-    `touched` has the uids of pods that changed, with the last version of those that are gone; `nodes_touched` names,
-    `objects_touched` (kind, namespace, name).
+    `budgets` of disruptions are by (namespace, name). `touched` has the uids of pods that changed, with the last
+    version of those that are gone; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
+    name).
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     objects: dict[str, dict[tuple[str, str], Loose]] = field(default_factory=dict)
+    budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
     on_node: Counter[str] = field(default_factory=Counter)
     touched: dict[str, Pod] = field(default_factory=dict)
     nodes_touched: dict[str, None] = field(default_factory=dict)
     objects_touched: dict[tuple[str, str, str], None] = field(default_factory=dict)
+    budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
 
     # --- pods ---------------------------------------------------------------
 
@@ -86,6 +89,23 @@ class Mirror:
         fresh = {node.metadata.name: node for node in nodes}
         self.nodes_touched.update(dict.fromkeys((*self.nodes, *fresh)))
         self.nodes = fresh
+
+    # --- budgets ---------------------------------------------------------------
+
+    def budget(self, kind: str, budget: Budget) -> None:
+        """A budget of disruptions was added, modified or deleted."""
+        name = (budget.metadata.namespace, budget.metadata.name)
+        if kind == "deleted":
+            self.budgets.pop(name, None)
+        else:
+            self.budgets[name] = budget
+        self.budgets_touched[name] = None
+
+    def replace_budgets(self, budgets: Iterable[Budget]) -> None:
+        """All budgets there are."""
+        fresh = {(budget.metadata.namespace, budget.metadata.name): budget for budget in budgets}
+        self.budgets_touched.update(dict.fromkeys((*self.budgets, *fresh)))
+        self.budgets = fresh
 
     # --- other objects ---------------------------------------------------------------
 

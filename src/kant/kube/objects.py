@@ -134,6 +134,7 @@ class PodSpec(View, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
+    preemption_policy: str = ""
     priority_class_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -195,6 +196,29 @@ class Node(View, frozen=True):
     metadata: Meta = Meta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+# --- budgets of disruptions ---------------------------------------------------------------------------------------
+
+
+class BudgetSpec(View, frozen=True):
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class BudgetStatus(View, frozen=True):
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    observed_generation: int = 0
+
+
+class Budget(View, frozen=True):
+    """A PodDisruptionBudget."""
+
+    metadata: Meta = Meta()
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
 
 
 # --- anything else -----------------------------------------------------------------------------------------------

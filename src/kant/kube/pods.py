@@ -111,6 +111,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         within=wishes.within,
         within_required=wishes.within_required,
         flavors=_common((other.flavors for other in read), f"gang {name}, nodes that its pods select"),
+        preempts=all(pod.spec.preemption_policy != "Never" for pod in pods),
     )
     if one.apart:
         job = replace(job, affinity_group=one.apart, apart="node", apart_required=True)

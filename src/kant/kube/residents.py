@@ -63,8 +63,6 @@ class Residents:
         if not pieces or (known.foreign and not any(piece[2] or piece[4] or piece[5] for piece in pieces)):
             return False
         job = self.words.resident(core, known.group, here, known.foreign)
-        if known.spared > core.clock():
-            job = replace(job, preemptible=False)
         self._start(job, pieces, self.words.bound_at(here))
         known.job, known.slots, known.phase, known.whole = job.id, slots, Phase.PLACED, True
         return True

@@ -44,7 +44,8 @@ class Workload:
     lacking: int = 0  # pods of a gang in part for which there is no place yet
     partial: float = -1.0
     whole: bool = False  # every pod has been bound at once, at some time
-    spared: float = -1.0  # until when (seconds) nobody may stop it, because a budget of disruptions has said so
+    spared: float = -1.0  # until when (seconds) nobody may stop it, because its eviction was refused
+    protected: tuple[str, str] = ("", "")  # a job, and why the state was told that it may not be stopped
 
     @property
     def is_bound(self) -> bool:

@@ -76,6 +76,7 @@ class Workloads:
         self._unbound: dict[Workload, None] = {}
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self._spared: dict[Workload, None] = {}
+        self.anew: dict[Workload, None] = {}  # of whom the state does not know yet whether they may be stopped
 
     # --- which pods belong together ---------------------------------------------------------------
 
@@ -198,6 +199,7 @@ class Workloads:
             return False
         self.core.happen(JobStarted(self.core.now, known.job, held))
         known.members, known.phase, known.whole = [], Phase.PLACED, True
+        self.anew[known] = None
         return True
 
     def _waits(self, pod: Pod) -> bool:
@@ -301,6 +303,7 @@ class Workloads:
     def resides(self, known: Workload, bound: list[Pod]) -> None:
         if self.residents.settle(known, bound):
             self.by_job[known.job] = known
+            self.anew[known] = None
 
     # --- one that runs ---------------------------------------------------------------
 
@@ -400,6 +403,7 @@ class Workloads:
         self.seats.promised.update(wanted)
         self.crowded.update(dict.fromkeys(wanted))
         self._unbound[known] = None
+        self.anew[known] = None
         self.time_partial(known)
         self.to_bind.append(known)
 
@@ -461,14 +465,11 @@ class Workloads:
             known.spared = self.core.clock() + SPARED
             self._spared[known] = None
 
-    def spared_long_enough(self) -> dict[str, None]:
-        """The keys of workloads that may be stopped again; they are jobs anew."""
-        over = [known for known in self._spared if known.spared <= self.core.clock()]
-        for known in over:
+    def look_at_spared(self) -> None:
+        """Those who have been spared for long enough may be stopped again."""
+        for known in [known for known in self._spared if known.spared <= self.core.clock()]:
             del self._spared[known]
-            if known.phase is Phase.PLACED and known.is_bound:
-                self.leaves(known, JobCancelled)
-        return {known.key: None for known in over}
+            self.anew[known] = None
 
     # --- words ---------------------------------------------------------------
 

@@ -102,6 +102,8 @@ class Telling:
                 return "it left its queue"
             case ev.JobDemoted(level=level):
                 return f"it moved to level {level} of its queue"
+            case ev.JobProtected(by=by):
+                return f"it may not be stopped now: {by}" if by else "it may be stopped again"
         return ""
 
     def place(self, place: Allocation) -> str:

@@ -149,6 +149,13 @@ class JobDemoted(_Event, frozen=True, tag="demoted"):
     level: int
 
 
+class JobProtected(_Event, frozen=True, tag="protected"):
+    """From now on the scheduler may not stop the job, because of `by`; where that is "", it may as ever."""
+
+    job: str
+    by: str = ""
+
+
 class QueueOrdered(_Event, frozen=True, tag="ordered"):
     """The live jobs in the order of the last cycle, for orders that remember it."""
 
@@ -205,6 +212,7 @@ Event = (
     | JobCancelled
     | JobProgressed
     | JobDemoted
+    | JobProtected
     | QueueOrdered
     | QueuesChanged
     | NodeChanged

@@ -67,7 +67,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     few domains as can be.
     `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
     `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
-    its affinity group runs already. Jobs without a level only take part in the group.
+    its affinity group runs already. Jobs without a level only take part in the group. Without `preempts` nobody is
+    stopped for it.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
     apart_required: bool = False
     near: Level = ""
     flavors: tuple[str, ...] = ()
+    preempts: bool = True
 
     @property
     def gpu_milli(self) -> int:

@@ -46,7 +46,7 @@ def mend(
     nothing new, and in pools that the gang does not ask for. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
-    if shape.ceiling or shape.cuts or ask != Ask(ask.groups, ask.pools, ask.level, ask.required):
+    if shape.ceiling or shape.cuts or ask != Ask(ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts):
         return None
     mark = trial.checkpoint()
     wounds = _keep(shape, held, trial, bound)

@@ -77,6 +77,8 @@ def is_hopeless(standing: Standing, above: Standing | None, row: int, shape: Sha
 
 def stop_overtakers(turn: Turn, row: int, shape: Shape) -> Allocation | None:
     """Seat the head in place of as few of those as it takes, if that is proven to be enough; None where it is not."""
+    if not shape.ask.preempts:
+        return None
     hopeless = turn.waiting.hopeless
     if not turn.stopped and hopeless.holds(row):  # whom this plan has stopped may have left enough
         return None

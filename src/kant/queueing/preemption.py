@@ -61,6 +61,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         changed, but `turn.retry_at` may say when a running job comes of age without whom it would fit, and
         `turn.lasts` is False where there may be victims that the search has not found.
         """
+        if not shape.ask.preempts:
+            return None
         standing = self.standing(turn)
         turn.lasts &= int(turn.state.jobs[row, J_PRIORITY]) <= turn.lowest  # it may stop those once they run
         above = standing.spare() if turn.state.elastic else None

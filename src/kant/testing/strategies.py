@@ -130,6 +130,7 @@ def _alone(groups: st.SearchStrategy[tuple[PodGroup, ...]]) -> st.SearchStrategy
         models=st.sampled_from(((), (), MODELS[:1], MODELS[1:])),
         estimate=st.sampled_from((-1, SECOND, 60 * SECOND, 5_000 * SECOND)),
         preemptible=st.sampled_from((True, True, False)),
+        preempts=st.sampled_from((True, True, False)),
         within=st.sampled_from(("", "", *LEVELS)),
         within_required=st.booleans(),
         flavors=st.sampled_from(((), (), (), FLAVORS[:1], ("", FLAVORS[1]))),

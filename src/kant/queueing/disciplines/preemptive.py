@@ -52,7 +52,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
             waits = row in state.pending
             if isinstance(result, NoFit) and waits:
                 behind = [int(ranked[p]) for p in loose if p > place and int(ranked[p]) not in stopped]
-                victims, made = self._make_room(turn, row, behind) if behind else ([], None)
+                victims, made = self._make_room(turn, row, behind) if behind and shape.ask.preempts else ([], None)
                 if made is not None:
                     result = made
                     stopped.update(victims)
