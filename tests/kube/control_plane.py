@@ -26,6 +26,7 @@ USERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "scheduler": ("system:kube-scheduler", ()),
     "tenant": ("tenant", ("tenants",)),
     "nobody": ("nobody", ()),
+    "deputy": ("deputy", ()),
 }
 """Who may be asked for, by a short name: the name and the groups by which the API server knows them."""
 

@@ -58,6 +58,19 @@ async def install_kind(api: Api, definition: Object) -> None:
                 await asyncio.sleep(0.05)
 
 
+async def deputy_of_kant(api: Api, but_for: str = "nothing") -> None:
+    """The user `deputy` may do what the shipped role of Kant allows, but for one group of the API."""
+    group = "rbac.authorization.k8s.io"
+    shipped = yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
+    role = next(one for one in shipped if one["kind"] == "ClusterRole")
+    rules = [rule for rule in role["rules"] if rule["apiGroups"] != [but_for]]
+    named = {"metadata": {"name": "deputy-of-kant"}, "apiVersion": f"{group}/v1"}
+    subject = {"kind": "User", "name": "deputy", "apiGroup": group}
+    ref = {"kind": "ClusterRole", "name": "deputy-of-kant", "apiGroup": group}
+    await api.apply([named | {"kind": "ClusterRole", "rules": rules}])
+    await api.apply([named | {"kind": "ClusterRoleBinding", "roleRef": ref, "subjects": [subject]}])
+
+
 def kind(group: str, version: str, name: str, plural: str) -> Object:
     """The definition of somebody else's kind, that takes whatever it is given."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

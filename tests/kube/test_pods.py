@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.cluster.state import ClusterState
+from kant.kube import groups, wishes
 from kant.kube import objects as k
 from kant.kube.complaint import Complaint
 from kant.kube.flavors import Flavors
@@ -60,6 +61,25 @@ def test_a_gang_has_a_group_for_each_demand_and_its_pods_in_the_order_of_ranks(g
         start += group.count
     state = ClusterState(ClusterSpec("test", (Node("n0", 8),)))
     state.apply(JobSubmitted(found.job.submit, found.job, -1))
+
+
+READ = sorted({
+    *wishes.QUEUES, *wishes.REQUIRED, *wishes.PREFERRED, *wishes.PREEMPTIBLE, *wishes.FRACTIONS, wishes.RUNTIME,
+    wishes.MAX_TIME, wishes.SLICE, groups.GROUP, groups.MIN_AVAILABLE, "pod-group-name", "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name",
+    "gang.scheduling.koordinator.sh/name", "kueue.x-k8s.io/pod-group-name",
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("key", READ)
+def test_junk_in_any_annotation_that_is_read_is_a_short_complaint(key: str) -> None:
+    one = pod(notes={key: "x" * (200 << 10)})
+    with pytest.raises(InputError) as wrong:
+        groups.group_of(one)
+        found = job_of("ml/p", [one], setting(pods=(one,)))
+        assert isinstance(found, Complaint)
+        raise InputError(found.sentence, "")
+    assert len(str(wrong.value)) < 400 and "pod ml/p, " in str(wrong.value)
 
 
 def test_what_a_job_takes_from_its_pods() -> None:

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet, ReplicaController
-from tests.kube.live import MANIFESTS, bound, condition, events, perform, profile, says, until, waiting
+from tests.kube.live import bound, condition, deputy_of_kant, events, perform, profile, says, until, waiting
 from tests.kube.objects import Object, make_budget, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import kant
 
@@ -34,20 +33,6 @@ def high(name: str, gpus: int = 8, **more: object) -> Object:
 async def begin(api: Api, nodes: int) -> None:
     classes = [make_priority_class("high", 1000), make_priority_class("middle", 500)]
     await api.create_all([*classes, *(make_node(f"n{i}") for i in range(nodes))])
-
-
-async def old_role(api: Api) -> None:
-    """The tenant may do what Kant does, but for watching budgets."""
-    group = "rbac.authorization.k8s.io"
-    role = next(
-        one for one in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()) if one["kind"] == "ClusterRole"
-    )
-    rules = [rule for rule in role["rules"] if rule["apiGroups"] != ["policy"]]
-    named = {"metadata": {"name": "kant-of-old"}, "apiVersion": f"{group}/v1"}
-    subject = {"kind": "User", "name": "tenant", "apiGroup": group}
-    ref = {"kind": "ClusterRole", "name": "kant-of-old", "apiGroup": group}
-    await api.apply([named | {"kind": "ClusterRole", "rules": rules}])
-    await api.apply([named | {"kind": "ClusterRoleBinding", "roleRef": ref, "subjects": [subject]}])
 
 
 async def holds(what: Callable[[], bool], within_s: float = 30.0) -> None:
@@ -118,14 +103,18 @@ def test_whom_a_budget_protects_is_passed_over_until_it_allows_it(plane: Control
         async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path) as driver:
             db = make_gang("db", 2, 4, labels={"app": "db"}, annotations=YES)
             await api.create_all([*db, make_pod("web", 8, annotations=YES)])
-            await until(api, lambda pods: all(pod["status"].get("phase") == "Running" for pod in pods))
+            await until(api, lambda pods: all(pod["status"].get("phase") == "Running" for pod in pods), within_s=30)
             await holds(lambda: any(known.protected[1] for known in driver.workloads.by_job.values()))
             await api.create_all([high("high-0"), high("high-1")])
-            pods = await until(api, lambda pods: len(pods) == 4 and any("high" in one for one in bound(pods)))
-            await until(api, lambda pods: says(pods, "high-0", "capacity") or says(pods, "high-1", "capacity"))
+            pods = await until(
+                api, lambda pods: len(pods) == 4 and any("high" in one for one in bound(pods)), within_s=30
+            )
+            await until(
+                api, lambda pods: says(pods, "high-0", "capacity") or says(pods, "high-1", "capacity"), within_s=30
+            )
             assert {"db-0", "db-1"} < set(bound(pods)) and driver.counts.evicted == 1
             await api.allow("careful", 2)
-            await until(api, lambda pods: bound(pods) == ["high-0", "high-1"])
+            await until(api, lambda pods: bound(pods) == ["high-0", "high-1"], within_s=30)
             assert driver.counts.evicted == 3 and not await events(api, "EvictionRefused")
 
     perform(plane, story, tmp_path)
@@ -143,9 +132,9 @@ def test_victims_that_are_more_than_one_budget_allows_are_not_begun_to_be_evicte
         async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path) as driver:
             dbs = [make_pod(f"db-{i}", 4, labels={"app": "db"}, annotations=YES) for i in range(2)]
             await api.create_all([*dbs, make_pod("web", 8, annotations=YES, priority_class="middle")])
-            await until(api, lambda pods: all(pod["status"].get("phase") == "Running" for pod in pods))
+            await until(api, lambda pods: all(pod["status"].get("phase") == "Running" for pod in pods), within_s=30)
             await api.create(high("high"))
-            pods = await until(api, lambda pods: "high" in bound(pods) and len(pods) == 3)
+            pods = await until(api, lambda pods: "high" in bound(pods) and len(pods) == 3, within_s=30)
             assert bound(pods) == ["db-0", "db-1", "high"] and driver.counts.evicted == 1
             assert {event["regarding"]["name"] for event in await events(api, "EvictionRefused")} == {"db-0", "db-1"}
 
@@ -158,12 +147,12 @@ def test_a_pod_whose_class_does_not_preempt_waits_and_holds_nobody_up(plane: Con
         await api.create(make_priority_class("polite", 1000, preempts=False))
         async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path) as driver:
             await api.create(make_pod("low", 8, annotations=YES))
-            await until(api, lambda pods: bound(pods) == ["low"])
+            await until(api, lambda pods: bound(pods) == ["low"], within_s=30)
             await api.create(make_pod("polite", 8, priority_class="polite"))
-            await until(api, lambda pods: says(pods, "polite", "capacity"))
+            await until(api, lambda pods: says(pods, "polite", "capacity"), within_s=30)
             assert driver.counts.evicted == 0
             await api.create(high("high"))
-            await until(api, lambda pods: bound(pods) == ["high"])
+            await until(api, lambda pods: bound(pods) == ["high"], within_s=30)
 
     perform(plane, story, tmp_path)
 
@@ -177,11 +166,11 @@ def test_a_budget_that_refuses_keeps_all_and_both_are_told(
     monkeypatch.setattr(following, "said", lambda log, text, *level: heard.append(text))
 
     async def story(api: Api) -> None:
-        await old_role(api)
+        await deputy_of_kant(api, but_for="policy")
         await begin(api, 1)
         await api.create(make_budget("careful", {"app": "db"}, 2))
         await api.allow("careful", 0)
-        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path, user="tenant"):
+        async with FakeKubelet(api), kant(plane, profile=preempting(), journal=tmp_path, user="deputy"):
             db = {"app": "db"}
             await api.create_all([make_pod("db-0", 4, labels=db, annotations=YES), make_pod("web", 4, annotations=YES)])
             pods = await until(api, lambda pods: len(bound(pods)) == 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kant.kube.mirror import Mirror
-from kant.kube.objects import Condition, Meta, Pod, PodSpec, PodStatus
+from kant.kube.objects import Condition, Meta, Node, Pod, PodSpec, PodStatus
 from kant.kube.telling import Telling
 from kant.kube.workload import Workload
 from kant.model.decision import NoFit, OverQuota
@@ -59,3 +59,19 @@ def test_a_condition_that_came_too_late_is_told_of_the_newer_pod() -> None:
     mirror.pod("modified", pod("5"))
     telling.again("u")
     assert len(heard.said) == 3
+
+
+def test_the_fault_of_a_node_is_told_once_for_each_change_of_it() -> None:
+    mirror, told = Mirror(), []
+
+    class Noted(Heard):
+        def event(self, *words: Any) -> None:
+            told.append((words[0].uid, words[3], words[5]))
+
+    telling = Telling(None, Noted(), mirror, lambda: True)  # type: ignore[arg-type]
+    steps = [("1", "odd"), ("1", "odd"), ("1", "odder"), ("1", ""), ("1", "odd"), ("2", "odd"), ("", ""), ("2", "odd")]
+    for uid, fault in steps:
+        mirror.replace_nodes([Node(Meta(name="n", uid=uid))] if uid else [])
+        telling.nodes(["n"], {"node n": fault, "node m": "of somebody else"} if fault else {})
+    telling.nodes(["n"], {"node n": "in a shadow"}, post=False)
+    assert told == [(uid, fault, "Node") for uid, fault in (steps[0], steps[2], steps[4], steps[5], steps[7])]

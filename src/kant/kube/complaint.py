@@ -12,6 +12,10 @@ MAX_TEXT = 256 << 10
 """Characters of all annotations of an object: the API server's own limit (TotalAnnotationSizeLimitB)."""
 
 
+MAX_NAME = 253
+"""Characters of a name in the API; labels have at most 63, but an annotation may have anything."""
+
+
 class Complaint(Struct, frozen=True):
     """`about` names the object (kind namespace/name); `sentence` says which field, and what was expected."""
 
@@ -27,6 +31,13 @@ def complaint(about: str, error: InputError) -> Complaint:
 def unsupported(where: str, what: str) -> NoReturn:
     """Raise InputError for a wish that Kant would have to ignore or to guess."""
     raise InputError(where, f"no {what}, which Kant does not support")
+
+
+def name_of(where: str, text: str) -> str:
+    """The text, if it may be the name of something. Raises InputError for a longer one."""
+    if len(text) > MAX_NAME:
+        raise InputError(where, f"a name of at most {MAX_NAME} characters", text)
+    return text
 
 
 def whole(where: str, value: object, low: int = 0, high: int = (1 << 31) - 1) -> int:

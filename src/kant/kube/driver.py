@@ -28,7 +28,7 @@ from kant.kube.following import Following
 from kant.kube.lessons import Shelf, learned_by, teach
 from kant.kube.metrics import Telemetry
 from kant.kube.mirror import Mirror, is_over
-from kant.kube.objects import Pod
+from kant.kube.objects import Meta, Pod
 from kant.kube.reasons import Reasons
 from kant.kube.recorder import Recorder
 from kant.kube.status import Statuses
@@ -101,7 +101,7 @@ class Driver:
         self.mirror = Mirror()
         self.words = Translation(self.mirror, settings.scheduler_name, settings.shadow)
         self._awake = asyncio.Event()
-        self.following = Following(client, self.mirror, self._awake.set, on_trouble)
+        self.following = Following(client, self.mirror, self._awake.set, on_trouble, self._malformed)
         self.words.groups = self.following.groups
         self.binder = Binder(client, self.mirror, self._awake.set, holds, token)
         self.evictor = Evictor(client, self._awake.set, holds, token, self.mirror)
@@ -135,6 +135,14 @@ class Driver:
     def is_binding(self) -> bool:
         """Whether bindings are under way, before which all else waits."""
         return bool(self.binder.in_flight)
+
+    def _malformed(self, kind: str, meta: Meta, sentence: str) -> None:
+        """An object that does not even decode, and is left out."""
+        known = {"pods": "Pod", "nodes": "Node"}.get(kind)
+        if known is not None and meta.uid:
+            self.telling.malformed(known, meta, f"it is not as the API has it: {sentence}", not self.settings.shadow)
+        else:
+            said(log, f"{kind} {meta.name} is not as the API has it: {sentence}", logging.WARNING)
 
     async def run(self) -> None:
         """Follow, decide, carry out, for as long as we lead."""
@@ -270,7 +278,9 @@ class Driver:
         self.telemetry.follow(self.core.state, self.core.now)
         said(log, "state built", nodes=len(spec.nodes), pods=len(mirror.pods), waiting=len(self.core.state.pending))
         for about, sentence in self.words.complaints.items():
-            said(log, sentence, logging.WARNING, about=about)
+            if not about.startswith("node "):
+                said(log, sentence, logging.WARNING, about=about)
+        self.telling.nodes(mirror.nodes, self.words.complaints, not settings.shadow)
         teach(self.core, learned)
         self._look_up()
         return True
@@ -285,6 +295,7 @@ class Driver:
             was_stale = self.fleet.stale
             self.fleet.follow(names)
             workloads.has_more(names)
+            self.telling.nodes(names, self.words.complaints, not self.settings.shadow)
             if self.fleet.stale and was_stale:
                 self._calm_since = time.monotonic()
         objects, mirror.objects_touched = mirror.objects_touched, {}

@@ -43,6 +43,8 @@ class Fleet:
         state = self.core.state
         for name in names:
             index, view = state.node_index.get(name), self.mirror.nodes.get(name)
+            if view is None:
+                self.words.mended(f"node {name}")
             if index is None:
                 self.stale = self.stale or (view is not None and self.words.node(view, self.core.now) is not None)
                 continue

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube import objects as k
-from kant.kube.complaint import whole
+from kant.kube.complaint import name_of, whole
 from kant.model.errors import InputError
 
 OWN = "scheduling.kant.dev"
@@ -65,6 +65,7 @@ def _found(pod: k.Pod, where: str) -> GroupRef | None:
         return whole(f"{where}, {key}", either(key), 1) if either(key) else 0
 
     def named(source: str, name: str, *kinds: str, least: int = 0) -> GroupRef:
+        name_of(f"{where}, its group", name)
         paths = tuple(_path(kind, space, name) for kind in kinds)
         return GroupRef(space, source, name, paths, own or least)
 

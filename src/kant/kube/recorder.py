@@ -42,7 +42,7 @@ class Note:
 
 
 class Recorder:
-    """Queues what is to be told of pods (`Meta` says which); `run` tells it.
+    """Queues what is to be told of pods and nodes (`Meta` says which); `run` tells it.
 
     `workers`: requests at a time, an eighth of the client's connections by default; `rate`: requests a second at most,
     0 for no limit; `busy()`: whether bindings are under way, during which events wait for up to five seconds.
@@ -86,10 +86,10 @@ class Recorder:
     def __len__(self) -> int:
         return len(self._conditions) + len(self._events) + len(self._under_way)
 
-    def event(self, pod: Meta, type: str, reason: str, message: str, action: str) -> None:
-        """An event of the pod. `type` is Normal or Warning. The same again within half an hour is left out."""
+    def event(self, of: Meta, type: str, reason: str, message: str, action: str, kind: str = "Pod") -> None:
+        """An event of a pod, or a node. `type` is Normal or Warning. The same within half an hour is left out."""
         note = message if len(message) <= NOTE else message[: NOTE - 1] + "…"
-        self._event(pod, type, reason, encoded(note).decode(), action, (pod.uid, reason))
+        self._event(of, type, reason, encoded(note).decode(), action, (of.uid, reason), kind)
 
     def scheduled(self, pod: Meta, node: str) -> None:
         """The event that kube-scheduler posts of a pod that it has bound; an older condition is told no more."""
@@ -139,19 +139,20 @@ class Recorder:
             await asyncio.sleep(0.01)
         return not len(self)
 
-    def _event(self, pod: Meta, type: str, reason: str, note: str, action: str, key: Key) -> None:
+    def _event(self, of: Meta, type: str, reason: str, note: str, action: str, key: Key, kind: str = "Pod") -> None:
         said = self._said.get(key)
         if said is not None and said[0] == note and self._clock() - said[1] < REPEAT:
             return
-        name = f"{pod.name[:230]}.{next(self._numbers):x}"  # names of objects need no escapes
+        space = of.namespace or "default"  # where events of what is in no namespace have to be
+        inside = f'"namespace":"{of.namespace}",' if of.namespace else ""
+        name = f"{of.name[:230]}.{next(self._numbers):x}"  # names of objects need no escapes
         body = (
             f'{{"apiVersion":"events.k8s.io/v1","kind":"Event",{self._source},'
-            f'"metadata":{{"name":"{name}","namespace":"{pod.namespace}"}},"eventTime":"{_now()}",'
+            f'"metadata":{{"name":"{name}","namespace":"{space}"}},"eventTime":"{_now()}",'
             f'"type":"{type}","reason":"{reason}","action":"{action}","note":{note},'
-            f'"regarding":{{"apiVersion":"v1","kind":"Pod","namespace":"{pod.namespace}","name":"{pod.name}",'
-            f'"uid":"{pod.uid}"}}}}'
+            f'"regarding":{{"apiVersion":"v1","kind":"{kind}",{inside}"name":"{of.name}","uid":"{of.uid}"}}}}'
         )
-        path = f"/apis/events.k8s.io/v1/namespaces/{pod.namespace}/events"
+        path = f"/apis/events.k8s.io/v1/namespaces/{space}/events"
         self._put(self._events, Note(key, "POST", path, body.encode(), note, self._clock()))
 
     def _put(self, queue: OrderedDict[Key, Note], note: Note) -> None:

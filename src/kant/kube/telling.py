@@ -7,18 +7,21 @@ nodes. One that waits for quota or for its queue keeps the gate, and is not mark
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
 from kant.kube.client import ApiError, Client, Fenced
 from kant.kube.evictor import Eviction
 from kant.kube.gates import open_gate, our_gate
 from kant.kube.mirror import Mirror
-from kant.kube.objects import Condition, Pod
+from kant.kube.objects import Condition, Meta, Pod
 from kant.kube.recorder import Recorder
 from kant.kube.workload import Workload
+from kant.live import logs
 from kant.live.sentences import said
 from kant.model.decision import BackOff, Behind, Closed, CoreWaits, OverQuota, Reason
 
+log = logging.getLogger("kant.kube")
 FOR_QUOTA = OverQuota | Closed | BackOff | CoreWaits | Behind
 
 
@@ -32,6 +35,7 @@ class Telling:
         self.holds = holds
         self._gated: asyncio.Queue[Pod] = asyncio.Queue()
         self._words: dict[str, tuple[str, str, str]] = {}  # of each pod that waits: text, reason, for which version
+        self._faults: dict[str, tuple[str, str]] = {}  # of each node that is malformed: its uid, and what was said
         recorder.on_changed = self.again
 
     async def run(self) -> None:
@@ -95,6 +99,22 @@ class Telling:
         for _, pods in eviction.victims:
             for pod in pods:
                 self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")
+
+    def nodes(self, names: Iterable[str], complaints: Mapping[str, str], post: bool = True) -> None:
+        """What is wrong with these nodes, once for each change of it: in the log, and with `post` as an event of it."""
+        for name in names:
+            view, text = self.mirror.nodes.get(name), complaints.get(f"node {name}", "")
+            if view is None or not text:
+                self._faults.pop(name, None)
+            elif self._faults.get(name) != (view.metadata.uid, text):
+                self._faults[name] = view.metadata.uid, text
+                self.malformed("Node", view.metadata, text, post)
+
+    def malformed(self, kind: str, meta: Meta, text: str, post: bool = True) -> None:
+        """Something is wrong with a Node or a Pod itself."""
+        logs.said(log, text, logging.WARNING, about=f"{kind.lower()} {meta.name}")
+        if post:
+            self.recorder.event(meta, "Warning", "Malformed", text, "Scheduling", kind)
 
     async def _open_gates(self) -> None:
         while True:

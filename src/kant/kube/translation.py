@@ -17,7 +17,7 @@ from kant.kube.group_specs import GroupSpec, group_spec
 from kant.kube.groups import OWN, GroupRef, group_of
 from kant.kube.levels import Levels, levels_seen
 from kant.kube.mirror import Mirror, is_over
-from kant.kube.nodes import contradictions, node_of
+from kant.kube.nodes import about, contradictions, node_of
 from kant.kube.objects import Loose, Pod
 from kant.kube.objects import Node as View
 from kant.kube.pods import Setting, is_nowhere, job_of, natural, selection
@@ -65,6 +65,7 @@ class Translation:
         self.stale = False
         self.epoch = 0
         self._flavor_of: dict[str, str] = {}
+        self._split: dict[str, str] = {}  # complaints about nodes that can be used all the same
 
     def beginning(self, now: int) -> int:
         """Time zero of a state that is built now (microseconds since 1970): when the first pod that counts was made."""
@@ -86,7 +87,8 @@ class Translation:
         )
         self.levels = found or levels_seen(view.metadata.labels for view in mirror.nodes.values())
         self._complain("Topology", wrong)
-        self.complaints.update((one.about, one.sentence) for one in contradictions(mirror.nodes.values(), self.levels))
+        self._split = {one.about: one.sentence for one in contradictions(mirror.nodes.values(), self.levels)}
+        self.complaints |= self._split
         self._flavor_of = self.flavors.rebuild(mirror.nodes.values())
         self.kept = []
         for item in mirror.objects.get("reservations", {}).values():
@@ -119,6 +121,7 @@ class Translation:
         if isinstance(seen, Complaint):
             self.complaints[seen.about] = seen.sentence
             return None
+        self.mended(about(view), self._split.get(about(view), ""))
         node, status, until = seen.node, seen.status, -1
         for kept in self.kept:
             if kept.start <= now < kept.end and matches(kept, view.metadata.labels or {}):
@@ -127,6 +130,13 @@ class Translation:
                 elif status == NodeStatus.IN_SERVICE:
                     status, until = NodeStatus.DRAINING, now
         return node, status, until, seen.lost
+
+    def mended(self, about: str, rest: str = "") -> None:
+        """There is nothing wrong with it any more, or it is gone; but for `rest`."""
+        if rest:
+            self.complaints[about] = rest
+        else:
+            self.complaints.pop(about, None)
 
     def next_change(self, now: int) -> int:
         """When a reservation begins or ends next; FOREVER where none does."""

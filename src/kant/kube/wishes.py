@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kant.kube import objects as k
-from kant.kube.complaint import MAX_TEXT, unsupported, whole
+from kant.kube.complaint import MAX_TEXT, name_of, unsupported, whole
 from kant.kube.group_specs import GroupSpec
 from kant.kube.groups import OWN
 from kant.kube.levels import Levels, level_asked
@@ -68,7 +68,8 @@ def wishes_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) ->
     for key in FRACTIONS:
         if key in said:
             unsupported(f"{where}, {key}", "shares of a GPU")
-    queue = next((said[key] for key in QUEUES if said.get(key)), "") or group.queue or "default"
+    queue = next((name_of(f"{where}, {key}", said[key]) for key in QUEUES if said.get(key)), "")
+    queue = queue or group.queue or "default"
     required, place = _first(said, REQUIRED, group.required)
     preferred, soft = _first(said, PREFERRED, group.preferred)
     within: Level = ""
