@@ -36,13 +36,14 @@ async def kant(
     server: str = "",
     profile: Profile | None = None,
     recovery: float = 3.0,
+    staleness: float = 60.0,
     journal: Path | None = None,
     user: str = "admin",
     shadow: tuple[str, ...] = (),
 ) -> AsyncIterator[Driver]:
     """A driver that leads, in this very loop. What it meets comes out when it ends."""
     sink = Journals(journal) if journal is not None else None
-    settings = Settings(profile or builtin_profile("kant"), sink, recovery=recovery, shadow=shadow)
+    settings = Settings(profile or builtin_profile("kant"), sink, recovery=recovery, staleness=staleness, shadow=shadow)
     warm_once(settings.profile.text)
     async with Client(load(plane.kubeconfig(user, server=server))) as client:
         driver = Driver(client, settings, Recorder(client, "test"))

@@ -138,7 +138,7 @@ def refused(state: ClusterState, event: ev.JobRefused) -> None:
     c.job_was_refused(state.jobs, row)
     if row in state.elastic:
         state.elastic[row].rest(state.jobs, row)
-    state.jobs[row, c.J_RETURNS] += 1
+    state.jobs[row, c.J_RETURNS] += not event.blameless
     wait(state, row, event.time)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +26,7 @@ from kant.kube.workload import Phase, Workload
 TIMEOUT = 4.0  # seconds for one binding, unless the Lease leaves less (`Lease.in_flight`)
 PATIENCE = 30.0  # seconds for which a binding that may heal is tried again
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
+WITHDRAWN = "its node has lost what it was placed for"
 
 
 class Outcome(Enum):
@@ -33,6 +34,7 @@ class Outcome(Enum):
     GONE = "gone"  # the pod is not there any more
     ASTRAY = "astray"  # it is bound, to another node
     REFUSED = "refused"  # for good, or for longer than our patience
+    WITHDRAWN = "withdrawn"  # it was not sent: its node has not what it was placed for any more
     DEPOSED = "deposed"  # somebody else leads
 
 
@@ -54,7 +56,8 @@ class Binder:
     """`answers` collects what became of the bindings; `wake` is called when one more is there.
 
     `leaving` has, by node, the uids of pods whose eviction must be over before anything is bound there. `holds` is the
-    guard of every binding, and `token` says who leads.
+    guard of every binding, and `token` says who leads. `closed` are nodes to which nothing may be sent, and `short`
+    those that have lost more GPUs than were free.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class Binder:
         self.clock = clock
         self.answers: deque[Answer] = deque()
         self.leaving: dict[str, dict[str, None]] = {}
+        self.closed: set[str] = set()
+        self.short: set[str] = set()
         self.in_flight: set[str] = set()
         self.timeout = TIMEOUT  # seconds after which a binding without an answer is tried again
         self._queue: deque[tuple[Workload, Slot, str]] = deque()
@@ -98,6 +103,21 @@ class Binder:
                     self._queue.append((known, slot, slot.pod))
         if self._queue:
             self._more.set()
+
+    def recall(self, nodes: Collection[str]) -> None:
+        """What has been handed over for these nodes and not been sent is not to be."""
+        kept: deque[tuple[Workload, Slot, str]] = deque()
+        for known, slot, uid in self._queue:
+            if slot.node in nodes:
+                self.in_flight.discard(uid)
+                self.answers.append(Answer(known, slot, uid, Outcome.WITHDRAWN, 0.0, why=WITHDRAWN, code=0))
+                self.wake()
+            else:
+                kept.append((known, slot, uid))
+        self._queue = kept
+
+    def _may_be_sent(self, slot: Slot) -> bool:
+        return slot.node not in self.closed and not (slot.demand.gpus and slot.node in self.short)
 
     def left(self, uid: str, node: str) -> None:
         """An evicted pod is gone from its node."""
@@ -140,24 +160,31 @@ class Binder:
             self.wake()
 
     async def _bind(self, known: Workload, slot: Slot, uid: str, began: float) -> tuple[Outcome, Pod | None, str, int]:
-        wait, last, pod = FIRST_WAIT, "", self.mirror.pods.get(uid)
+        wait, last, pod, is_known = FIRST_WAIT, "", self.mirror.pods.get(uid), True
         if pod is None or slot.pod != uid or known.phase is not Phase.PLACED:
             return Outcome.GONE, None, "", 404
         namespace, name = pod.metadata.namespace, pod.metadata.name
         while True:
             if slot.pod != uid or known.phase is not Phase.PLACED:
                 return Outcome.GONE, None, "", 404  # its place was taken from it while it waited here
+            code, asked = 0, None
             try:
                 if not self.holds():
                     raise Fenced
                 if our_gate(pod) >= 0:
                     await open_gate(self.client, pod, self.holds)
+                if not self._may_be_sent(slot):
+                    raise Fenced
                 await self.client.bind(
-                    namespace, name, uid, slot.node, {LEADER: self.token()}, guard=self.holds, timeout=self.timeout
-                )
+                    namespace, name, uid, slot.node, {LEADER: self.token()},
+                    guard=lambda: self.holds() and self._may_be_sent(slot), timeout=self.timeout,
+                )  # fmt: skip
                 return Outcome.BOUND, None, "", 201
             except Fenced:
-                return Outcome.DEPOSED, None, "", 0
+                if not self.holds():
+                    return Outcome.DEPOSED, None, "", 0
+                if is_known:
+                    return Outcome.WITHDRAWN, None, WITHDRAWN, 0
             except ApiError as error:
                 code, last, asked = error.code, error.message, error.retry_after
                 if not self.holds():

@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from kant.kube.binder import Answer, Binder, Outcome
 from kant.kube.budgets import Budgets, Protection
 from kant.kube.carry import Carrier
@@ -28,7 +26,7 @@ from kant.kube.following import Following
 from kant.kube.lessons import Shelf, learned_by, teach
 from kant.kube.metrics import Telemetry
 from kant.kube.mirror import Mirror, is_over
-from kant.kube.objects import Meta, Pod
+from kant.kube.objects import Meta
 from kant.kube.reasons import Reasons
 from kant.kube.recorder import Recorder
 from kant.kube.status import Statuses
@@ -117,7 +115,6 @@ class Driver:
         self.carrier: Carrier
         self.protection: Protection
         self.reasons: Reasons
-        self.bound_here: dict[str, str] = {}  # pods that we have bound, until the watch says so: uid -> node
         self._unrest = self._calm_since = -1.0
         self._change_at = 0
 
@@ -230,10 +227,7 @@ class Driver:
     def build(self) -> bool:
         """The state anew, from what the API server has said. False where there is no node yet."""
         mirror, settings = self.mirror, self.settings
-        for uid, node in self.bound_here.items():
-            pod = mirror.pods.get(uid)
-            if pod is not None and not pod.spec.node_name:
-                mirror.pods[uid] = on_node(pod, node)
+        mirror.hear(list(mirror.bound_here))
         now = int(time.time() * 1e6)
         zero = self.words.beginning(now)
         self.words.begin(zero)
@@ -260,6 +254,9 @@ class Driver:
         self.reasons = Reasons(self.core, self.workloads, self.telling)
         self.binder.answers.clear()
         self.binder.leaving.clear()
+        self.binder.closed, self.binder.short = self.fleet.closed, set()
+        self.workloads.recall = self.binder.recall
+        self.workloads.recount = self.fleet.follow
         self.words.queues(self.core, 0)
         mirror.touched.clear()
         mirror.nodes_touched.clear()
@@ -294,6 +291,7 @@ class Driver:
         if names:
             was_stale = self.fleet.stale
             self.fleet.follow(names)
+            self.binder.recall(self.fleet.closed & names.keys())
             workloads.has_more(names)
             self.telling.nodes(names, self.words.complaints, not self.settings.shadow)
             if self.fleet.stale and was_stale:
@@ -306,8 +304,6 @@ class Driver:
             gone = uid not in mirror.pods
             if gone or is_over(pod):
                 self.binder.left(uid, pod.spec.node_name)
-            if gone or pod.spec.node_name:
-                self.bound_here.pop(uid, None)
             if pod.spec.node_name:
                 workloads.crowded[pod.spec.node_name] = None
             self.telling.again(uid)
@@ -318,6 +314,7 @@ class Driver:
         if overrun:
             workloads.withdraw(overrun)
             self.fleet.follow(overrun)  # what is given up may be what is lost
+        self.binder.short = set(self.fleet.overrun)
         for name in names:
             if name in self.fleet.closed:
                 keys.update(workloads.vacant_on(name))
@@ -331,6 +328,7 @@ class Driver:
             workloads.settle_all(keys)
             self._look_up()
         workloads.halves.try_again()
+        workloads.halves.mend_found()  # nobody is left in part when the core decides
         crowded, workloads.crowded = workloads.crowded, {}
         if crowded:
             workloads.count_promised()
@@ -352,16 +350,17 @@ class Driver:
             self.following.look_up(ref)
 
     def _take_answers(self) -> None:
-        answers, keys = self.binder.answers, dict[str, None]()
-        while answers:
-            answer = answers.popleft()
-            if answer.outcome is Outcome.DEPOSED:
-                raise Deposed
-            self._take_answer(answer)
+        answers, keys = list(self.binder.answers), dict[str, None]()
+        self.binder.answers.clear()
+        if any(answer.outcome is Outcome.DEPOSED for answer in answers):
+            raise Deposed
+        for answer in sorted(answers, key=lambda one: one.outcome is not Outcome.BOUND):
+            self._take_answer(answer)  # what is bound first: nobody may have its place because another was refused
+        for answer in answers:
             known = answer.workload
             if not self.workloads.is_flying(known) and not known.is_bound:  # what had to wait for the last answer
                 if known.refused:
-                    self.workloads.refused(known, known.refused)
+                    self.workloads.refused(known, known.refused, known.blameless)
                 keys[known.key] = None
             elif answer.outcome is not Outcome.BOUND:
                 keys[known.key] = None
@@ -376,13 +375,14 @@ class Driver:
         known, slot, uid = answer.workload, answer.slot, answer.uid
         pod = self.mirror.pods.get(uid)
         if answer.outcome is not Outcome.BOUND:
-            self.telemetry.bind_failed(answer.code or "lost")
+            if answer.outcome is not Outcome.WITHDRAWN:
+                self.telemetry.bind_failed(answer.code or "lost")
         else:
             self.counts.bound += 1
             self.telemetry.bound(answer.seconds)
             if pod is not None:
                 if not pod.spec.node_name:
-                    self.bound_here[uid] = slot.node
+                    self.mirror.bound_here[uid] = slot.node
                 self.telling.bound(pod, slot.node)
         if self.workloads.known.get(known.key) is not known:
             return
@@ -391,13 +391,15 @@ class Driver:
             self.workloads.time_partial(known)
             return
         if answer.outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.mirror.pod("modified", on_node(pod, slot.node))  # its place was taken from it meanwhile
+            self.mirror.hear([uid])  # its place was taken from it meanwhile
         elif answer.outcome is Outcome.ASTRAY and answer.pod is not None:
             self.mirror.pod("modified", answer.pod)
         elif answer.outcome is Outcome.REFUSED and slot in known.slots:
             self.counts.refused += 1
             self.workloads.say(known, f"a pod of it could not be bound: {answer.why}")
             self.workloads.refused(known, answer.why)
+        elif answer.outcome is Outcome.WITHDRAWN and slot in known.slots:
+            self.workloads.refused(known, answer.why, blameless=True)
         self.workloads.to_bind.append(known)  # it may have other places by now
 
     def _take_eviction(self, eviction: Eviction) -> None:
@@ -445,8 +447,3 @@ class Driver:
         while workloads.told:
             known, sentence, for_capacity = workloads.told.popleft()
             self.telling.says(known, workloads.pods_of.get(known.key, ()), sentence, for_capacity)
-
-
-def on_node(pod: Pod, node: str) -> Pod:
-    """The pod as it is once it is bound."""
-    return replace(pod, spec=replace(pod.spec, node_name=node))

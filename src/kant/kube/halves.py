@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kant.kube.mirror import is_over
 from kant.kube.objects import Pod
-from kant.kube.slots import Member
+from kant.kube.slots import Member, Room
 from kant.kube.workload import Phase, Workload, give_up
 from kant.model.decision import Start
 from kant.model.event import JobCancelled, JobEvicted, JobFound, JobRefused
@@ -42,9 +42,10 @@ class Halves:
         self.partial[known] = None
         self.tried[known] = self.all.core.state.openings
 
-    def mend(self, known: Workload) -> None:
+    def mend(self, known: Workload, blameless: bool = False) -> None:
         """A placed gang is not where it was to be: say what is bound, and let the core find the rest a place."""
         core = self.all.core
+        self.all.mirror.hear(slot.pod for slot in known.slots if slot.bound)
         members = []
         for slot in known.slots:
             pod = self.all.mirror.pods.get(slot.pod)
@@ -58,7 +59,7 @@ class Halves:
         if known.whole:
             core.happen(JobEvicted(core.now, known.job, "a pod of it lost its place"))
         else:
-            core.happen(JobRefused(core.now, known.job, "a pod of it could not be bound"))
+            core.happen(JobRefused(core.now, known.job, "a pod of it could not be bound", blameless))
         known.members, known.phase, known.whole = members, Phase.WAITING, False
         kept = [slot for slot in known.slots if slot.bound]
         give_up(known.slots)
@@ -66,18 +67,25 @@ class Halves:
         self.found.append(known)
 
     def mend_found(self) -> None:
-        """Gangs that are bound in part get what they lack, in a plan of their own; or what they have is taken back."""
+        """Gangs that are bound in part get what they lack, in a plan of their own; or what they have is taken back.
+
+        All of them are said to be there before anything is planned: none is to get what another one holds.
+        """
         core, found = self.all.core, self.found
         self.found = []
+        if not found:
+            return
+        room = Room(core.state.table)
+        held = {known: pieces for known in found if (pieces := self.all.residents.held(known, room)) is not None}
+        for known, pieces in held.items():
+            core.happen(JobFound(core.now, known.job, pieces))
+        starts = {d.job: d for d in core.mend().decisions if isinstance(d, Start)} if held else {}
         for known in found:
-            held = self.all.residents.held(known)
-            if held is not None:
-                core.happen(JobFound(core.now, known.job, held))
-                starts = {d.job: d for d in core.mend().decisions if isinstance(d, Start)}
-                if known.job in starts:
-                    self.all.placed(known, starts[known.job].allocation, held)
-                    continue
-            self._stays_in_part(known)
+            if known.job in starts:
+                self.all.placed(known, starts[known.job].allocation, held[known])
+        for known in found:
+            if known.phase is Phase.WAITING and known.job not in starts:
+                self._stays_in_part(known)
 
     def _stays_in_part(self, known: Workload) -> None:
         """There is no place for the rest of a gang now: what is bound of it stays, for as long as it may be in part."""
@@ -99,6 +107,7 @@ class Halves:
                 del self.tried[known]
             elif openings != self.all.core.state.openings:
                 since, reason = known.partial, known.reason
+                self.all.mirror.hear(slot.pod for slot in known.slots if slot.bound)
                 self.all.leaves(known, JobCancelled)
                 self.all.appears(known, [pod for pod in self.all.pods(known.key) if not is_over(pod)])
                 known.partial, known.reason = since, reason
@@ -108,6 +117,7 @@ class Halves:
 
     def release(self, known: Workload, why: str) -> None:
         """A gang in part is given back: what is bound of it is evicted, and counted until it is gone."""
+        self.all.mirror.hear(slot.pod for slot in known.slots if slot.bound)
         bound = self._bound(known)
         self.all.leaves(known, JobCancelled)
         self.all.resides(known, bound)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from kant.kube.objects import Budget, Loose, Node, Pod
 
 ENDED = ("Succeeded", "Failed")
@@ -24,9 +26,9 @@ def is_over(pod: Pod) -> bool:
 class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` counts a node's pods.
 
-    `budgets` of disruptions are by (namespace, name). `touched` has the uids of pods that changed, with the last
-    version of those that are gone; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
-    name).
+    `bound_here` has the node of pods that we have bound, until the watch says so. `budgets` of disruptions are by
+    (namespace, name). `touched` has the uids of pods that changed, with the last version of those that are gone;
+    `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace, name).
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class Mirror:
     budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
     on_node: Counter[str] = field(default_factory=Counter)
     touched: dict[str, Pod] = field(default_factory=dict)
+    bound_here: dict[str, str] = field(default_factory=dict)
     nodes_touched: dict[str, None] = field(default_factory=dict)
     objects_touched: dict[tuple[str, str, str], None] = field(default_factory=dict)
     budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -44,11 +47,29 @@ class Mirror:
     def pod(self, kind: str, pod: Pod) -> None:
         """A pod was added, modified or deleted."""
         uid = pod.metadata.uid
+        pod = self._with_node(pod, kind == "deleted")
         self._count(self.pods.pop(uid, None), -1)
         if kind != "deleted":
             self.pods[uid] = pod
             self._count(pod, 1)
         self.touched[uid] = pod
+
+    def _with_node(self, pod: Pod, gone: bool = False) -> Pod:
+        """The pod as it is after our own binding, though the watch has not come so far."""
+        node = self.bound_here.get(pod.metadata.uid) if self.bound_here else None
+        if node is None:
+            return pod
+        if gone or pod.spec.node_name:
+            del self.bound_here[pod.metadata.uid]
+            return pod
+        return replace(pod, spec=replace(pod.spec, node_name=node))
+
+    def hear(self, uids: Iterable[str]) -> None:
+        """Of these pods take the answers to our bindings for what the watch will say."""
+        for uid in uids:
+            pod = self.pods.get(uid) if uid in self.bound_here else None
+            if pod is not None and not pod.spec.node_name:
+                self.pod("modified", pod)
 
     def _count(self, pod: Pod | None, by: int) -> None:
         if pod is not None and pod.spec.node_name and not is_over(pod):
@@ -56,7 +77,7 @@ class Mirror:
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """All pods there are."""
-        fresh = {pod.metadata.uid: pod for pod in pods}
+        fresh = {pod.metadata.uid: self._with_node(pod) for pod in pods}
         for uid, pod in self.pods.items():
             now = fresh.get(uid)
             if now is None or now.metadata.resource_version != pod.metadata.resource_version:

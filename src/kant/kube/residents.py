@@ -78,9 +78,12 @@ class Residents:
         since = self.core.now if self.core.is_settled else max(came, started)
         self.core.happen(JobStarted(since, job.id, table_of(pieces)))
 
-    def held(self, known: Workload) -> Allocation | None:
-        """The pieces of those of its pods that are bound; None where one is on no node that we know, or lacks some."""
-        room, index = Room(self.core.state.table), self.core.state.node_index
+    def held(self, known: Workload, room: Room | None = None) -> Allocation | None:
+        """The pieces of those of its pods that are bound; None where one is on no node that we know, or lacks some.
+
+        They are taken of `room`, if others are to have other ones.
+        """
+        room, index = room or Room(self.core.state.table), self.core.state.node_index
         pieces = []
         for slot in known.slots:
             if slot.node not in index:

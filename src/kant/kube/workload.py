@@ -41,6 +41,7 @@ class Workload:
     queued: bool = False  # it waits for its quota or its queue, and more nodes would not help it
     wrong: str = ""  # what its pod says of its group, where that makes no sense
     refused: str = ""  # why it loses its places, once all of its bindings have been answered
+    blameless: bool = False  # and whether that was not its fault
     lacking: int = 0  # pods of a gang in part for which there is no place yet
     partial: float = -1.0
     whole: bool = False  # every pod has been bound at once, at some time

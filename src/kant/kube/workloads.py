@@ -14,7 +14,7 @@ what can be said apart from them is in `halves`, `residents`, `slots` and `seats
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kant.kube.groups import GroupRef
 from kant.kube.halves import Halves
@@ -71,6 +71,8 @@ class Workloads:
         self.completed: deque[tuple[Workload, float]] = deque()
         self.told: deque[tuple[Workload, str, bool]] = deque()
         self.awaited: dict[GroupRef, None] = {}  # group objects that somebody has to read
+        self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
+        self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
         self._names = [node.name for node in core.state.spec.nodes]
         self.halves = Halves(self)
         self._unbound: dict[Workload, None] = {}
@@ -144,11 +146,12 @@ class Workloads:
     def withdraw(self, nodes: Iterable[str]) -> None:
         """Places on these nodes where nobody is bound yet are given up: somebody else has the room, or it is gone."""
         gone = set(nodes)
+        self.recall(gone)
         for known in list(self._unbound) if gone else ():
             if known.phase is not Phase.PLACED or self.is_flying(known):
                 continue
             if any(slot.node in gone and slot.pod and not slot.bound for slot in known.slots):
-                self.refused(known, "its node was taken by somebody else")
+                self.refused(known, "its node was taken by somebody else", blameless=True)
         self.has_more(gone)
 
     def pods(self, key: str) -> list[Pod]:
@@ -408,10 +411,11 @@ class Workloads:
         self.to_bind.append(known)
 
     def count_promised(self) -> None:
-        """Count the places that are given and not bound yet anew."""
+        """Count the places anew that are given, and of which the watch has not said that they are taken."""
         self.seats.promised.clear()
+        unheard = self.mirror.bound_here
         for known in list(self._unbound):
-            nodes = [slot.node for slot in known.slots if not (slot.bound or slot.done)]
+            nodes = [s.node for s in known.slots if not s.done and (not s.bound or s.pod in unheard)]
             if known.phase is not Phase.PLACED or not nodes:
                 del self._unbound[known]
             self.seats.promised.update(nodes)
@@ -434,23 +438,26 @@ class Workloads:
         """Whether a binding of it has not been answered: until then nobody may have the places that it was given."""
         return any(slot.pod in self.in_flight for slot in known.slots)
 
-    def refused(self, known: Workload, why: str) -> None:
-        """A pod of a placed workload could not be bound, for good: all of it waits again, or goes.
+    def refused(self, known: Workload, why: str, blameless: bool = False) -> None:
+        """A pod of a placed workload could not be bound, for good: all of it waits again, or goes; where it is not to
+        blame it may be placed elsewhere at once.
 
         Not before every binding of it has been answered, since one that was sent may still be carried out.
         """
         if known.phase is not Phase.PLACED:
             return
         if self.is_flying(known):
-            known.refused = why
+            known.refused, known.blameless = why, blameless
             return
         known.refused = ""
         if any(slot.bound for slot in known.slots):
-            self.halves.mend(known)
+            nodes = [slot.node for slot in known.slots]
+            self.halves.mend(known, blameless)
+            self.recount(nodes)  # what it had may be what is lost: it is not to get that again
             self.halves.mend_found()
             return
         pods = self.mirror.pods
-        self.core.happen(JobRefused(self.core.now, known.job, why))
+        self.core.happen(JobRefused(self.core.now, known.job, why, blameless))
         known.members = [Member(pods[slot.pod], slot.demand) for slot in known.slots if slot.pod in pods]
         give_up(known.slots)
         known.phase, known.slots = Phase.WAITING, []

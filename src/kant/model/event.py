@@ -78,10 +78,14 @@ class JobEvicted(_Event, frozen=True, tag="evicted"):
 
 
 class JobRefused(_Event, frozen=True, tag="refused"):
-    """The driver could not carry out the start: the job was never running and waits as before."""
+    """The driver could not carry out the start: the job was never running and waits as before.
+
+    `blameless`: what it was given is gone, and another place may be tried at once.
+    """
 
     job: str
     reason: str
+    blameless: bool = False
 
 
 class JobFound(_Event, frozen=True, tag="found"):

@@ -40,13 +40,27 @@ def repair(turn: Turn, in_place: bool = True) -> None:
 
 
 def complete(turn: Turn) -> None:
-    """Seat the gangs that were found bound in part: all that they hold stays, and what is missing comes near it."""
-    for row, held in turn.state.health.broken.items():
+    """Seat the gangs that were found bound in part: all that they hold stays, and what is missing comes near it.
+
+    What one of them holds no other gets, be it made whole or not.
+    """
+    trial, broken = turn.placer.trial, turn.state.health.broken
+    taken: set[int] = set()
+    for row, held in broken.items():
+        if trial.is_free(held):
+            trial.restore(held)
+            taken.add(row)
+    for row, held in broken.items():
+        if row in taken:
+            trial.evict(held)
         made = _mended(turn, row, held, bound=True)
         if made is not None and made.kept == int(held[:, PODS].sum()):
             turn.start(row, made.allocation, made.kept)
-        elif made is not None:
-            turn.placer.trial.evict(made.allocation)
+            continue
+        if made is not None:
+            trial.evict(made.allocation)
+        if row in taken:
+            trial.restore(held)
 
 
 def _mended(turn: Turn, row: int, held: Allocation, bound: bool = False) -> Mended | None:
