@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from kant.model.decision import Start
 from kant.model.errors import Violation
-from kant.model.event import JobFound, JobStarted
+from kant.model.event import JobFound, JobRefused, JobStarted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, PODS
+from kant.model.units import SECOND
 from kant.scheduler.mend import mend
+from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness
 
 
@@ -75,6 +77,28 @@ def test_it_starts_wherever_there_is_room_for_what_is_missing() -> None:
     harness.happen(JobFound(0, "gang", np.array([piece(1, 0, 4)], np.int64)))
     (start,) = mend(harness.scheduler, 0).decisions
     assert isinstance(start, Start) and start.kept == 1 and int(start.allocation[:, PODS].sum()) == 4
+
+
+@pytest.mark.parametrize("first", ["whole", "stuck"])
+def test_what_one_gang_holds_no_other_gets_be_it_made_whole_or_not(first: str) -> None:
+    """The stuck one needs more than there is; its piece on n1 is free on paper and all that whole could still have."""
+    harness = Harness(cluster(2))
+    gangs = [Job("whole", 0, (PodGroup(3, Demand(4)),)), Job("stuck", 0, (PodGroup(5, Demand(4)),))]
+    held = {"whole": [piece(0, 0, 4)], "stuck": [piece(0, 4, 4), piece(1, 0, 4)]}
+    harness.submit(*gangs)
+    for job in (first, *(one for one in held if one != first)):
+        harness.happen(JobFound(0, job, np.array(held[job], np.int64)))
+    assert mend(harness.scheduler, 0).decisions == []
+
+
+def test_a_start_that_was_refused_without_blame_is_tried_again_at_once() -> None:
+    for blameless in (False, True):
+        harness = Harness(cluster(1), builtin_profile("kant"))  # backs off for 10 s
+        harness.submit(Job("one", 0, (PodGroup(1, Demand(4)),)))
+        harness.cycle(0)
+        harness.happen(JobRefused(0, "one", "its node has lost what it was placed for", blameless))
+        harness.cycle(SECOND)
+        assert harness.running() == (["one"] if blameless else [])
 
 
 def test_more_than_it_asks_for_is_not_its_own() -> None:
