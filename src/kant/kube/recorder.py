@@ -24,7 +24,7 @@ REMEMBERED = 100_000  # pods whose last words we know, so as not to repeat them
 REPEAT = 1_800.0  # seconds after which the same event may be told again; the server forgets events after an hour
 NOTE = 1_024  # characters that the server takes in the note of an event
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds of back-off
-OVERDUE = 5.0  # seconds that an event waits for bindings to end
+OVERDUE = 15.0  # seconds that an event waits for bindings to end
 
 Key = tuple[str, str]
 
@@ -45,7 +45,7 @@ class Recorder:
     """Queues what is to be told of pods and nodes (`Meta` says which); `run` tells it.
 
     `workers`: requests at a time, an eighth of the client's connections by default; `rate`: requests a second at most,
-    0 for no limit; `busy()`: whether bindings are under way, during which events wait for up to five seconds.
+    0 for no limit; `busy()`: whether bindings are under way, during which events wait for up to OVERDUE seconds.
     `dropped` and `failed` count what was not told, by the flood and by a refusal; `told` the rest.
     """
 
