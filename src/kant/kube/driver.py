@@ -321,6 +321,7 @@ class Driver:
         read, self.following.read = self.following.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
         workloads.look_at_spared()
+        workloads.look_at_growing()
         for known, limit in workloads.halves.overdue(self.settings.recovery, self.settings.staleness):
             workloads.halves.release(known, f"not whole within {limit:g} s")
             self.counts.released += 1

@@ -36,6 +36,7 @@ from kant.model.event import (
 )
 from kant.model.placement import Allocation
 
+STILL = 1.0  # seconds without another pod after which a gang is said to lack some
 SPARED = 30.0  # seconds for which nobody tries again to stop what a budget of disruptions protects
 
 
@@ -78,6 +79,7 @@ class Workloads:
         self._unbound: dict[Workload, None] = {}
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self._spared: dict[Workload, None] = {}
+        self._growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: what to say of it, and when
         self.anew: dict[Workload, None] = {}  # of whom the state does not know yet whether they may be stopped
 
     # --- which pods belong together ---------------------------------------------------------------
@@ -246,7 +248,7 @@ class Workloads:
             elif len(free) < lacking <= len(waiting):
                 self.say(known, "a scheduling gate of somebody else holds it")
             elif len(free) < lacking:
-                self.say(known, f"{len(waiting)} of the {least} pods of its gang exist")
+                self._grows(known, f"{len(waiting)} of the {least} pods of its gang exist")
             else:
                 self._submit(known, bound, free[:lacking])
         except Stale:
@@ -480,8 +482,21 @@ class Workloads:
 
     # --- words ---------------------------------------------------------------
 
+    def _grows(self, known: Workload, sentence: str) -> None:
+        if self._growing.get(known, ("",))[0] != sentence:  # one by one its pods come, and each would change it
+            self._growing[known] = sentence, self.core.clock() + STILL
+
+    def look_at_growing(self) -> None:
+        """Say what gangs lack of which no pod has come for a while."""
+        for known, (sentence, due) in list(self._growing.items()):
+            if due <= self.core.clock():
+                del self._growing[known]
+                if known.phase is Phase.INCOMPLETE and self.known.get(known.key) is known:
+                    self.say(known, sentence)
+
     def say(self, known: Workload, sentence: str, for_capacity: bool = False) -> None:
         """Why a workload waits, once for each reason; whether more nodes may help it."""
+        self._growing.pop(known, None)
         if known.reason != sentence and not known.foreign:
             known.reason = sentence
             self.told.append((known, sentence, for_capacity))
