@@ -255,7 +255,7 @@ def remedy(found: Remedy) -> str:
     """What would free the job, for people."""
     match found:
         case Ends(jobs=jobs, at=at, more=more):
-            names = ", ".join(jobs) + (f" and {more:,} others" if more else "")
+            names = ", ".join(jobs) + (f" and {more:,} other{'s' * (more > 1)}" if more else "")
             who = f"job {names} ends" if len(jobs) + more == 1 else f"jobs {names} end"
             when = f"expected at {clock(at)}" if at >= 0 else "nobody knows when"
             return f"{who} ({when}): then there is a place"
