@@ -10,7 +10,7 @@ import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, install_kind, kind, perform, says, until
+from tests.kube.live import bound, install_kind, kind, perform, says, until, waiting
 from tests.kube.objects import GANG, GANG_MIN, Object, make_gang, make_node, make_pod, make_pod_group
 from tests.kube.running import kant
 
@@ -111,6 +111,7 @@ def test_the_podgroup_of_kubernetes(plane: ControlPlane, tmp_path: Path) -> None
             await until(api, lambda pods: len(bound(pods)) == 4)
             await api.create_all([basic, *loose])  # each of them alone
             pods = await until(api, lambda pods: len(bound(pods)) == 8)
+            await until(api, lambda pods: all(says(pods, pod, "capacity") for pod in waiting(pods)))
             (await auditor.report()).assert_kept(partial_s=5.0)
 
     perform(plane, story, tmp_path)
