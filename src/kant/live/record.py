@@ -2,6 +2,9 @@
 
 A fold over the same events that the state takes in. It is bounded: of what is over, the oldest is forgotten. It can
 outlive its state: `kant.live.succession` lets it go on with the next one, also with one of another process.
+
+Long: what is folded in stands beside what is answered from it, since every column is written by the one and read by the
+other.
 """
 
 from __future__ import annotations

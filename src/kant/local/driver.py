@@ -3,6 +3,9 @@
 One loop, in one thread. A turn takes in what has happened, decides, writes all that has changed to the book in one
 transaction, and only then starts and stops processes and answers those who asked. The truth is in the book and in the
 folders of the runs: after a restart the state is built from them anew.
+
+Long: a turn, and what may come between two of them, can be read in one place, in the order in which the book is
+written.
 """
 
 from __future__ import annotations
