@@ -7,22 +7,31 @@ VERSION_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 # Whoever asked Python for no bytecode would have every process that the tests start compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup web run test lint types contracts bench check clean
+# One worker for each core, and one that mostly waits: for the control plane, which all tests of a cluster share.
+WORKERS := -n 3 --dist loadgroup
+
+.PHONY: help setup web run test test-fast lint types contracts bench check clean
 
 help:
 	@echo "make setup      create .venv with Kant and its tools, as uv.lock pins them"
 	@echo "make run        simulate the demo and write its report to kant-run/"
 	@echo "make web        build the page from web/ (needs Node 20.19 or newer)"
-	@echo "make test       run the tests"
+	@echo "make test       run the tests (KANT_EXAMPLES=20: with twenty times as many examples)"
+	@echo "make test-fast  run the tests that need no browser, no cluster and no service"
 	@echo "make check      lint, types and contracts"
 	@echo "make bench      run the benchmarks"
 	@echo "make clean      remove what make and the tools have written"
 
 setup: .venv/ready
 
-# The stamp is newer than what decides the installation, so a second `make setup` does nothing.
+# The stamps are newer than what decides the installation, so a second `make setup` does nothing. `make run` needs Kant alone.
 # uv installs exactly what uv.lock says; without uv, pip installs the versions that the lock names.
-.venv/ready: pyproject.toml uv.lock .ci/pip-arguments.py
+LOCKED := pyproject.toml uv.lock .ci/pip-arguments.py
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy \
+  .venv/bin/uv sync --frozen --inexact --quiet --python $(PY)
+
+.venv/kant: $(LOCKED)
 	@if ! $(PY) -c '$(VERSION_OK)' 2>/dev/null; then \
 	  found=; \
 	  for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -34,19 +43,24 @@ setup: .venv/ready
 	  fi; \
 	  "$$found" -m venv --clear .venv; \
 	fi
-	@if $(PY) -m pip install --quiet --disable-pip-version-check uv \
-	  && env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy \
-	     .venv/bin/uv sync --frozen --inexact --all-extras --quiet --python $(PY); then :; \
-	else \
+	@echo "installing Kant into .venv"
+	@if $(PIP) uv && $(SYNC) --no-dev; then :; else \
 	  echo "make setup: uv could not install; using pip with the versions of uv.lock" >&2; \
 	  $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
-	  && $(PY) -m pip install --quiet --disable-pip-version-check \
-	     --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable ".[kube,serve]"; \
+	  && $(PIP) --constraint .venv/constraints.txt --editable .; \
 	fi
 	@test -x $(KANT)
 	@touch $@
 
-run: setup
+.venv/ready: .venv/kant
+	@echo "installing the tools of development"
+	@if $(SYNC) --all-extras; then :; else \
+	  $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
+	  && $(PIP) --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable ".[kube,serve]"; \
+	fi
+	@touch $@
+
+run: .venv/kant
 	$(KANT) demo --out kant-run
 
 # The bundle in src/kant/report/page is checked in, so that nothing else here needs Node.
@@ -57,7 +71,10 @@ web:
 
 test: setup
 	@.ci/controlplane || echo "make test: the tests of the Kubernetes driver are skipped, or fail with CI=true" >&2
-	$(PY) -m pytest -n 2
+	$(PY) -m pytest $(WORKERS)
+
+test-fast: setup
+	KANT_EXAMPLES=$${KANT_EXAMPLES:-0.3} $(PY) -m pytest -n 2 -m "not cluster and not browser and not service and not long"
 
 lint: setup
 	.venv/bin/ruff check

@@ -1,4 +1,6 @@
-"""Run the benchmarks, all or those named, and hold each against its range: `python -m benchmarks [NAME …]`.
+"""Run the benchmarks, all or those named, and hold each against its range: `python -m benchmarks [--short] [NAME …]`.
+
+With --short those of SHORT run on a part of their traces, in a minute; their figures have ranges of their own.
 
 `kubernetes` runs only where it is named: it starts real API servers and takes half an hour. So does `service`: it fills
 a store with a million jobs, and its figures are seconds by the clock.
@@ -11,24 +13,44 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Figure
 
-MODULES = ("startup", "placement", "scale", "philly", "packing", "ricc", "tardiness", "timeline", "backfill")
+MODULES = (
+    "startup",
+    "placement",
+    "scale",
+    "philly",
+    "saturated",
+    "packing",
+    "ricc",
+    "tardiness",
+    "timeline",
+    "backfill",
+)
 NAMED = ("kubernetes", "service")
+SHORT = ("philly", "saturated")
 RANGES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "ranges.toml").read_text(encoding="utf-8"))
 
 
 def main() -> int:
-    names = sys.argv[1:] or list(MODULES)
-    unknown = [name for name in names if name not in MODULES + NAMED]
-    if unknown:
-        print(f"benchmarks: expected names among {', '.join(MODULES + NAMED)}, got {unknown[0]}", file=sys.stderr)
+    short = "--short" in sys.argv[1:]
+    known = SHORT if short else MODULES + NAMED
+    names = [word for word in sys.argv[1:] if word != "--short"] or list(SHORT if short else MODULES)
+    if unknown := [name for name in names if name not in known]:
+        print(f"benchmarks: expected names among {', '.join(known)}, got {unknown[0]}", file=sys.stderr)
         return 2
-    failed = sum(show(importlib.import_module(f"benchmarks.{name}").measure()) for name in names)
+    modules = [importlib.import_module(f"benchmarks.{name}") for name in names]
+    failed = sum(show(map(as_short, module.measure(short=True)) if short else module.measure()) for module in modules)
     return 1 if failed else 0
+
+
+def as_short(figure: Figure) -> Figure:
+    """The figure under the name that its range has in the short form."""
+    return replace(figure, name=f"{figure.name}-short")
 
 
 def show(figures: Iterable[Figure]) -> int:
@@ -37,7 +59,7 @@ def show(figures: Iterable[Figure]) -> int:
     for figure in figures:
         complaint = outside(figure)
         failed += bool(complaint)
-        ratio = "" if figure.ratio is None else f"  {figure.ratio:8.2f} x {figure.rival}"
+        ratio = "" if figure.ratio is None else f"  {figure.ratio:8.3f} x {figure.rival}"
         print(f"{figure.name:22} {figure.value:12,.4g} {figure.unit:20}{ratio}", flush=True)
         print(f"{'':22} bound by {figure.bound_by}{complaint}", flush=True)
     return failed

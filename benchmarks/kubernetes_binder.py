@@ -16,8 +16,8 @@ import msgspec
 
 from benchmarks.kubernetes_load import NAMESPACE, Meta, changes
 from benchmarks.kubernetes_rig import Api
-from kant.kube.client import ApiError, Client
-from kant.kube.config import load
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.config import load
 
 EVENTS = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
 
@@ -59,7 +59,7 @@ def event(pod: Meta, node: str, version: str = "events.k8s.io/v1") -> bytes:
 
 
 async def run(config: Path, scheduler: str, connections: int, events: bool) -> None:
-    async with Api(config, 4) as api, Client(load(config), concurrency=connections) as client:
+    async with Api(config, 4) as api, ApiClient(load(config), concurrency=connections) as client:
         names = [each["metadata"]["name"] for each in (await api.get("/api/v1/nodes"))["items"]]
         pods: asyncio.Queue[tuple[Meta, str]] = asyncio.Queue()
         told: asyncio.Queue[tuple[Meta, str]] = asyncio.Queue()

@@ -12,7 +12,7 @@ from benchmarks.measure import Figure, cpu_seconds
 from kant.scheduler.profile import builtin_profile
 from kant.sim.jobs import Gangs, typical_pods
 from kant.sim.run import simulate
-from kant.sim.static import static_arrivals
+from kant.sim.static_packing import static_arrivals
 from kant.sim.warm import warm_up
 from kant.workload.cluster_file import read_cluster
 from kant.workload.read import read_workload

@@ -87,6 +87,115 @@ def strict_nodes(order: list[int], submit: list[int], runtime: list[int], gpus: 
     return waited
 
 
+def best_effort_nodes(submit: list[int], runtime: list[int], gpus: list[int], nodes: int) -> int:
+    """Best-effort FIFO on 8-GPU nodes: whoever fits starts, and a size that did not fit is not tried again until a job
+    has ended. Returns the sum of waits."""
+    free = [8] * nodes
+    ends: list[tuple[int, int, list[tuple[int, int]]]] = []
+    queue: list[int] = []
+    full: set[int] = set()
+    waited, i, n = 0, 0, len(submit)
+    while i < n or ends:
+        now = min(submit[i] if i < n else 1 << 62, ends[0][0] if ends else 1 << 62)
+        while ends and ends[0][0] == now:
+            for node, count in heappop(ends)[2]:
+                free[node] += count
+            full.clear()
+        while i < n and submit[i] == now:
+            queue.append(i)
+            i += 1
+        left = []
+        for job in queue:
+            chosen = None if gpus[job] in full else consolidated(free, gpus[job])
+            if chosen is None:
+                full.add(gpus[job])
+                left.append(job)
+                continue
+            for node, count in chosen:
+                free[node] -= count
+            waited += now - submit[job]
+            heappush(ends, (now + runtime[job], job, chosen))
+        queue = left
+    return waited
+
+
+def quota_nodes(
+    submit: list[int],
+    runtime: list[int],
+    gpus: list[int],
+    priority: list[int],
+    queue: list[int],
+    quota: list[int],
+    nodes: int,
+) -> int:
+    """Best effort by priority in queues that lend what they do not use; returns the sum of waits.
+
+    A job that does not fit stops others if that makes room: of lower priority in its own queue, or, while its queue
+    stays within its quota, of queues beyond theirs, the youngest first. Who is stopped starts from the beginning.
+    """
+    free, used = [8] * nodes, [0] * len(quota)
+    ends: list[tuple[int, int, int]] = []
+    running: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+    since = list(submit)
+    pending: list[int] = []
+    waited, i, n = 0, 0, len(submit)
+
+    def give_back(job: int) -> None:
+        used[queue[job]] -= gpus[job]
+        for node, count in running.pop(job)[1]:
+            free[node] += count
+
+    def make_room(job: int) -> list[int]:
+        within = used[queue[job]] + gpus[job] <= quota[queue[job]]
+        trial, held, stopped = list(free), list(used), []
+        for other in reversed(running):
+            own = queue[other] == queue[job]
+            if (own and priority[other] < priority[job]) or (
+                not own and within and held[queue[other]] > quota[queue[other]]
+            ):
+                held[queue[other]] -= gpus[other]
+                stopped.append(other)
+                for node, count in running[other][1]:
+                    trial[node] += count
+                if consolidated(trial, gpus[job]):
+                    return stopped
+        return []
+
+    while i < n or ends:
+        now = min(submit[i] if i < n else 1 << 62, ends[0][0] if ends else 1 << 62)
+        while ends and ends[0][0] == now:
+            _, job, began = heappop(ends)
+            if job in running and running[job][0] == began:
+                give_back(job)
+        while i < n and submit[i] == now:
+            pending.append(i)
+            i += 1
+        pending.sort(key=lambda job: (-priority[job], submit[job], job))
+        left: list[int] = []
+        full: set[int] = set()
+        for job in pending:
+            chosen = None if gpus[job] in full else consolidated(free, gpus[job])
+            if chosen is None:
+                for other in make_room(job):
+                    give_back(other)
+                    since[other] = now
+                    left.append(other)
+                    full.clear()
+                chosen = consolidated(free, gpus[job])
+            if chosen is None:
+                full.add(gpus[job])
+                left.append(job)
+                continue
+            for node, count in chosen:
+                free[node] -= count
+            used[queue[job]] += gpus[job]
+            running[job] = (now, chosen)
+            waited += now - since[job]
+            heappush(ends, (now + runtime[job], job, now))
+        pending = left
+    return waited
+
+
 def stepped_srtf(submit: list[int], runtime: list[int], gpus: list[int], nodes: int) -> int:
     """Preemptive SRTF second by second, as published simulators do it; times in seconds; the sum of waits.
 

@@ -45,7 +45,7 @@ def cluster(nodes: int) -> ClusterSpec:
 def occupied(nodes: int, share: float) -> ClusterState:
     """The cluster filled at random, and typical pods for those who measure fragmentation."""
     state, _ = filled(nodes, share, spec=cluster(nodes))
-    state.told = np.array([(0, gpus, 1000, 1, 1) for gpus in KINDS], dtype=np.int64)
+    state.given_pods = np.array([(0, gpus, 1000, 1, 1) for gpus in KINDS], dtype=np.int64)
     return state
 
 
@@ -70,7 +70,7 @@ def single_gpus() -> Iterator[Figure]:
             f"single-gpus-{nodes}", pods / ours, "pods/s", theirs / ours, f"NumPy argmin over {nodes:,} nodes",
             "the calls into compiled code, and one node of the index brought up to date for each pod",
         )  # fmt: skip
-    fgd = rivals.NumpyFgd(np.full(LARGEST, 1 << 40), np.full(LARGEST, 8), state.mix)
+    fgd = rivals.NumpyFgd(np.full(LARGEST, 1 << 40), np.full(LARGEST, 8), state.typical_pods)
     few = 20
     theirs, _ = cpu_seconds(lambda: [fgd.place(0, 1, 1000) for _ in range(few)])
     yield Figure(

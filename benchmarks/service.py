@@ -21,9 +21,9 @@ import aiohttp
 import msgspec
 
 from benchmarks.measure import Figure
-from kant.local.record import Phase, Record, Submission
+from kant.local.record import JobPhase, JobRecord, Submission
 from kant.local.runs import read_claim
-from kant.service.client import Client
+from kant.service.client import ServiceClient
 from kant.service.store import Store, digest_of
 
 JOBS = int(os.environ.get("KANT_BENCH_JOBS", "1000000"))
@@ -44,9 +44,9 @@ def pages(folder: Path) -> Iterator[Figure]:
     digest = digest_of(msgspec.json.encode(wish))
     for first in range(1, JOBS + 1, 20_000):
         records = [
-            Record(
-                seq, str(seq), wish, digest, f"user{seq % 7}", seq, Phase.FAILED if seq % 1000 == 0 else Phase.FINISHED,
-                started=seq, ended=seq, attempt=1, code=0,
+            JobRecord(
+                seq, str(seq), wish, digest, f"user{seq % 7}", seq,
+                JobPhase.FAILED if seq % 1000 == 0 else JobPhase.FINISHED, started=seq, ended=seq, attempt=1, code=0,
             )
             for seq in range(first, min(first + 20_000, JOBS + 1))
         ]  # fmt: skip
@@ -75,7 +75,7 @@ def up(home: Path) -> subprocess.Popen[bytes]:
         )
     for _ in range(12_000):
         try:
-            if Client(home).get("/v1/health")["pid"] == child.pid:
+            if ServiceClient(home).get("/v1/health")["pid"] == child.pid:
                 return child
         except Exception:
             time.sleep(0.01)
@@ -85,7 +85,7 @@ def up(home: Path) -> subprocess.Popen[bytes]:
 def load(home: Path) -> Iterator[Figure]:
     """Submissions at a rate for a while, with a kill in the middle, while others watch; then as fast as it goes."""
     child = up(home)
-    blocker = Client(home).post("/v1/jobs", body(0, 1))["jobs"]
+    blocker = ServiceClient(home).post("/v1/jobs", body(0, 1))["jobs"]
     took: list[float] = []
     told: list[str] = []
     lasted = asyncio.run(send(home, RATE * SECONDS // 2, RATE, took, told))

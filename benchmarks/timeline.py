@@ -12,7 +12,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.units import DAY, MINUTE
-from kant.placement.timeline import Timeline
+from kant.placement.calendar.calendar import Calendar
 from kant.workload.cluster_file import read_cluster
 
 NODES = 12_500
@@ -35,24 +35,24 @@ def measure() -> Iterator[Figure]:
     state = ClusterState(read_cluster(f"{NODES}x{SLOTS}"))
     shapes = {(pods, gpus): state.shapes.of(Job("x", 0, (PodGroup(pods, Demand(gpus)),))) for pods, gpus, _ in asks}
 
-    def promise(timeline: Timeline, asks: list[Ask]) -> None:
+    def promise(calendar: Calendar, asks: list[Ask]) -> None:
         for key, (pods, gpus, duration) in enumerate(asks, FIRST_WAITING):
-            found = timeline.earliest(shapes[pods, gpus], duration, 0)
+            found = calendar.earliest(shapes[pods, gpus], duration, 0)
             assert found is not None
-            timeline.add(key, found[1], found[0], found[0] + duration)
+            calendar.add(key, found[1], found[0], found[0] + duration)
 
-    few, timeline = running_jobs(state), running_jobs(state)
+    few, calendar = running_jobs(state), running_jobs(state)
     free = grid_of(few)
     theirs, _ = cpu_seconds(lambda: [promise_on_grid(free, *ask) for ask in asks[:RIVALED]])
     promise(few, asks[:RIVALED])
-    seconds, _ = cpu_seconds(lambda: promise(timeline, asks))
+    seconds, _ = cpu_seconds(lambda: promise(calendar, asks))
     yield Figure(
         "timeline-10000-promises", seconds, "s", theirs / RIVALED * WAITING / seconds,
         "NumPy over nodes and steps of ten minutes", "looks at nodes whose bound lies before the start",
     )  # fmt: skip
     durations = [2 * MINUTE, 35 * MINUTE, 100 * MINUTE, 420 * MINUTE, DAY]
     for pods, gpus in ((1, 1), (1, 8), (8, 8), (64, 8)):
-        work = partial(ask_again, timeline, shapes[pods, gpus], durations)
+        work = partial(ask_again, calendar, shapes[pods, gpus], durations)
         work()
         seconds, asked = cpu_seconds(work)
         yield Figure(
@@ -60,17 +60,17 @@ def measure() -> Iterator[Figure]:
         )
 
 
-def ask_again(timeline: Timeline, shape: Shape, durations: list[int]) -> int:
+def ask_again(calendar: Calendar, shape: Shape, durations: list[int]) -> int:
     """Ask for the earliest start many times, each time for a little longer; returns how often."""
     for more in range(AGAIN):
         for duration in durations:
-            timeline.earliest(shape, duration + more, 0)
+            calendar.earliest(shape, duration + more, 0)
     return AGAIN * len(durations)
 
 
-def running_jobs(state: ClusterState, seed: int = 3) -> Timeline:
+def running_jobs(state: ClusterState, seed: int = 3) -> Calendar:
     """Every GPU taken by jobs of 1 to 8 GPUs that end within minutes to days."""
-    timeline = Timeline(state.empty, state.table, state.shapes)
+    calendar = Calendar(state.empty, state.table, state.shapes)
     draw = np.random.Generator(np.random.PCG64(seed))
     key = 0
     for node in range(NODES):
@@ -79,10 +79,10 @@ def running_jobs(state: ClusterState, seed: int = 3) -> Timeline:
             gpus = min(int(draw.choice((1, 2, 4, 8))), SLOTS - used)
             mask = ((1 << gpus) - 1) << used
             pieces = np.array([[node, 1, mask, 1000, 0, 0, gpus]], dtype=np.int64)
-            timeline.add(key, pieces, -1, some_duration(draw))
+            calendar.add(key, pieces, -1, some_duration(draw))
             used += gpus
             key += 1
-    return timeline
+    return calendar
 
 
 def some_duration(draw: np.random.Generator) -> int:
@@ -101,12 +101,12 @@ def waiting_jobs(seed: int = 4) -> list[Ask]:
     return asks
 
 
-def grid_of(timeline: Timeline) -> np.ndarray:
+def grid_of(calendar: Calendar) -> np.ndarray:
     """Free GPUs of each node in each step of time."""
     free = np.full((NODES, HORIZON), SLOTS, dtype=np.int8)
-    for key in range(len(timeline)):
-        piece = timeline.allocation_of(key)[0]
-        free[piece[0], : -(-timeline.expected_end(key) // GRID)] -= int(piece[2]).bit_count()
+    for key in range(len(calendar)):
+        piece = calendar.allocation_of(key)[0]
+        free[piece[0], : -(-calendar.expected_end(key) // GRID)] -= int(piece[2]).bit_count()
     return free
 
 

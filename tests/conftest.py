@@ -1,4 +1,9 @@
-"""What every test may use: the folder of real traces, and Hypothesis profiles."""
+"""What every test may use: the folder of real traces, Hypothesis profiles, and marks for what a test needs.
+
+`cluster`: a real control plane. `browser`: a browser. `service`: processes of Kant that serve. These marks are set
+here, by what a test asks for. pytest-xdist gives all tests with one of the first two to one worker each, so that one
+control plane and one browser are started.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,19 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.examples import examples
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("KANT_DATA", ROOT.parent / "shared" / "data"))
 
 # How long an example takes says nothing: the first ones compile, and machines are shared.
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
-settings.register_profile("ci", settings.get_profile("default"), max_examples=60, derandomize=True)
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(25)
+)
+settings.register_profile("ci", settings.get_profile("default"), max_examples=examples(30), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+
+NEEDS = ("cluster", "browser", "service")
 
 DataFile = Callable[[str], Path]
 
@@ -34,3 +44,42 @@ def data_file() -> DataFile:
         return path
 
     return find
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in (
+        "cluster: talks to a real kube-apiserver",
+        "browser: drives a browser",
+        "service: starts processes of Kant that serve",
+        "long: takes seconds, and is not among those of make test-fast",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what each test needs. Tests that need it begin, as they wait longest; one worker has all that share it."""
+    for item in items:
+        needs = _needs(item)
+        for need in needs:
+            item.add_marker(need)
+        if needs:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem if needs == ["service"] else needs[0]))
+    items.sort(key=_begins)
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    """Which of NEEDS a test has: a fixture that it asks for, or what its module imports, says so."""
+    asks = getattr(item, "fixturenames", ())
+    module = item.getparent(pytest.Module)
+    things = vars(module.obj).values() if module is not None else ()
+    imported = {str(getattr(thing, "__module__", "")) for thing in things}
+    needs = (
+        "binaries" in asks,
+        bool({"playwright.sync_api", "tests.browser"} & imported),
+        "tests.local.up" in imported,
+    )
+    return [need for need, is_so in zip(NEEDS, needs, strict=True) if is_so]
+
+
+def _begins(item: pytest.Item) -> int:
+    return next((i for i, mark in enumerate((*NEEDS, "long")) if item.get_closest_marker(mark)), len(NEEDS) + 1)

@@ -108,8 +108,8 @@ def beyond_quota(setting: Setting, row: str) -> tuple[int, int]:
     large = beyond = 0
     for seed in SEEDS:
         workload = setting.workload(row, seed)
-        tenancy = setting.entitlements(workload)
-        quotas = np.array([nominal_gpus(tenancy, name) for name in workload.queues])
+        queue_config = setting.entitlements(workload)
+        quotas = np.array([nominal_gpus(queue_config, name) for name in workload.queues])
         gpus = workload.total_gpus
         large += int((gpus > LARGE).sum())
         beyond += int(((gpus > LARGE) & (gpus > quotas[workload.queue])).sum())

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from benchmarks.data import DATA
 from benchmarks.studies.sharing import STUDENT
 from kant.cluster.columns import J_MILLI, J_STATUS
+from kant.insight.eta import expected_starts
+from kant.insight.eta_calibrator import EtaCalibrator
 from kant.model.status import JobStatus
-from kant.model.tenant import Quota, Tenancy
+from kant.model.tenant import QueueConfig, Quota
 from kant.model.units import DAY, GPU, HOUR, MINUTE, WEEK
 from kant.queueing.estimates import Estimates
-from kant.scheduler.answers import Answers
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.eta import expected_starts
 from kant.scheduler.profile import Profile, builtin_profile
 from kant.sim.run import RunHooks, simulate
 from kant.workload.cluster_file import read_cluster
@@ -94,7 +94,7 @@ class Asking:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.state = scheduler, scheduler.state
-        self.answers = Answers(scheduler)
+        self.answers = EtaCalibrator(scheduler)
         self.questions: list[Question] = []
         self._open: dict[int, list[Question]] = {}
         self._rows = self._waiting = 0
@@ -146,7 +146,7 @@ def run(task: tuple[str, str, Path | None]) -> Ints:
         return found
     jobs, nodes = workload(trace)
     root, *queues = proportional(jobs, 8 * nodes).queues
-    tenancy = Tenancy((msgspec.structs.replace(root, quotas=(Quota(nominal=8 * nodes * GPU),)), *queues))
+    queue_config = QueueConfig((msgspec.structs.replace(root, quotas=(Quota(nominal=8 * nodes * GPU),)), *queues))
     asking: list[Asking] = []
 
     def observer(scheduler: Scheduler) -> Callable[[int], object]:
@@ -160,7 +160,7 @@ def run(task: tuple[str, str, Path | None]) -> Ints:
         seed=1,
         until=int(jobs.submit[-1]),
         hooks=RunHooks(observer=observer),
-        tenancy=tenancy,
+        queue_config=queue_config,
     )
     rows = [[getattr(question, column) for column in COLUMNS] for question in asking[0].questions]
     table: Ints = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))

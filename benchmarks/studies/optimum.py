@@ -84,7 +84,7 @@ def placed(instance: Instance, policy: str, mix: Counter[int]) -> Outcome:
     """What one policy makes of it, job by job; who does not fit is passed."""
     nodes = tuple(Node(f"n{i}", GPUS, leaf=f"leaf-{i // LEAF}") for i in range(NODES))
     state = ClusterState(ClusterSpec("small", nodes))
-    state.told = np.array([(0, min(gpus, GPUS), 1000, 1, n) for gpus, n in sorted(mix.items())], dtype=np.int64)
+    state.given_pods = np.array([(0, min(gpus, GPUS), 1000, 1, n) for gpus, n in sorted(mix.items())], dtype=np.int64)
     for node, free in enumerate(instance.free):
         if free < GPUS:
             taken = GPUS - free

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from kant.metrics.result import Series
-from kant.model.tenant import Quota, Tenancy
+from kant.model.tenant import QueueConfig, Quota
 from kant.model.units import DAY, GPU, HOUR, SECOND
 from kant.scheduler.profile import parse_profile
 from kant.sim.run import simulate
@@ -65,10 +65,10 @@ class Setting:
         within = np.minimum(jobs.runtime, np.maximum(self.days * DAY - jobs.submit, 0))
         return float((jobs.total_gpus * within).sum() / (self.gpus * self.days * DAY))
 
-    def entitlements(self, workload: Workload) -> Tenancy:
+    def entitlements(self, workload: Workload) -> QueueConfig:
         """Quotas in proportion to GPU-hours, and as much again at the root: they entitle, only the cluster limits."""
         root, *queues = proportional(workload, self.gpus).queues
-        return Tenancy((msgspec.structs.replace(root, quotas=(Quota(nominal=self.gpus * GPU),)), *queues))
+        return QueueConfig((msgspec.structs.replace(root, quotas=(Quota(nominal=self.gpus * GPU),)), *queues))
 
     def __str__(self) -> str:
         return f"""\
@@ -104,7 +104,7 @@ def run_one(task: tuple[Setting, str, int, str, Case]) -> tuple[str, int, str, O
         parse_profile(case.text, name),
         seed=seed,
         until=round(setting.days * DAY),
-        tenancy=setting.entitlements(workload) if case.quotas else None,
+        queue_config=setting.entitlements(workload) if case.quotas else None,
     )
     found = result.summary
     jobs = result.jobs

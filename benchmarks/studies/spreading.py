@@ -98,8 +98,8 @@ class Setting:
 {8 * self.nodes:,} GPUs in {self.nodes} nodes, leaves of {LEAF} nodes, {DAYS:g} days. The load is {LOAD:g} of the
 cluster, counting only what could be done within the window; {SERVICES:.0%} of it is that of inference services, the
 rest is drawn after the rows {" and ".join(f"`{row}`" for row in ROW_NAMES)} without jobs of more than {2 * self.nodes}
-GPUs. The generator's cores are put together to services of {REPLICAS[0]} to {REPLICAS[-1]} replicas of one size (1, 2,
-4 or 8 GPUs); bursts are further replicas by the hour. FIFO with Kant's backfill, no quotas. Seeds {SEEDS[0]} to
+GPUs. The generator's bases are put together to services of {REPLICAS[0]} to {REPLICAS[-1]} replicas of one size (1, 2,
+4 or 8 GPUs); burst replicas are further replicas by the hour. FIFO with Kant's backfill, no quotas. Seeds {SEEDS[0]} to
 {SEEDS[-1]}; intervals are 95 % by Student's t over the seeds.
 """
 
@@ -110,21 +110,21 @@ def is_service(jobs: Workload) -> np.ndarray:
 
 
 def with_replicas(jobs: Workload, seed: int) -> Workload:
-    """The same jobs, where several cores of one size are one service with one owner; bursts belong to their core's."""
+    """The same jobs, where several base jobs of one size are one service of one owner; replicas belong to theirs."""
     draw = np.random.Generator(np.random.PCG64([seed, 0x5B]))
     title, queue, user, titles = jobs.title.copy(), jobs.queue.copy(), jobs.user.copy(), list(jobs.titles)
-    cores = np.flatnonzero(is_service(jobs) & (jobs.core < 0))
-    for gpus in np.unique(jobs.gpus[cores]).tolist():
-        own = draw.permutation(cores[jobs.gpus[cores] == gpus])
+    bases = np.flatnonzero(is_service(jobs) & (jobs.base_job < 0))
+    for gpus in np.unique(jobs.gpus[bases]).tolist():
+        own = draw.permutation(bases[jobs.gpus[bases] == gpus])
         while len(own):
             count = int(draw.choice(REPLICAS))
             replicas, own = own[:count], own[count:]
             title[replicas] = len(titles)
             queue[replicas], user[replicas] = queue[replicas[0]], user[replicas[0]]
             titles.append(f"service-{len(titles)}")
-    bursts = jobs.core >= 0
+    replicas = jobs.base_job >= 0
     for column in (title, queue, user):
-        column[bursts] = column[jobs.core[bursts]]
+        column[replicas] = column[jobs.base_job[replicas]]
     return replace(jobs, title=title, queue=queue, user=user, titles=tuple(titles))
 
 

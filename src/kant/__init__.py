@@ -1,3 +1,3 @@
 """Kant: one scheduling core for AI clusters, live and in simulated time."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

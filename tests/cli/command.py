@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -55,12 +56,20 @@ def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is no JSON")
 
 
+PROGRESS = re.compile(r"^\S+: (kernels are compiled|day \d).*\n", re.MULTILINE)
+
+
+def without_progress(err: str) -> str:
+    """Standard error without the lines of runs that take long on a busy machine."""
+    return PROGRESS.sub("", err)
+
+
 def kant(*arguments: str | Path) -> Outcome:
     """Run one command in this process. What escapes it is what a person would see as a traceback."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run([str(argument) for argument in arguments])
-    return Outcome(code, out.getvalue(), err.getvalue())
+    return Outcome(code, out.getvalue(), without_progress(err.getvalue()))
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -79,7 +88,7 @@ def process(
         check=False,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
-    return Outcome(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
+    return Outcome(done.returncode, (done.stdout or b"").decode(), without_progress((done.stderr or b"").decode()))
 
 
 def without_machine(summary: Mapping[str, Any]) -> dict[str, Any]:

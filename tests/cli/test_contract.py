@@ -247,7 +247,11 @@ def test_the_verbs_that_look(small: Path, journal: Path) -> None:
     assert set(policies) == {"order", "discipline", "placement"}
     for kind in policies.values():
         for policy in kind:
-            assert set(policy) == {"policy", "about", "fields", "source"} and policy["about"] and policy["source"]
+            assert (
+                set(policy) == {"policy", "about", "fields", "source", "package"}
+                and policy["about"]
+                and policy["source"]
+            )
     assert kant("check", small).out == f"{small}: a workload of 60 jobs\n"
     assert kant("check", journal).out.startswith(f"{journal}: a journal of ")
     missing: Outcome = kant("check", small, "--kind", "journal")

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from tests.cli.command import kant, without_machine
 
-from kant.metrics.causes import Cause
+from kant.metrics.wait_causes import Cause
 
 
 @pytest.fixture

@@ -185,9 +185,9 @@ def test_what_cannot_be_explained_is_one_sentence(tmp_path: Path) -> None:
 def test_a_place_that_the_placement_did_not_choose_has_no_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kant.scheduler.why_there import Witness
+    from kant.insight.start_explanation import TracingPlacer
 
-    monkeypatch.setattr(Witness, "place", lambda self, shape, salt=0: self.placer.place(shape, salt))
+    monkeypatch.setattr(TracingPlacer, "place", lambda self, shape, job_row=0: self.placer.place(shape, job_row))
     journal = run(tmp_path, "id,submit_s,runtime_s,gpus,pods job,0,600,8,1")
     found = kant("explain", "job", journal, "--json").json()
     assert (found["agrees"], found["how"], found["account"]) == (True, "plan", None)

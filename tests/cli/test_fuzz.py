@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cli.command import Outcome, kant
+from tests.examples import examples
 
 from kant.scheduler import registry
 from kant.scheduler.profile import builtin_texts
@@ -270,7 +271,7 @@ def places(tree: Any) -> Any:
             yield from places(value)
 
 
-@settings(relaxed, max_examples=200)
+@settings(relaxed, max_examples=examples(50))
 @given(st.data())
 def test_journals_that_were_changed(journal: Path, place: Path, data: st.DataObject) -> None:
     path = place / "journal.jsonl"

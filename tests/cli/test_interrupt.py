@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.command import KANT, Outcome, environment, trace
+from tests.cli.command import KANT, Outcome, environment, trace, without_progress
 from tests.cli.command import kant as command
 from tests.cli.test_contract import check_summary
 
 import kant.sim.run
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def interrupted(journal: Path, *arguments: str | Path) -> Outcome:
             out, err = child.communicate(timeout=120)
         finally:
             child.kill()
-    return Outcome(child.returncode, out, err)
+    return Outcome(child.returncode, out, without_progress(err))
 
 
 def check_partial(folder: Path, jobs: int) -> dict[str, object]:
@@ -71,13 +73,49 @@ def test_compare_interrupted(long: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     outcome = interrupted(
         out / "srtf" / "journal.jsonl",
-        "compare", long, "--cluster", "4x8", "--profile", "srtf", "--profile", "kant", "--out", out,
+        "compare", long, "--cluster", "4x8", "--profile", "srtf", "--profile", "kant", "--out", out, "--jobs", "1",
     )  # fmt: skip
     assert outcome.code == 130 and outcome.err == ""
     check_partial(out / "srtf", 12_000)
     assert not (out / "kant").exists()
     assert "srtf: interrupted at" in outcome.out and "kant: interrupted before it began" in outcome.out
     assert (out / "report.html").is_file()
+
+
+def test_runs_side_by_side_are_interrupted_together(long: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    outcome = interrupted(
+        out / "srtf" / "journal.jsonl",
+        "compare", long, "--cluster", "4x8", "--profile", "srtf", "--profile", "tiresias", "--profile", "kant",
+        "--out", out, "--jobs", "2", "--json",
+    )  # fmt: skip
+    assert outcome.code == 130 and outcome.err == ""
+    check_partial(out / "srtf", 12_000)
+    found = outcome.json()
+    assert found["interrupted"] is True and found["runs"][0]["profile"] == "srtf"
+    assert len(found["runs"]) == 2 or not (out / "kant").exists()
+    assert (out / "report.html").is_file()
+
+
+def test_nobody_is_left_when_the_first_process_is_killed(long: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [KANT, "compare", long, "--cluster", "4x8", "--profile", "srtf", "--profile", "tiresias", "--out", out],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True,
+    ) as child:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while not (out / "tiresias" / "journal.jsonl").is_file() or not (out / "srtf" / "journal.jsonl").is_file():
+            assert time.monotonic() < deadline and child.poll() is None
+            time.sleep(0.02)
+        child.kill()
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(child.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGKILL)
+    raise AssertionError("a run went on without anybody to hear of it")
 
 
 def test_compare_interrupted_at_the_end_of_a_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +128,8 @@ def test_compare_interrupted_at_the_end_of_a_run(small: Path, tmp_path: Path, mo
         return result
 
     monkeypatch.setattr(kant.sim.run, "simulate", then_interrupt)
-    chosen = ["--cluster", "4x8", "--profile", "fifo", "--profile", "kant", "--out", str(tmp_path / "out")]
+    chosen = ["--cluster", "4x8", "--profile", "fifo", "--profile", "kant", "--jobs", "1"]
+    chosen += ["--out", str(tmp_path / "out")]
     outcome = command("compare", small, *chosen, "--json")
     assert outcome.code == 130
     found = outcome.json()

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from tests.cli.command import KANT, Outcome, environment, process
 
+from kant.cli.app import HELP
+
+pytestmark = pytest.mark.long
+
 
 def test_help_loads_nothing_heavy() -> None:
     program = (
@@ -18,10 +22,22 @@ def test_help_loads_nothing_heavy() -> None:
         "heavy = {'numba', 'numpy', 'polars', 'llvmlite', 'pyarrow'} & set(sys.modules);"
         "sys.exit(f'{heavy} loaded' if heavy else code)"
     )
-    for arguments in (["--help"], ["--version"], ["simulate", "--help"], ["nonsense"]):
+    for arguments in ([], ["--help"], ["--version"], ["simulate", "--help"], ["nonsense"]):
         done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
         assert "loaded" not in done.stderr
         assert done.returncode == (2 if arguments == ["nonsense"] else 0), done
+
+
+def test_help_stands_in_a_file_as_it_would_be_made() -> None:
+    """After a change of a verb: `COLUMNS=80 python -m kant.cli.verbs > src/kant/cli/help.txt`."""
+    made = subprocess.run(
+        [sys.executable, "-m", "kant.cli.verbs"], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert HELP.read_text() == made.stdout
+    program = "import sys; from kant.cli.app import run; run(['--help']); sys.exit('cyclopts' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, check=True)
+    narrow = process("--help", env={"COLUMNS": "60"}).out
+    assert max(len(line) for line in narrow.splitlines()) <= 60
 
 
 def test_help_names_every_verb() -> None:

@@ -19,8 +19,8 @@ def queues(small: Path, tmp_path: Path) -> Path:
 
 
 def test_a_drafted_file_holds_the_cluster(small: Path, queues: Path) -> None:
-    tenancy = read_tenants(queues)
-    assert {queue.name for queue in tenancy.queues} == {"cluster", "batch", "research"}
+    queue_config = read_tenants(queues)
+    assert {queue.name for queue in queue_config.queues} == {"cluster", "batch", "research"}
     assert kant("trace", "tenants", small, "--cluster", "4x8").out == queues.read_text()
 
 

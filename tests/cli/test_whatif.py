@@ -10,7 +10,7 @@ from tests.cli.command import kant
 from tests.docs.pages import ROOT, words_in_backticks
 
 from kant.cli.whatif_show import SOURCES
-from kant.sim.known import Source
+from kant.sim.remaining_work import Source
 from kant.workload.job_text import WORDS
 
 QUEUES = '[[queue]]\nname = "a"\n[[queue.quota]]\nnominal = 8\nborrowing_limit = 0\n[[queue]]\nname = "b"\ngpus = 8\n'

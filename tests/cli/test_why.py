@@ -119,10 +119,10 @@ def test_reserved_says_for_whom_until_when_and_how_short_it_would_have_to_be(run
     runs.run(f"{PLAIN} runs,0,3600,6,3600 head,0,600,8,600 long,0,7200,2,7200", profile="easy")
     lines = runs.lines("long", "30m")
     assert lines[0] == "long: capacity is held for the reservation of job head until 0d 01:00:00"
-    assert "job head is promised 8 GPUs on 1 node from 0d 01:00:00 to 0d 01:10:00 (since 0d 00:00:00)" in lines
+    assert "job head has a reservation of 8 GPUs on 1 node from 0d 01:00:00 to 0d 01:10:00 (since 0d 00:00:00)" in lines
     assert "it would start now if it ran for at most 30m" in lines
     assert lines[-1] == "30m: reservation 30m"
-    assert "it is promised 8 GPUs on 1 node from 0d 01:00:00 to 0d 01:10:00 (since 0d 00:00:00)" in runs.lines(
+    assert "it has a reservation of 8 GPUs on 1 node from 0d 01:00:00 to 0d 01:10:00 (since 0d 00:00:00)" in runs.lines(
         "head", "30m"
     )
 
@@ -159,7 +159,7 @@ def test_back_off_says_until_when_and_retries_used_is_the_end(runs: Runs) -> Non
 def test_core_waits_says_which_core_and_what_keeps_it(runs: Runs) -> None:
     runs.run("id,submit_s,runtime_s,gpus,core runs,0,3600,6, server,0,600,4, burst,0,600,1,server")
     lines = runs.lines("burst", "1m")
-    assert lines[0] == "burst: it is a burst of job server, which does not run"
+    assert lines[0] == "burst: it is a burst replica of job server, which does not run"
     assert "job server waits since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
     assert "job server starts or leaves: then it would start" in lines
     assert lines[-1] == "1m: gated 1m"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-from tests.core.tenant_runs import books, holding, keys_of
+from tests.core.tenant_runs import holding, keys_of, naive_quotas
 
 from kant.cluster.elastic import without
 from kant.model.decision import Expire, Grow, Plan, Preempt, Shrink, Start
@@ -31,7 +31,7 @@ def elastic_arrivals(draw: np.random.Generator, coming: list[JobSubmitted]) -> l
 
 def check_plan(harness: Harness, plan: Plan) -> tuple[int, int]:
     """Each decision could be carried out at its place in the plan, within the quotas. Returns how many grow, shrink."""
-    state, naive = harness.state, books(harness)
+    state, naive = harness.state, naive_quotas(harness)
     keys, held, grown, shrunk = keys_of(naive), dict(state.running), 0, 0
 
     def count(job: str, sign: int) -> None:

@@ -101,10 +101,10 @@ def holding(harness: Harness, job: Job, allocation: np.ndarray, keys: set[Key]) 
     return job.queue, USERS.index(job.user) if job.user in USERS else -1, of_keys(amounts, keys)
 
 
-def books(harness: Harness) -> NaiveQuotas:
+def naive_quotas(harness: Harness) -> NaiveQuotas:
     """The quotas and who holds what of them, from the state's running jobs alone."""
     state = harness.state
-    naive = NaiveQuotas(state.holdings.tenancy)
+    naive = NaiveQuotas(state.quota_usage.queue_config)
     keys = keys_of(naive)
     for row, allocation in state.running.items():
         if state.live[row].queue in naive.queues:
@@ -114,7 +114,7 @@ def books(harness: Harness) -> NaiveQuotas:
 
 def check_quotas(harness: Harness, plan: Plan) -> int:
     """Every start of the plan is within the quotas at its place in the plan. Returns how many there are."""
-    state, naive, starts = harness.state, books(harness), 0
+    state, naive, starts = harness.state, naive_quotas(harness), 0
     keys = keys_of(naive)
     for decision in plan.decisions:
         if isinstance(decision, (Preempt, Expire)):
@@ -133,11 +133,11 @@ def check_quotas(harness: Harness, plan: Plan) -> int:
 
 def ways(harness: Harness, job: Job, naive: NaiveQuotas) -> Iterator[tuple[tuple[str, ...], dict[Key, int]]]:
     """The GPU models on which a job may be tried together, and what it would hold there of the quotas."""
-    keys, tenancy = keys_of(naive), harness.state.holdings.tenancy
+    keys, queue_config = keys_of(naive), harness.state.quota_usage.queue_config
     (group,) = job.groups
     amounts = [group.count * part for part in (group.demand.gpu_milli, group.demand.cpu, group.demand.memory)]
     open_to = {node.model for node in harness.state.spec.nodes if admits(node, job)}
-    apart = bool(tenancy.prices) or any(model for model, _ in keys)
+    apart = bool(queue_config.prices) or any(model for model, _ in keys)
     for models in [(model,) for model in sorted(open_to)] if apart else [tuple(sorted(open_to))]:
         yield models, of_keys({models[0] if apart or len(models) == 1 else "?": amounts}, keys)
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.test_domains import POLICIES, fabric, filled, fits_in, one_group, place, taken_nodes
+from tests.core.test_domains import POLICIES, filled, fits_in, one_group, place, taken_nodes, topology
 
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
-from kant.model.event import MixObserved
+from kant.model.event import TypicalPodsGiven
 from kant.model.job import LEVELS, PodGroup
 from kant.model.placement import NODE, PODS
-from kant.placement.account import Account, RankedDomain, account
+from kant.placement.explain import PlacementExplanation, RankedDomain, explain_placement
 from kant.placement.fits import capacity
 from kant.placement.policies.fgd import STEPS, percent
 from kant.testing import make_job, make_named_policy
-from kant.testing.conformance_placement import draw_mix
+from kant.testing.conformance_placement import draw_typical_pods
 from kant.testing.drawn import Mould, draw_cluster, draw_demand, generator
 from kant.testing.naive import domains_of
 
@@ -65,7 +65,7 @@ def test_a_score_is_what_its_terms_make(name: str) -> None:
     for seed in range(12):
         draw = generator(seed)
         state = ClusterState(draw_cluster(draw))
-        state.apply(MixObserved(0, draw_mix(draw, state)))
+        state.apply(TypicalPodsGiven(0, draw_typical_pods(draw, state)))
         for step in range(12):
             job = make_job(f"j{step}", groups=(PodGroup(1, draw_demand(draw, Mould())),))
             result = place(state, job, "worst-fit")
@@ -76,8 +76,8 @@ def test_a_score_is_what_its_terms_make(name: str) -> None:
             for node in range(len(state.table)) if shape.gpu_milli else ():
                 if capacity(state.table, node, demands, d) == 0:
                     continue
-                score = policy.score(state.table, node, demands, d, state.mix, params, 0)
-                terms = policy.terms(state.table, node, demands, d, state.mix, params)
+                score = policy.score(state.table, node, demands, d, state.typical_pods, params, 0)
+                terms = policy.terms(state.table, node, demands, d, state.typical_pods, params)
                 gain = terms.get("fragments before, GPUs", 0) - terms.get("fragments after, GPUs", 0)
                 on_a_step = name == "fgd" and np.abs(STEPS - gain).min() < 1e-9
                 assert on_a_step or DERIVED[name](terms) == score, terms
@@ -97,13 +97,15 @@ def taken(row: np.ndarray, piece: np.ndarray) -> np.ndarray:
     return table[0]
 
 
-def account_of(state: ClusterState, job: Any, policy: str, seed: int = 0) -> tuple[Account, np.ndarray] | None:
+def account_of(
+    state: ClusterState, job: Any, policy: str, seed: int = 0
+) -> tuple[PlacementExplanation, np.ndarray] | None:
     """A job's place, and what is told of it; None where it has none."""
     result = place(state, job, policy, seed)
     if isinstance(result, NoFit):
         return None
     chosen, before = make_named_policy("placement", policy), state.table.copy()
-    found = account(state, state.table, chosen, seed, state.shapes.of(job), 0, result)
+    found = explain_placement(state, state.table, chosen, seed, state.shapes.of(job), 0, result)
     assert np.array_equal(before, state.table)
     return found, result
 
@@ -140,9 +142,9 @@ def test_the_place_is_the_first_of_those_that_are_told(
             assert search.because
     assert bool(found.levels) == (policy == "e-binpack" or (level != "" and job.pods > 1))
     if found.nodes is None:
-        used = {state.spec.nodes[node].leaf for node in result[:, NODE].tolist()}
-        leaves = [leaf for leaf in domains_of(state.spec, "leaf") if state.spec.nodes[leaf[0]].leaf in used]
-        assert len(set(result[:, NODE].tolist())) == 1 or any(len(leaf) == 1 for leaf in leaves)
+        used = set(result[:, NODE].tolist())
+        domains = [*domains_of(state.spec, "hbd"), *domains_of(state.spec, "leaf")]
+        assert len(used) == 1 or any(len(domain) == 1 for domain in domains if used & set(domain))
         return
     ranked = found.nodes.ranked
     assert [node.score for node in ranked] == sorted((node.score for node in ranked), reverse=True)
@@ -152,7 +154,7 @@ def test_the_place_is_the_first_of_those_that_are_told(
 
 
 def test_it_says_why_a_leaf_and_a_node_won() -> None:
-    state = ClusterState(fabric(3, 2, 2))
+    state = ClusterState(topology(3, 2, 2))
     taken_nodes(state, 0)
     answer = account_of(state, make_job("j", 8, 2), "e-binpack")
     assert answer is not None

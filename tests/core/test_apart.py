@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.test_domains import POLICIES, fabric, filled, nodes_of, place, taken_nodes
+from tests.core.test_domains import POLICIES, filled, nodes_of, place, taken_nodes, topology
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, NoFit, sentence
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted
 from kant.model.job import LEVELS, Job
 from kant.model.placement import NODE, Allocation
 from kant.model.units import GPU, SECOND
 from kant.placement.placer import Placer
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_group, make_job, make_jobs, make_named_policy, make_profile, submitted
 from kant.testing.drawn import generator
@@ -78,7 +79,7 @@ def test_pods_are_kept_apart_exactly_if_they_can_be(
     assert str(kinder) == str(result), "what is only preferred is kept where it can be"
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25))
 @given(peopled(), st.integers(1, 6), demands(), *ASKS)
 def test_who_only_prefers_it_never_waits_for_it(
     case: tuple[ClusterState, list[Allocation]], pods: int, demand: Any, apart: Any, near: Any, both: bool, policy: str
@@ -111,7 +112,7 @@ def test_who_likes_to_be_near_is_where_it_can_be(
 
 def test_replicas_survive_a_leaf() -> None:
     """Four leaves of two nodes; three services' replicas are each a job of their own."""
-    state = ClusterState(fabric(2, 2, 2, 2))
+    state = ClusterState(topology(2, 2, 2, 2))
     wish = {"affinity_group": "web", "apart": "leaf", "apart_required": True}
     used = [int(start(state, make_job(f"w{i}", 4, **wish))[0, NODE]) // 2 for i in range(4)]
     assert sorted(used) == [0, 1, 2, 3]
@@ -130,7 +131,7 @@ def test_replicas_survive_a_leaf() -> None:
 
 
 def test_what_is_placed_in_a_cycle_counts_for_what_comes_after_it_there() -> None:
-    state = ClusterState(fabric(2, 2))
+    state = ClusterState(topology(2, 2))
     placer = Placer(Snapshot(state), make_named_policy("placement", "best-fit"), 0)
     shape = state.shapes.of(make_job("j", affinity_group="a", apart="node", apart_required=True))
     mark = placer.trial.checkpoint()
@@ -146,13 +147,13 @@ def test_what_is_placed_in_a_cycle_counts_for_what_comes_after_it_there() -> Non
 
 
 def test_what_is_preferred_spreads_evenly_once_all_domains_are_taken() -> None:
-    state = ClusterState(fabric(2, 2, 2))
+    state = ClusterState(topology(2, 2, 2))
     used = nodes_of(place(state, make_job("j", 1, 8, apart="leaf")))
     assert [sum(used.get(node, 0) for node in domain) for domain in domains_of(state.spec, "leaf")] == [3, 3, 2]
 
 
 def test_a_cache_goes_to_the_node_of_its_service_until_that_is_full() -> None:
-    state = ClusterState(fabric(2, 2))
+    state = ClusterState(topology(2, 2))
     taken_nodes(state, 0)
     home = int(start(state, make_job("service", 4, affinity_group="s"), "worst-fit")[0, NODE])
     near = {"affinity_group": "s", "near": "node"}
@@ -162,7 +163,7 @@ def test_a_cache_goes_to_the_node_of_its_service_until_that_is_full() -> None:
 
 
 def test_wishes_that_make_no_sense_are_refused() -> None:
-    state = ClusterState(fabric(2))
+    state = ClusterState(topology(2))
     for fields, message in (
         ({"apart": "row"}, "expected one of node, hbd"),
         ({"near": "leaf"}, "expected the name of one"),
@@ -171,7 +172,7 @@ def test_wishes_that_make_no_sense_are_refused() -> None:
             "expected one of these",
         ),
     ):
-        with pytest.raises(Violation, match=message):
+        with pytest.raises(StateError, match=message):
             state.apply(submitted(make_job("j", **fields), at=0))  # type: ignore[arg-type]
 
 
@@ -189,7 +190,7 @@ def test_a_replica_waits_until_one_of_its_group_has_left_a_leaf(discipline: str,
         apart=[3, 3, 3, 3, 0],
         apart_required=[1, 1, 1, 1, 0],
     )
-    run = simulate(jobs, fabric(2, 2), make_profile("fifo", discipline, placement), hooks=RunHooks(ledger=True))
+    run = simulate(jobs, topology(2, 2), make_profile("fifo", discipline, placement), hooks=RunHooks(ledger=True))
     assert (run.jobs.wait // SECOND).tolist()[:4] == [0, 0, 90, 180]
     assert run.summary["completed"] == 5
     assert run.wait_by_cause is not None
@@ -210,7 +211,7 @@ def test_who_is_stopped_for_a_replica_makes_a_leaf_free_of_its_group() -> None:
         apart_required=[1, 1, 0, 0, 1],
     )
     profile = make_profile("fifo", "best-effort", "first-fit", preemption=Preemption(min_run_s=0))
-    run = simulate(jobs, fabric(1, 1), profile)
+    run = simulate(jobs, topology(1, 1), profile)
     assert run.jobs.wait[4] == 0
     stopped = np.flatnonzero(run.jobs.preemptions).tolist()
     assert len(stopped) == 1 and stopped[0] in (0, 1)
@@ -239,7 +240,7 @@ def test_nobody_is_ever_beside_his_group_in_a_run(discipline: Any, preemption: P
         apart=np.full(count, 3),
         apart_required=np.ones(count),
     )
-    spec = fabric(2, 1, 3)
+    spec = topology(2, 1, 3)
     profile = make_profile("fifo", discipline, "e-binpack" if seed else "best-fit", preemption)
     run = simulate(jobs, spec, profile, hooks=RunHooks(keep_intervals=True))
     assert run.summary["completed"] == count

@@ -144,7 +144,7 @@ def test_reconsidered_promises_are_those_that_a_full_search_would_give(
     """The oracle lifts every promise from the timeline, searches without a limit and puts it back."""
     quick = _plans(spec, coming, policy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kant.queueing.backfill.Backfill._reconsider", lambda *_: False)
+        patch.setattr("kant.queueing.reservation_backfill.ReservationBackfill._reconsider", lambda *_: False)
         full = _plans(spec, coming, policy)
     assert str(quick) == str(full)
 
@@ -229,16 +229,16 @@ def test_an_early_end_moves_only_the_promises_that_can_use_it(monkeypatch: pytes
     harness.cycle(0)
     harness.now = HOUR
     harness.finish("small")
-    timeline, moved = harness.scheduler.placer.timeline, []
+    calendar, moved = harness.scheduler.placer.calendar, []
     for name in ("add", "remove"):
-        real = getattr(timeline, name)
-        monkeypatch.setattr(timeline, name, lambda key, *rest, real=real: (moved.append(key), real(key, *rest)))
-    row, before = dict(harness.state.rows), timeline.looks
+        real = getattr(calendar, name)
+        monkeypatch.setattr(calendar, name, lambda key, *rest, real=real: (moved.append(key), real(key, *rest)))
+    row, before = dict(harness.state.rows), calendar.looks
     plan = harness.cycle(HOUR)
     assert started(plan) == ["short"]
     assert not [d for d in plan.decisions if isinstance(d, Reserve)]
     assert set(moved) == {row["small"], row["short"]}
-    assert timeline.looks - before <= len(harness.state.reserved) // 2 == 20
+    assert calendar.looks - before <= len(harness.state.reserved) // 2 == 20
 
 
 def test_a_promise_on_a_failed_node_is_given_anew_or_taken_back() -> None:

@@ -13,10 +13,10 @@ from kant.compiled import inlined
 from kant.model.decision import NoFit
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.policy import NodePolicy
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.disciplines.strict import Strict
 from kant.queueing.order import Order
-from kant.queueing.turn import Turn
 from kant.testing import NonconformanceError, check_policy
 
 
@@ -55,7 +55,7 @@ class Undefined(Order, frozen=True, tag="undefined"):
 
 
 @inlined
-def pick_lowest(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def pick_lowest(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     return int((1 << demands[d, 0]) - 1)
 
 
@@ -68,7 +68,7 @@ class Grabs(NodePolicy, frozen=True, tag="grabs"):
 
 
 @inlined
-def salted(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def salted(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     others = 0
     for other in range(table.shape[0]):
         others += table[other, FREE] * (1 + table[other, POOL])
@@ -86,7 +86,7 @@ class Mumbles(BestFit, frozen=True, tag="mumbles"):
     """Terms that leave out what the score depends on."""
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> dict[str, float]:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> dict[str, float]:
         return {"pool": int(table[node, POOL])}
 
 
@@ -95,12 +95,12 @@ class Forgets(Discipline, frozen=True, tag="forgets"):
 
     source: ClassVar[str] = "test"
 
-    def run(self, turn: Turn) -> None:
-        for row, shape, lane in turn.waiting.walk():
-            result = turn.place(row, shape)
-            turn.waiting.took(lane)
+    def run(self, cycle: CyclePlan) -> None:
+        for row, shape, bucket in cycle.pending.walk():
+            result = cycle.place(row, shape)
+            cycle.pending.took(bucket)
             if not isinstance(result, NoFit) and row % 5:
-                turn.start(row, result)
+                cycle.start(row, result)
 
 
 class Twice(Discipline, frozen=True, tag="twice"):
@@ -108,21 +108,21 @@ class Twice(Discipline, frozen=True, tag="twice"):
 
     source: ClassVar[str] = "test"
 
-    def run(self, turn: Turn) -> None:
-        for row, shape, lane in turn.waiting.walk():
-            result = turn.place(row, shape)
+    def run(self, cycle: CyclePlan) -> None:
+        for row, shape, bucket in cycle.pending.walk():
+            result = cycle.place(row, shape)
             if isinstance(result, NoFit):
-                turn.waiting.block(lane, shape)
+                cycle.pending.sleep(bucket, shape)
             else:
-                turn.start(row, result)
-                turn.start(row, result)
-                turn.waiting.took(lane)
+                cycle.start(row, result)
+                cycle.start(row, result)
+                cycle.pending.took(bucket)
 
 
 class Alternates(Strict, frozen=True, tag="alternates"):
     """Says of the first shapes that nobody passes, and has a lane for each of the others."""
 
-    def lane(self, queue: int, shape: int) -> tuple[int, ...]:
+    def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return (queue,) if shape < 3 else (queue, shape)
 
 

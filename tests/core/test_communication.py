@@ -14,7 +14,7 @@ from kant.cluster.columns import Table
 from kant.cluster.state import ClusterState
 from kant.model.fabric import Fabric, Link
 from kant.model.node import ClusterSpec, Node
-from kant.placement.communication import (
+from kant.placement.cost.communication import (
     FULL,
     Communication,
     Spans,
@@ -23,7 +23,7 @@ from kant.placement.communication import (
     slowdown,
     step_seconds,
 )
-from kant.placement.spans import SPANS_WIDTH, Slowdowns
+from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_group, make_job, make_jobs, make_profile
 from kant.testing.drawn import generator

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.core.small_runs import all_outcomes
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,3 +51,49 @@ def test_the_first_gang_has_room_for_all_its_pieces_however_wide_it_is() -> None
     subprocess.run(
         [sys.executable, "-c", WIDE_GANG], cwd=ROOT, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, check=True
     )
+
+
+TWO_KERNELS = """
+from kant.compiled import compiled, inlined
+LIMIT = {limit}
+@inlined
+def part(x):
+    return x {sign} LIMIT
+@compiled
+def whole(x):
+    return part(x) + 1
+@compiled
+def apart(x):
+    return 2 * x
+print(whole(5), apart(5))
+"""
+
+
+def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Path) -> None:
+    def run(limit: int, sign: str, lines_above: int = 0) -> tuple[str, int]:
+        (tmp_path / "two.py").write_text("\n" * lines_above + TWO_KERNELS.format(limit=limit, sign=sign))
+        done = subprocess.run(
+            [sys.executable, "-c", "import two"], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+        return done.stdout.strip(), len(list(tmp_path.rglob("*.code")))
+
+    assert run(3, "+") == ("9 10", 2)
+    assert run(3, "+", lines_above=2) == ("9 10", 2)
+    assert run(3, "-") == ("3 10", 3)
+    assert run(4, "-") == ("2 10", 4)
+    assert run(3, "+") == ("9 10", 4)
+
+
+def test_code_that_cannot_be_read_is_compiled_anew(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+"))
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", "import two"], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path)},
+        )  # fmt: skip
+        found.append(done.stdout)
+        for file in tmp_path.rglob("*.code"):
+            file.write_bytes(file.read_bytes()[:100])
+    assert found == ["9 10\n"] * 2

@@ -10,7 +10,7 @@ import pytest
 
 from kant.cluster.state import ClusterState
 from kant.model import event as ev
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.job import Job
 from kant.testing import make_cluster, make_group, make_job, submitted
 
@@ -39,12 +39,12 @@ def everything(state: ClusterState) -> dict[str, Any]:
         "table": state.table.tolist(),
         "pools": state.pools.tolist(),
         "jobs": state.jobs[: len(state.ids)].tolist(),
-        "mix": state.mix.tolist(),
+        "mix": state.typical_pods.tolist(),
         "running": {row: held.tolist() for row, held in state.running.items()},
         "order": (list(state.pending), list(state.running), list(state.live)),
-        "known": (list(state.ids), dict(state.rows), state.moved.end, dict(state.queues)),
+        "known": (list(state.ids), dict(state.rows), state.job_changes.end, dict(state.queues)),
         "health": (state.health.lost, state.health.drains, state.health.bad, dict(state.health.broken)),
-        "rest": (state.now, state.services, state.freed[:], state.waiting_milli, state.arrivals),
+        "rest": (state.now, state.node_version, state.pool_versions[:], state.waiting_milli, state.arrivals),
     }
 
 
@@ -103,7 +103,7 @@ MALFORMED: dict[str, Callable[[], Any]] = {
 def test_an_event_that_contradicts_the_state_is_refused_and_changes_nothing(what: str) -> None:
     state = cluster()
     before = everything(state)
-    with pytest.raises(Violation):
+    with pytest.raises(StateError):
         state.apply(CONTRADICTIONS[what]())
     assert everything(state) == before
     state.check()
@@ -113,7 +113,7 @@ def test_an_event_that_contradicts_the_state_is_refused_and_changes_nothing(what
 def test_an_allocation_that_cannot_be_is_refused_and_changes_nothing(what: str) -> None:
     state = cluster()
     before = everything(state)
-    with pytest.raises(Violation):
+    with pytest.raises(StateError):
         state.apply(ev.JobStarted(12, "w", MALFORMED[what]()))
     assert everything(state) == before
 
@@ -126,32 +126,32 @@ def started(job: Job, allocation: Any) -> ClusterState:
 
 
 def test_a_gang_that_is_placed_in_part_is_caught_by_check() -> None:
-    with pytest.raises(Violation, match="placed in part"):
+    with pytest.raises(StateError, match="placed in part"):
         started(make_job("g", pods=2), piece()).check()
 
 
 def test_a_job_that_holds_other_devices_than_it_asked_for_is_caught_by_check() -> None:
-    with pytest.raises(Violation, match="other GPUs"):
+    with pytest.raises(StateError, match="other GPUs"):
         started(make_job("g"), piece(mask=3)).check()
 
 
 def test_a_gang_of_two_groups_that_misses_one_is_caught_by_check() -> None:
     job = make_job("g", groups=(make_group(2), make_group(1)))
-    with pytest.raises(Violation, match="placed in part"):
+    with pytest.raises(StateError, match="placed in part"):
         started(job, piece(mask=3, tag=2)).check()
 
 
 def test_a_node_that_fails_under_a_running_job_is_caught_by_check() -> None:
     state = started(make_job("j"), piece())
     state.apply(ev.NodeChanged(0, "n0", 2))
-    with pytest.raises(Violation, match="a failed node"):
+    with pytest.raises(StateError, match="a failed node"):
         state.check()
 
 
 def test_a_table_that_was_tampered_with_is_caught_by_check() -> None:
     state = started(make_job("j"), piece())
     state.table[1, 4] -= 1
-    with pytest.raises(Violation, match="what is free plus what is used"):
+    with pytest.raises(StateError, match="what is free plus what is used"):
         state.check()
 
 
@@ -159,5 +159,5 @@ def test_a_job_that_got_lost_is_caught_by_check() -> None:
     state = ClusterState(make_cluster(1))
     state.apply(submitted(make_job("j")))
     state.pending.clear()
-    with pytest.raises(Violation, match="none is lost"):
+    with pytest.raises(StateError, match="none is lost"):
         state.check()

@@ -12,7 +12,7 @@ from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
@@ -20,7 +20,6 @@ from kant.model.placement import MASK, Allocation
 from kant.placement.devices import closest, idle_devices, left_around, lowest
 from kant.placement.fits import capacity, tightest
 from kant.placement.placer import Placer
-from kant.queueing.victims_by_node import Room
 from kant.testing import make_job, make_named_policy, submitted
 from kant.testing.drawn import MODELS, Mould, draw_blocks, draw_demand, generator
 from kant.testing.naive import pods_that_fit, wrong_with
@@ -207,13 +206,13 @@ def test_an_allocation_that_breaks_an_island_does_not_pass_the_check() -> None:
     state = one_node(nvlink=4)
     state.apply(submitted(make_job("j", 2, island=True), at=0))
     state.apply(JobStarted(0, "j", np.array([[0, 1, 0b11000, 1000, 0, 0, 2]], dtype=np.int64)))
-    with pytest.raises(Violation, match="one NVLink island"):
+    with pytest.raises(StateError, match="one NVLink island"):
         state.check()
 
 
 @pytest.mark.parametrize("blocks", [{"nvlink": 3}, {"nvlink": 16}, {"numa": 4, "nic": 8, "nvlink": 5}, {"nic": -1}])
 def test_blocks_divide_each_other_and_the_node(blocks: dict[str, int]) -> None:
-    with pytest.raises(Violation, match="blocks of GPUs"):
+    with pytest.raises(StateError, match="blocks of GPUs"):
         ClusterState(ClusterSpec("one", (Node("n0", 8, **blocks),)))
 
 
@@ -245,9 +244,3 @@ def splits(close: bool, seed: int) -> int:
 def test_a_mix_of_small_pods_is_split_over_islands_far_less_often() -> None:
     for seed in range(3):
         assert splits(close=True, seed=seed) * 3 < splits(close=False, seed=seed), seed
-
-
-def test_whoever_looks_for_victims_passes_over_nodes_without_gpus() -> None:
-    room = Room([], 1000, 1000, 0, [])
-    assert room.pods(Demand(2, island=True)) == 0
-    assert Room([1000, 1000, 500, 1000], 1000, 1000, 2, [0] * 4).pods(Demand(2, island=True)) == 1

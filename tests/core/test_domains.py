@@ -11,24 +11,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, NoFit, sentence
-from kant.model.errors import Violation
-from kant.model.event import JobFinished, JobStarted, MixObserved
+from kant.model.errors import StateError
+from kant.model.event import JobFinished, JobStarted, TypicalPodsGiven
 from kant.model.job import LEVELS, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, Allocation
 from kant.model.units import SECOND
-from kant.placement import rooms
-from kant.placement.fabric_line import CLUSTER, Fabric, ranks_of
 from kant.placement.placer import Placer, tie_order
-from kant.queueing.preemption import Preemption
+from kant.placement.topology import domain_capacity
+from kant.placement.topology.index import CLUSTER, Topology, ranks_of
+from kant.queueing.preemption.policy import Preemption
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_group, make_job, make_jobs, make_named_policy, make_profile, submitted
-from kant.testing.conformance_placement import draw_mix
+from kant.testing.conformance_placement import draw_typical_pods
 from kant.testing.drawn import generator
 from kant.testing.naive import admits, domains_of, pods_that_fit, wrong_with
 from kant.testing.strategies import demands, groups
@@ -36,12 +37,16 @@ from kant.testing.strategies import demands, groups
 POLICIES = ("e-binpack", "best-fit", "worst-fit", "consolidated", "fgd", "random")
 
 
-def fabric(*leaves: int, spine: int = 2, gpus: int = 8) -> ClusterSpec:
+def topology(*leaves: int, spine: int = 2, gpus: int = 8) -> ClusterSpec:
     """Leaves of so many nodes of 8 GPUs, `spine` of them under each spine, two spines under each superspine."""
     nodes = []
     for leaf, size in enumerate(leaves):
-        above = {"leaf": f"leaf{leaf}", "spine": f"spine{leaf // spine}", "superspine": f"super{leaf // spine // 2}"}
-        nodes += [Node(f"n{len(nodes) + i}", gpus, **above) for i in range(size)]
+        ancestors = {
+            "leaf": f"leaf{leaf}",
+            "spine": f"spine{leaf // spine}",
+            "superspine": f"super{leaf // spine // 2}",
+        }
+        nodes += [Node(f"n{len(nodes) + i}", gpus, **ancestors) for i in range(size)]
     return ClusterSpec("fabric", tuple(nodes))
 
 
@@ -49,7 +54,7 @@ def fabric(*leaves: int, spine: int = 2, gpus: int = 8) -> ClusterSpec:
 def fabrics(draw: st.DrawFn) -> ClusterSpec:
     """Ragged leaves of some kinds of nodes, whose indices are mixed; some nodes of a leaf may be an HBD."""
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
-    whole = fabric(*sizes, gpus=draw(st.sampled_from((2, 4, 8))))
+    whole = topology(*sizes, gpus=draw(st.sampled_from((2, 4, 8))))
     racks = draw(st.sampled_from((("",), ("", "rack"), ("rack",))))
     nodes = [msgspec.structs.replace(n, hbd=draw(st.sampled_from(racks))) for n in draw(st.permutations(whole.nodes))]
     models = draw(st.lists(st.sampled_from(("A100", "A100", "L40")), min_size=len(nodes), max_size=len(nodes)))
@@ -60,7 +65,7 @@ def fabrics(draw: st.DrawFn) -> ClusterSpec:
 def filled(draw: st.DrawFn) -> ClusterState:
     """A cluster of which parts of nodes are taken, and some nodes out of service."""
     state = ClusterState(draw(fabrics()))
-    state.apply(MixObserved(0, draw_mix(generator(0), state)))
+    state.apply(TypicalPodsGiven(0, draw_typical_pods(generator(0), state)))
     for index, node in enumerate(state.spec.nodes):
         mask = draw(st.sampled_from((0, 0, 1, 3, (1 << node.gpus) - 1)))
         if mask:
@@ -203,24 +208,24 @@ def test_names_mean_nothing_and_the_order_of_nodes_no_more_than_a_tie(
                 assert job.pods == 1 or takes[0] == takes[1], "a leaf with as much room"
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(fabrics(), st.sampled_from(("index", "random")), st.integers(0, 9))
 def test_every_domain_is_one_stretch_of_the_line(spec: ClusterSpec, ties: Any, seed: int) -> None:
     state = ClusterState(spec)
     order = tie_order(make_named_policy("placement", {"policy": "best-fit", "ties": ties}), len(spec.nodes), seed)
-    line = Fabric(state.table, order)
+    line = Topology(state.table, order)
     for level, name in enumerate(LEVELS):
         first, last = line.offsets[level : level + 2]
-        stretches = [line.walk[slice(*line.spans[domain])].tolist() for domain in range(first, last)]
+        stretches = [line.node_order[slice(*line.domain_range[domain])].tolist() for domain in range(first, last)]
         assert sorted(map(sorted, stretches)) == sorted(domains_of(spec, name))
-        assert all(line.level_of(domain) == level for domain in range(first, last))
+        assert line.level_of[first:last].tolist() == [level] * (last - first)
     whole = line.offsets[CLUSTER]
-    assert sum(np.diff(line.spans[slice(*line.inside(whole, 1))], axis=1)[:, 0]) == len(spec.nodes)
+    assert sum(np.diff(line.domain_range[slice(*line.inside(whole, 1))], axis=1)[:, 0]) == len(spec.nodes)
 
 
 def test_a_gang_goes_where_it_fills_a_leaf_exactly_else_where_the_leaf_is_broken_already() -> None:
     """Leaves of 8, 7 and 6 nodes, as the Lingjun fabric has them: the first nodes of each are 0, 8 and 15."""
-    state = ClusterState(fabric(8, 7, 6))
+    state = ClusterState(topology(8, 7, 6))
     required = {"within": "leaf", "within_required": True}
     gangs = {size: nodes_of(place(state, make_job("j", 8, size, **required))) for size in (8, 7, 6)}
     assert [set(nodes) for nodes in gangs.values()] == [set(range(8)), set(range(8, 15)), set(range(15, 21))]
@@ -238,7 +243,7 @@ def test_a_gang_goes_where_it_fills_a_leaf_exactly_else_where_the_leaf_is_broken
 
 def test_a_gang_goes_where_the_spine_and_the_superspine_are_broken_already() -> None:
     """Eight leaves of two nodes, two to a spine, two spines to a superspine."""
-    state = ClusterState(fabric(*[2] * 8))
+    state = ClusterState(topology(*[2] * 8))
     taken_nodes(state, 12, 13)
     assert set(nodes_of(place(state, make_job("j", 8, 2)))) == {14, 15}, "the other leaf of that spine"
     taken_nodes(state, 14, 15)
@@ -247,7 +252,7 @@ def test_a_gang_goes_where_the_spine_and_the_superspine_are_broken_already() -> 
 
 
 def test_what_no_leaf_holds_takes_the_fewest_leaves_the_last_as_tight_as_can_be() -> None:
-    state = ClusterState(fabric(8, 7, 6, 3, spine=4))
+    state = ClusterState(topology(8, 7, 6, 3, spine=4))
     used = nodes_of(place(state, make_job("j", 8, 10, within="leaf")))
     assert set(used) == {*range(8), 21, 22}, "the leaf of 8, and 2 nodes of the leaf of 3"
     assert set(nodes_of(place(state, make_job("j", 8, 11)))) == {*range(8), 21, 22, 23}, "e-binpack wishes so by itself"
@@ -260,7 +265,7 @@ def test_what_no_leaf_holds_takes_the_fewest_leaves_the_last_as_tight_as_can_be(
 
 def racks(*leaves: int, nodes: int = 3) -> ClusterSpec:
     """Leaves of so many HBDs, each of some nodes of 4 GPUs."""
-    plain = fabric(*(nodes * hbds for hbds in leaves), gpus=4)
+    plain = topology(*(nodes * hbds for hbds in leaves), gpus=4)
     named = [msgspec.structs.replace(node, hbd=f"rack{i // nodes}") for i, node in enumerate(plain.nodes)]
     return ClusterSpec("racks", tuple(named))
 
@@ -277,7 +282,7 @@ def test_a_gang_goes_into_one_hbd_or_into_the_fewest_of_one_leaf() -> None:
 
 
 def test_without_hbds_a_node_is_one() -> None:
-    state = ClusterState(fabric(3, 3))
+    state = ClusterState(topology(3, 3))
     assert place(state, make_job("j", 4, 3, within="hbd", within_required=True)) == NoFit(0, 3, 2, "hbd")
     for wish in ({}, {"within_required": True}):
         narrow = [place(state, make_job("j", 4, 2, within=level, **wish)) for level in ("hbd", "node")]
@@ -286,7 +291,7 @@ def test_without_hbds_a_node_is_one() -> None:
 
 def test_the_rest_of_a_job_stays_in_the_leaf_of_its_whole_nodes() -> None:
     """A job of 20 GPUs is cut into two whole nodes and a rest; half a node is free in a broken leaf elsewhere."""
-    state = ClusterState(fabric(4, 4))
+    state = ClusterState(topology(4, 4))
     take(state, "half", 0, 0b1111)
     taken_nodes(state, 1, 2)
     used = nodes_of(place(state, make_job("j", groups=(make_group(8, 2), make_group(4, 1)))))
@@ -294,7 +299,7 @@ def test_the_rest_of_a_job_stays_in_the_leaf_of_its_whole_nodes() -> None:
 
 
 def test_several_groups_are_tried_in_the_next_domain_where_they_do_not_fit_together() -> None:
-    state = ClusterState(fabric(1, 2))
+    state = ClusterState(topology(1, 2))
     job = make_job("j", groups=(make_group(5), make_group(4)), within="leaf", within_required=True)
     assert set(nodes_of(place(state, job))) == {1, 2}
     alone = msgspec.structs.replace(job, within="node")
@@ -315,21 +320,21 @@ def test_domains_in_which_several_groups_fit_only_each_by_itself_are_left() -> N
 
 def test_a_level_that_nobody_knows_is_refused() -> None:
     with pytest.raises(
-        Violation, match="asks for the level 'rack'; expected one of node, hbd, leaf, spine, superspine"
+        StateError, match="asks for the level 'rack'; expected one of node, hbd, leaf, spine, superspine"
     ):
-        ClusterState(fabric(2)).apply(submitted(make_job("j", pods=2, within="rack"), at=0))
+        ClusterState(topology(2)).apply(submitted(make_job("j", pods=2, within="rack"), at=0))
 
 
 def test_single_pods_share_a_shape_whatever_level_they_ask_for() -> None:
-    shapes = ClusterState(fabric(2)).shapes
+    shapes = ClusterState(topology(2)).shapes
     assert shapes.of(make_job("a", within="leaf", within_required=True)) is shapes.of(make_job("b"))
     assert shapes.of(make_job("c", pods=2, within="leaf")) is not shapes.of(make_job("d", pods=2))
 
 
-def test_rooms_that_were_given_up_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capacities_that_were_given_up_are_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for few demands only, a placer that lived long still decides as a fresh one."""
-    monkeypatch.setattr(rooms, "ROOM_CELLS", 1)
-    state = ClusterState(fabric(3, 2))
+    monkeypatch.setattr(domain_capacity, "CAPACITY_CELLS", 1)
+    state = ClusterState(topology(3, 2))
     snapshot = Snapshot(state)
     placer = Placer(snapshot, make_named_policy("placement", "e-binpack"), 0)
     for step in range(60):
@@ -349,7 +354,7 @@ def test_rooms_that_were_given_up_are_made_again(monkeypatch: pytest.MonkeyPatch
 
 def test_single_jobs_that_come_break_a_leaf_only_when_no_broken_one_has_room() -> None:
     """24 nodes in leaves of 6 whose indices alternate: what is broken is as little as can be, at every step."""
-    whole = fabric(6, 6, 6, 6)
+    whole = topology(6, 6, 6, 6)
     state = ClusterState(ClusterSpec("mixed", tuple(whole.nodes[i % 4 * 6 + i // 4] for i in range(24))))
     snapshot = Snapshot(state)
     placer = Placer(snapshot, make_named_policy("placement", "e-binpack"), 0)
@@ -364,7 +369,7 @@ def test_single_jobs_that_come_break_a_leaf_only_when_no_broken_one_has_room() -
 def whole_over_time(policy: str, seed: int, jobs: int = 600) -> tuple[float, float]:
     """Nodes and leaves that are wholly free, in the mean, while jobs of one GPU come and go on 8 leaves of 6 nodes."""
     draw = generator(seed)
-    spec = fabric(*[6] * 8)
+    spec = topology(*[6] * 8)
     state = ClusterState(ClusterSpec("mixed", tuple(spec.nodes[i] for i in draw.permutation(len(spec.nodes)))))
     snapshot = Snapshot(state)
     placer = Placer(snapshot, make_named_policy("placement", policy), seed)
@@ -412,7 +417,7 @@ def test_a_job_that_needs_one_leaf_waits_for_the_topology_and_then_gets_one(disc
         within=[3, 3, 3, 3, 3],  # leaf
         within_required=[1, 1, 1, 1, 0],
     )
-    run = simulate(jobs, fabric(4, 4), make_profile("fifo", discipline, placement), hooks=RunHooks(ledger=True))
+    run = simulate(jobs, topology(4, 4), make_profile("fifo", discipline, placement), hooks=RunHooks(ledger=True))
     assert run.summary["completed"] == 4 and run.summary["rejected"] == 1, "no leaf has five nodes"
     assert (run.jobs.wait // SECOND).tolist() == [0, 0, 90, 0, 0]
     assert run.wait_by_cause is not None
@@ -431,6 +436,6 @@ def test_who_is_stopped_for_a_gang_that_needs_one_leaf_runs_on_one_leaf() -> Non
         within_required=[0, 0, 0, 0, 1],
     )
     profile = make_profile("fifo", "best-effort", "first-fit", preemption=Preemption(min_run_s=0))
-    run = simulate(jobs, fabric(2, 2), profile)
+    run = simulate(jobs, topology(2, 2), profile)
     assert run.jobs.wait[4] == 0
     assert np.flatnonzero(run.jobs.preemptions[:4]).tolist() == [2, 3]

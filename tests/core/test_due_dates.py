@@ -10,6 +10,7 @@ import pytest
 from benchmarks.tardiness import draw_instances, least_tardiness
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.cluster.columns import J_DUE, J_ESTIMATE, J_REMAINING, JOB_WIDTH
 from kant.model.units import FOREVER, SECOND
@@ -63,7 +64,7 @@ def test_every_rule_sequences_each_job_once(instance: tuple[Any, Any, int]) -> N
 
 
 @given(instances(6))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_the_dynamic_programme_finds_what_trying_all_sequences_finds(instance: tuple[Any, Any, int]) -> None:
     p, d, start = instance
     tried = min(total_tardiness(p, d, np.array(s, dtype=np.int64), start) for s in permutations(range(len(p))))
@@ -146,7 +147,7 @@ def test_eddc_is_its_published_text(instance: tuple[Any, Any, int]) -> None:
 
 
 @given(instances())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_compiled_sequences_are_the_uncompiled_ones(instance: tuple[Any, Any, int]) -> None:
     compiled = [rule(*instance).tolist() for rule in RULES]
     with pytest.MonkeyPatch.context() as patch:

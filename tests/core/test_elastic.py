@@ -14,23 +14,24 @@ from tests.core.elastic_runs import check_plan, elastic_arrivals, made_elastic
 from tests.core.small_runs import uniform
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
 from tests.core.test_random_runs import CHOICES, play, replayed
+from tests.examples import examples
 
 from kant.cluster.elastic import above_floor, pods_by_group, without
 from kant.cluster.state import ClusterState
+from kant.insight.start_explanation import explain_start
 from kant.model.decision import Grow, Plan, Shrink, Start
-from kant.model.errors import InputError, Violation
+from kant.model.errors import InputError, StateError
 from kant.model.event import JobGrown, JobPreempted, JobProgressed, JobShrunk, JobStarted, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.placement import PODS
 from kant.model.status import JobStatus
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.model.units import GPU, MINUTE, SECOND
 from kant.queueing.growth import Elastic
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
-from kant.scheduler.why_there import why_there
 from kant.sim.replay import replay
 from kant.sim.run import RunHooks, simulate
 from kant.testing import Harness, at_random, make_cluster, make_job, make_profile, submitted
@@ -53,7 +54,7 @@ def held(harness: Harness, job: str) -> int:
 
 
 @given(clusters(), st.lists(jobs("any"), min_size=1, max_size=6), scripts(), CHOICES, st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_script_of_events_keeps_every_gang_between_floor_and_ceiling(
     spec: ClusterSpec, kinds: list[Job], script: list[Step], choice: Any, seed: int
 ) -> None:
@@ -84,7 +85,7 @@ def test_runs_of_tenants_end_and_keep_their_quotas(discipline: Any, rights: str,
         profile = make_profile("fifo", discipline, "best-fit", RIGHTS[rights], elastic=NOW_AND_THEN)
         harness = Harness(spec, profile, seed=seed, refuse=refuse)
         if seed % 4:
-            harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
+            harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
         harness.before_carrying_out = look
         harness.run(elastic_arrivals(draw, draw_tenants_jobs(draw, queues, 30)))
         assert all(harness.status(job) in (JobStatus.FINISHED, JobStatus.REJECTED) for job in harness.state.rows)
@@ -113,7 +114,7 @@ def elastic_workloads(draw: st.DrawFn) -> Workload:
     st.sampled_from([{}, {"checkpoint_s": 7, "resume_cost": ((1, 7), (1000, 30))}, {"speed": "placed"}]),
     st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_all_work_is_done_exactly_and_the_journal_replays(
     tmp_path_factory: pytest.TempPathFactory,
     workload: Workload,
@@ -274,7 +275,7 @@ def test_what_contradicts_an_elastic_gang_is_refused_and_changes_nothing() -> No
 
     def refused(event: Any, text: str) -> None:
         before = (state.table.copy(), state.jobs.copy(), state.running.copy())
-        with pytest.raises(Violation, match=text):
+        with pytest.raises(StateError, match=text):
             state.apply(event)
         assert np.array_equal(before[0], state.table) and np.array_equal(before[1], state.jobs)
         assert before[2] == state.running
@@ -292,11 +293,11 @@ def test_what_contradicts_an_elastic_gang_is_refused_and_changes_nothing() -> No
     refused(JobShrunk(1, "elastic", piece(1, 32)), "is not held")
     refused(JobShrunk(1, "elastic", piece(1, 3)), "above its floor")
     refused(JobGrown(1, "elastic", piece(1, 32), -1), "not a time")
-    with pytest.raises(Violation, match="only CPU or memory tells apart"):
+    with pytest.raises(StateError, match="only CPU or memory tells apart"):
         groups = (make_group(1, 2, floor=1, cpu=1), make_group(1, 2, cpu=2))
         state.apply(submitted(make_job("unclear", groups=groups), at=1))
     for beside in ({"apart": "node"}, {"affinity_group": "a"}, {"groups": (PodGroup(4, Demand(1), "leaf", 2, 2),)}):
-        with pytest.raises(Violation, match="expected none of these beside a floor"):
+        with pytest.raises(StateError, match="expected none of these beside a floor"):
             state.apply(submitted(make_job("unclear", pods=4, floor=2, **beside), at=1))
     state.apply(JobShrunk(1, "elastic", piece(1, 2)))
     state.apply(JobGrown(1, "elastic", piece(1, 128, 1)))
@@ -321,7 +322,7 @@ def test_it_can_be_asked_why_a_gang_is_where_it_is_with_more_than_its_floor() ->
     harness.submit(make_job("rigid", pods=4), make_job("elastic", pods=12, floor=2))
     place = next(d.allocation for d in Scheduler(harness.state, harness.profile).cycle(0).decisions
                  if isinstance(d, Start) and d.job == "elastic")  # fmt: skip
-    told = why_there(Scheduler(harness.state, harness.profile), "elastic", 0, place)
+    told = explain_start(Scheduler(harness.state, harness.profile), "elastic", 0, place)
     assert (told.agrees, told.how, told.effect.nodes, told.effect.fewest_nodes) == (True, "policy", 2, 2)
 
 

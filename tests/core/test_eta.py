@@ -8,17 +8,17 @@ import msgspec
 import numpy as np
 import pytest
 
+from kant.insight.eta import StartTimes, expected_starts
 from kant.model.decision import Plan
 from kant.model.units import FOREVER, MINUTE, SECOND
 from kant.queueing.estimates import Estimates
 from kant.queueing.requeue import Requeue
-from kant.scheduler.eta import Expected, expected_starts
 from kant.testing import Harness, make_cluster, make_job, make_profile, submitted
 from kant.testing.builders import make_queue
 from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
 
 
-def eta(harness: Harness, job: str) -> Expected:
+def eta(harness: Harness, job: str) -> StartTimes:
     """The expected start of one job at the present, in seconds."""
     early, late = expected_starts(harness.scheduler, harness.now)[job]
     return None if early is None else early // SECOND, None if late is None else late // SECOND
@@ -106,7 +106,7 @@ def test_nobody_knows_what_nobody_knows() -> None:
     harness.set_queues(make_queue("open", 8), make_queue("shut", 8, state="hold"))
     harness.submit(make_job("endless", 6, queue="open"), make_job("shut", 1, queue="shut"))
     harness.submit(make_job("after", 4, queue="open"), make_job("core", 4, queue="open"))
-    harness.submit(make_job("burst", 1, queue="open", core="core"))
+    harness.submit(make_job("burst", 1, queue="open", base_job="core"))
     harness.cycle()
     for job in ("shut", "after", "core", "burst"):
         assert eta(harness, job) == (None, None), job
@@ -116,7 +116,7 @@ def test_a_back_off_is_waited_for_and_a_burst_starts_with_its_core() -> None:
     harness = Harness(make_cluster(8), make_profile(requeue=Requeue(base_s=60)))
     harness.submit(make_job("fails", 1, retries=1, estimate=MINUTE))
     harness.submit(make_job("runs", 6, estimate=5 * MINUTE))
-    harness.submit(make_job("core", 4, estimate=MINUTE), make_job("burst", 1, core="core", estimate=MINUTE))
+    harness.submit(make_job("core", 4, estimate=MINUTE), make_job("burst", 1, base_job="core", estimate=MINUTE))
     harness.cycle()
     harness.now = 10 * SECOND
     harness.fail_job("fails")

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.core.tenant_runs import USERS, books, could_start, draw_queues, draw_tenants_jobs, ways
+from tests.core.tenant_runs import USERS, could_start, draw_queues, draw_tenants_jobs, naive_quotas, ways
 
 from kant.cluster.state import ClusterState
+from kant.insight.eta import expected_starts
+from kant.insight.explanation import Explanation, explain, why
+from kant.insight.facts import fact_sentence
+from kant.insight.suggestions import JobsEnd, suggestion_sentence
 from kant.model.decision import Behind, NeverFits, NoFit, OverQuota, Plan, Reason, Reject, Reserved, Start
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.event import JobStarted, JobSubmitted, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.eta import expected_starts
-from kant.scheduler.evidence import Ends, fact, remedy
-from kant.scheduler.explain import Explanation, explanation, why
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.testing import Harness, make_profile
 from kant.testing.drawn import draw_cluster, generator
@@ -47,7 +48,7 @@ def test_best_effort_stands_behind_nobody_of_another_shape() -> None:
     scheduler = scheduled("fifo-best-effort", 6, 4, 4, 2)
     assert why(scheduler, "1") == NoFit(group=0, pods=1, fits=0)
     assert why(scheduler, "2") == Behind("1")
-    with pytest.raises(Violation, match="does not wait"):
+    with pytest.raises(StateError, match="does not wait"):
         why(scheduler, "3")
 
 
@@ -107,10 +108,10 @@ def test_every_waiting_job_of_a_random_run_has_one_reason_and_it_is_true(discipl
         spec = draw_cluster(draw, 4)
         queues = draw_queues(draw, spec)
         harness = Harness(spec, make_profile("fifo", discipline), seed=seed, check=False)
-        harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
+        harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
 
         def look(plan: Plan, harness: Harness = harness, seed: int = seed) -> None:
-            state, naive = harness.state, books(harness)
+            state, naive = harness.state, naive_quotas(harness)
             rows = list(state.pending)
             starts = expected_starts(harness.scheduler, plan.time)
             assert starts.keys() == {state.ids[row] for row in rows}
@@ -123,12 +124,12 @@ def test_every_waiting_job_of_a_random_run_has_one_reason_and_it_is_true(discipl
                 assert early is None or early >= plan.time
                 assert late is None or (early is not None and late >= early)
                 if place < 2:  # all that is said can be said; it costs more
-                    found = explanation(harness.scheduler, job)
+                    found = explain(harness.scheduler, job)
                     assert found.reason == reason and found.expected == starts[job]
                     assert 1 <= found.in_queue.rank <= found.in_queue.of <= len(rows)
-                    assert 1 <= found.among_rivals.rank <= found.among_rivals.of <= len(rows)
-                    assert all(fact(each) for each in found.facts)
-                    assert all(remedy(each) for each in found.remedies)
+                    assert 1 <= found.among_competitors.rank <= found.among_competitors.of <= len(rows)
+                    assert all(fact_sentence(each) for each in found.facts)
+                    assert all(suggestion_sentence(each) for each in found.suggestions)
                     naive_ends(harness, job, found)
 
         harness.after_carrying_out = look
@@ -140,8 +141,8 @@ def test_every_waiting_job_of_a_random_run_has_one_reason_and_it_is_true(discipl
 def naive_ends(harness: Harness, job: str, found: Explanation) -> None:
     """Once the jobs have ended that a remedy names, the naive count seats the job; and not if one of them stays."""
     state = harness.state
-    for cure in found.remedies:
-        if isinstance(cure, Ends) and not cure.more:
+    for cure in found.suggestions:
+        if isinstance(cure, JobsEnd) and not cure.more:
             rows = [state.rows[name] for name in cure.jobs]
             assert seated_without(harness, job, rows), (job, cure)
             assert not any(seated_without(harness, job, [r for r in rows if r != row]) for row in rows), (job, cure)
@@ -154,4 +155,4 @@ def seated_without(harness: Harness, job: str, gone: list[int]) -> bool:
     for event in harness.events:
         copy.happen(event)
     copy.finish(*(state.ids[row] for row in gone))
-    return could_start(copy, copy.state.live[state.rows[job]], copy.state.table, books(copy))
+    return could_start(copy, copy.state.live[state.rows[job]], copy.state.table, naive_quotas(copy))

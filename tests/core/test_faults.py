@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.cluster.columns import FREE, GPUS, IDLE, LEAF, P_CAPACITY, P_FRAGMENTED, P_NODES, STATUS
 from kant.cluster.snapshot import all_free, move
@@ -17,7 +18,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, MASK, NODE, PODS
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER, SECOND
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
 from kant.testing.drawn import draw_cluster, generator
@@ -225,7 +226,7 @@ def test_a_gang_on_a_node_that_must_be_empty_moves_only_what_is_there() -> None:
     assert [d.moved for d in plan.decisions if isinstance(d, Preempt)] == [True]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 1 << 30), discipline=st.sampled_from(["best-effort", "strict", "backfill", "conservative"]),
        placement=st.sampled_from(["best-fit", "e-binpack", "consolidated"]))  # fmt: skip
 def test_replaced_gangs_keep_all_that_is_healthy_and_their_level(seed: int, discipline: str, placement: str) -> None:

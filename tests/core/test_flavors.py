@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.cluster.columns import POOL
 from kant.cluster.state import ClusterState
@@ -18,7 +19,7 @@ SPEC = ClusterSpec("test", (Node("a", 8, flavor="spot"), Node("b", 8), Node("c",
 
 
 @given(clusters(), jobs("j"))
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 def test_the_pools_of_a_job_are_those_whose_nodes_admit_it(spec: ClusterSpec, job: Job) -> None:
     state = ClusterState(spec)
     shape = state.shapes.of(job)
@@ -27,7 +28,7 @@ def test_the_pools_of_a_job_are_those_whose_nodes_admit_it(spec: ClusterSpec, jo
 
 
 @given(st.lists(st.sampled_from(((), ("spot",), ("",), ("spot", "on demand"), ("nowhere",))), min_size=1, max_size=6))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_jobs_start_on_nodes_of_their_flavors_alone(asked: list[tuple[str, ...]]) -> None:
     harness = Harness(SPEC, make_profile())
     for number, flavors in enumerate(asked):

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.model.decision import Start
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.event import JobFound, JobRefused, JobStarted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, PODS
 from kant.model.units import SECOND
-from kant.scheduler.mend import mend
+from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness
 
@@ -56,7 +56,7 @@ def test_what_is_found_stays_and_the_rest_comes(
                 others += 1
     harness.submit(gang, Job("rival", 0, (PodGroup(1, Demand(1)),)))
     harness.happen(JobFound(harness.now, "gang", held))
-    plan = mend(harness.scheduler, harness.now)
+    plan = complete_partial_gangs(harness.scheduler, harness.now)
     assert plan.mending
     starts = [decision for decision in plan.decisions if isinstance(decision, Start)]
     assert len(starts) == len(plan.decisions) <= 1
@@ -75,7 +75,7 @@ def test_it_starts_wherever_there_is_room_for_what_is_missing() -> None:
     harness = Harness(cluster(2))
     harness.submit(Job("gang", 0, (PodGroup(4, Demand(4)),)))
     harness.happen(JobFound(0, "gang", np.array([piece(1, 0, 4)], np.int64)))
-    (start,) = mend(harness.scheduler, 0).decisions
+    (start,) = complete_partial_gangs(harness.scheduler, 0).decisions
     assert isinstance(start, Start) and start.kept == 1 and int(start.allocation[:, PODS].sum()) == 4
 
 
@@ -88,7 +88,7 @@ def test_what_one_gang_holds_no_other_gets_be_it_made_whole_or_not(first: str) -
     harness.submit(*gangs)
     for job in (first, *(one for one in held if one != first)):
         harness.happen(JobFound(0, job, np.array(held[job], np.int64)))
-    assert mend(harness.scheduler, 0).decisions == []
+    assert complete_partial_gangs(harness.scheduler, 0).decisions == []
 
 
 def test_a_start_that_was_refused_without_blame_is_tried_again_at_once() -> None:
@@ -105,18 +105,18 @@ def test_more_than_it_asks_for_is_not_its_own() -> None:
     harness = Harness(cluster(2))
     harness.submit(Job("gang", 0, (PodGroup(1, Demand(4)),)))
     harness.happen(JobFound(0, "gang", np.array([piece(0, 0, 4), piece(1, 0, 4)], np.int64)))
-    assert mend(harness.scheduler, 0).decisions == []
+    assert complete_partial_gangs(harness.scheduler, 0).decisions == []
 
 
 def test_only_a_waiting_job_is_found_on_nodes_that_are_there() -> None:
     harness = Harness(cluster(2))
-    with pytest.raises(Violation, match="no job"):
+    with pytest.raises(StateError, match="no job"):
         harness.happen(JobFound(0, "gang", np.array([piece(0, 0, 4)], np.int64)))
     harness.submit(Job("gang", 0, (PodGroup(2, Demand(4)),)))
-    with pytest.raises(Violation, match="nodes that are not there"):
+    with pytest.raises(StateError, match="nodes that are not there"):
         harness.happen(JobFound(0, "gang", np.array([piece(2, 0, 4)], np.int64)))
     harness.cycle()
-    with pytest.raises(Violation, match="without waiting"):
+    with pytest.raises(StateError, match="without waiting"):
         harness.happen(JobFound(0, "gang", np.array([piece(0, 0, 4)], np.int64)))
 
 
@@ -125,7 +125,7 @@ def test_what_is_bound_on_a_node_that_takes_nothing_new_stays_there() -> None:
     harness.cordon("n1")
     harness.submit(Job("gang", 0, (PodGroup(4, Demand(4)),)))
     harness.happen(JobFound(0, "gang", np.array([piece(1, 0, 4)], np.int64)))
-    (start,) = mend(harness.scheduler, 0).decisions
+    (start,) = complete_partial_gangs(harness.scheduler, 0).decisions
     assert isinstance(start, Start) and start.kept == 1
     assert start.allocation[:, NODE].tolist().count(1) == 1
     harness.happen(JobStarted(0, "gang", start.allocation))

@@ -18,7 +18,7 @@ from kant.cluster.state import ClusterState
 from kant.metrics.result import RunResult
 from kant.model.decision import Hold, Plan
 from kant.model.errors import InputError
-from kant.model.event import MixObserved
+from kant.model.event import TypicalPodsGiven
 from kant.model.node import ClusterSpec
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
@@ -143,9 +143,9 @@ def test_a_mix_without_typical_pods_is_read_back() -> None:
     lines: list[bytes] = []
     journal = Journal(lines.append)
     journal.write(HEADER)
-    journal.write(MixObserved(0, np.zeros((0, 5), dtype=np.int64)))
+    journal.write(TypicalPodsGiven(0, np.zeros((0, 5), dtype=np.int64)))
     _, mix = read_lines(iter(lines), "f")
-    assert isinstance(mix, MixObserved) and mix.rows.shape == (0, 5)
+    assert isinstance(mix, TypicalPodsGiven) and mix.rows.shape == (0, 5)
 
 
 LINES = journal_of("srtf")[0][:40]

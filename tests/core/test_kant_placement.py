@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
-from kant.model.event import JobStarted, MixObserved
+from kant.model.event import JobStarted, TypicalPodsGiven
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
-from kant.placement.gap_prices import gap_prices
+from kant.placement.cost.gap_prices import gap_prices
 from kant.placement.placer import Placer
 from kant.placement.policies.kant import Kant
 from kant.testing.builders import submitted
@@ -52,7 +52,7 @@ class Cluster:
         cores = cpus or (1000,) * len(leaves)
         nodes = [Node(f"n{i}", gpus, leaf=leaf, cpu=1000 * cores[i]) for i, leaf in enumerate(leaves)]
         self.state = ClusterState(ClusterSpec("drawn", tuple(nodes)))
-        self.state.apply(MixObserved(0, mix_of(mix)))
+        self.state.apply(TypicalPodsGiven(0, mix_of(mix)))
         self.placer = Placer(Snapshot(self.state), Kant(), 0)
 
     def place(self, gpus: int, milli: int = 1000, cpu: int = 0) -> tuple[int, int]:
@@ -60,6 +60,7 @@ class Cluster:
         state = self.state
         number = len(state.ids)
         state.apply(submitted(Job(f"j{number}", 0, (PodGroup(1, Demand(gpus, milli, cpu)),))))
+        self.placer.trial.begin()
         placed = self.placer.place(state.shape_of(number))
         assert isinstance(placed, np.ndarray)
         return int(placed[0, 0]), int(placed[0, 2])
@@ -88,6 +89,6 @@ def test_a_pod_that_takes_a_node_leaves_a_whole_leaf_alone() -> None:
 
 def test_a_pod_that_wants_much_cpu_goes_where_there_is_more_than_the_gpus_need() -> None:
     cluster = Cluster("a", "a", mix=[], gpus=2, cpus=(16, 64))
-    cluster.state.apply(MixObserved(0, np.array([(8000, 1, 1000, 1, 10)], dtype=np.int64)))
+    cluster.state.apply(TypicalPodsGiven(0, np.array([(8000, 1, 1000, 1, 10)], dtype=np.int64)))
     asked = ((0, 12_000), (1, 12_000), (1, 8_000), (1, 8_000))
     assert [cluster.place(gpus, 1000, cpu)[0] for gpus, cpu in asked] == [1, 1, 1, 0]

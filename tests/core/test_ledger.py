@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from kant.cluster import columns as c
-from kant.metrics.causes import Cause
-from kant.metrics.ledger import Ledger
 from kant.metrics.summary import job_table
+from kant.metrics.wait_causes import Cause
+from kant.metrics.wait_ledger import Ledger
 from kant.model.event import JobSubmitted
-from kant.model.tenant import Queue, Tenancy
+from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import MINUTE, SECOND
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import parse_profile
-from kant.sim.retrace import stand_at
 from kant.sim.run import RunHooks, simulate
+from kant.sim.state_at import state_at
 from kant.testing import Harness, at_random, make_cluster, make_job, make_profile, never
 from kant.testing.builders import make_queue
 from kant.testing.drawn import QUEUES, Mould, draw_arrivals, draw_cluster, generator
@@ -123,15 +123,15 @@ def test_the_causes_of_every_wait_add_up_to_it(discipline: str, quotas: str, ref
 def test_a_run_with_a_ledger_decides_the_same(discipline: str, tmp_path: Path) -> None:
     draw = generator(7)
     jobs = two_queues(draw, 120)
-    tenancy = Tenancy((make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 16, parent="all")))
+    queue_config = QueueConfig((make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 16, parent="all")))
     preemption = Preemption() if discipline in WITH_QUOTAS else None
     profile = make_profile("fifo", discipline, preemption=preemption)
-    some = tenancy if discipline in WITH_QUOTAS else None
-    plain = simulate(jobs, make_cluster(8, 8, 8), profile, tenancy=some)
+    some = queue_config if discipline in WITH_QUOTAS else None
+    plain = simulate(jobs, make_cluster(8, 8, 8), profile, queue_config=some)
     path = tmp_path / "journal.jsonl"
     with path.open("wb") as file:
         kept = simulate(
-            jobs, make_cluster(8, 8, 8), profile, tenancy=some, hooks=RunHooks(journal=file.write, ledger=True)
+            jobs, make_cluster(8, 8, 8), profile, queue_config=some, hooks=RunHooks(journal=file.write, ledger=True)
         )
     assert kept.summary["digest"] == plain.summary["digest"]
     assert plain.wait_by_cause is None and "wait_by_cause" not in plain.summary
@@ -150,14 +150,16 @@ def test_the_ledger_of_a_journal_is_that_of_the_run(tmp_path: Path) -> None:
         text = f'[order]\npolicy = "fifo"\n[discipline]\npolicy = "{name}"\n[placement]\npolicy = "best-fit"\n'
         draw = generator(3)
         jobs = two_queues(draw, 80)
-        tenancy = Tenancy((make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 8, parent="all")))
+        queue_config = QueueConfig(
+            (make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 8, parent="all"))
+        )
         path = tmp_path / f"{name}.jsonl"
         with path.open("wb") as file:
             result = simulate(
-                jobs, make_cluster(8, 8), parse_profile(text, "mine"), tenancy=tenancy,
+                jobs, make_cluster(8, 8), parse_profile(text, "mine"), queue_config=queue_config,
                 hooks=RunHooks(journal=file.write, ledger=True),
             )  # fmt: skip
-        standing = stand_at(path, keep_ledger=True)
+        standing = state_at(path, keep_ledger=True)
         assert standing.ledger is not None and result.wait_by_cause is not None
         for cause, column in standing.ledger.columns(standing.now).items():
             assert column.tolist() == result.wait_by_cause[cause].tolist(), (name, cause)
@@ -275,9 +277,9 @@ def test_in_a_simulated_run_no_cause_is_unknown(discipline: str) -> None:
     draw = generator(11)
     jobs = two_queues(draw, 150)
     jobs = replace(jobs, limit=np.where(draw.integers(0, 3, len(jobs)) == 0, jobs.runtime // 2, jobs.runtime))
-    tenancy = Tenancy((make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 16, parent="all")))
+    queue_config = QueueConfig((make_queue("all"), make_queue("a", 8, parent="all"), make_queue("b", 16, parent="all")))
     profile = make_profile("fifo", discipline, requeue=Requeue(base_s=30), enforce_limits=True, retries=2)
-    result = simulate(jobs, make_cluster(8, 8, 8), profile, tenancy=tenancy, hooks=RunHooks(ledger=True))
+    result = simulate(jobs, make_cluster(8, 8, 8), profile, queue_config=queue_config, hooks=RunHooks(ledger=True))
     assert result.wait_by_cause is not None and result.summary["failures"] > 0
     assert sum(result.wait_by_cause.values()).tolist() == result.jobs.wait.tolist()  # type: ignore[union-attr]
     assert not result.wait_by_cause["other"].any()

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from tests.core.test_state_machine import Cluster
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.live.record import RunRecord
@@ -119,7 +120,7 @@ class Watched(Cluster):
 
 TestWatched = Watched.TestCase
 TestWatched.settings = settings(
-    max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(15), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 del Cluster
 

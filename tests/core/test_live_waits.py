@@ -8,12 +8,14 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.cluster import columns as c
+from kant.insight.explanation import explain
 from kant.live.answers import as_json, expectations, known
 from kant.live.core import Core
 from kant.live.record import STATUS, WAIT, RunRecord
-from kant.live.sentences import public, said
+from kant.live.sentences import public_id, public_sentence
 from kant.live.waits import NAMES, UNKNOWN, fitted
 from kant.model.decision import Preempt, Reject, Release, Reserve, Start
 from kant.model.event import (
@@ -29,9 +31,8 @@ from kant.model.event import (
 )
 from kant.model.job import Job
 from kant.model.status import JobStatus
-from kant.model.tenant import Queue, Tenancy
+from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import SECOND
-from kant.scheduler.explain import explanation
 from kant.scheduler.profile import Profile
 from kant.testing import make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
@@ -44,7 +45,7 @@ class Live:
 
     def __init__(self, profile: Profile, slow: bool = False) -> None:
         self.profile = profile
-        self.tenancy = Tenancy()
+        self.queue_config = QueueConfig()
         self.ticks: Callable[[], float] = _clock(1.0 if slow else 0.0).__next__
         self.micros = 0
         self.number = 0
@@ -63,7 +64,7 @@ class Live:
         self.run = RunRecord(self.core.state, "r", zero=zero, waits=self.core.waits)
         self.core.observers.append(self.run)
         self.core.settled()
-        self.core.happen(QueuesChanged(0, self.tenancy))
+        self.core.happen(QueuesChanged(0, self.queue_config))
         moments = [(self.came[job], 0, job) for job in self.ids]
         moments += [(max(self.began[job][0], self.came[job]), 1, job) for job in self.ids if job in self.began]
         for moment, starts, job in sorted(moments):
@@ -86,8 +87,8 @@ class Live:
         return job
 
     def set_queues(self, *queues: Queue) -> None:
-        self.tenancy = Tenancy(queues)
-        self.core.happen(QueuesChanged(self.core.now, self.tenancy))
+        self.queue_config = QueueConfig(queues)
+        self.core.happen(QueuesChanged(self.core.now, self.queue_config))
 
     def leave(self, job: str, event: type[JobFinished] | type[JobCancelled]) -> None:
         self.core.happen(event(self.core.now, self.ids.pop(job)))
@@ -103,17 +104,17 @@ class Live:
             match each:
                 case Start(job=job, allocation=place):
                     core.happen(JobStarted(core.now, job, place))
-                    self.began[public(job)] = core.now + core.zero, place
+                    self.began[public_id(job)] = core.now + core.zero, place
                 case Preempt(job=job, by=by):
                     core.happen(JobPreempted(core.now, job, by=by))
-                    self.began.pop(public(job), None)
+                    self.began.pop(public_id(job), None)
                 case Reserve(job=job, start=start, end=end, allocation=place):
                     core.happen(JobReserved(core.now, job, start, end, place))
                 case Release(job=job):
                     core.happen(JobReleased(core.now, job))
                 case Reject(job=job):
                     core.happen(JobRejected(core.now, job, "no"))
-                    del self.ids[public(job)]
+                    del self.ids[public_id(job)]
         core.attribute()
 
     def waited(self, job: str) -> dict[str, int]:
@@ -157,7 +158,7 @@ DISCIPLINES = st.sampled_from(("best-effort", "strict", "easy", {"policy": "pree
 
 
 @given(acts=ACTS, discipline=DISCIPLINES, order=st.sampled_from(("fifo", "aged")), slow=st.booleans())
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_causes_add_up_whatever_happens(acts: Any, discipline: Any, order: str, slow: bool) -> None:
     live = Live(make_profile(order, discipline, "first-fit"), slow)
     held: list[str] = []
@@ -247,10 +248,10 @@ def test_answers_name_jobs_as_people_do() -> None:
     core = live.core
     named = []
     for job in (large, small):
-        found = explanation(core.scheduler, live.ids[job], core.now)
+        found = explain(core.scheduler, live.ids[job], core.now)
         told = as_json(known(found))
         assert "~2" in str(as_json(found)) and "~" not in str(told)
         named += [each["sentence"] for each in told["remedies"] + told["facts"]]
     assert f"job {first} ends" in " ".join(named), "under the id that people know"
-    rows = expectations(core.scheduler, core.now, words=said)
+    rows = expectations(core.scheduler, core.now, words=public_sentence)
     assert len(rows) == 2 and "~" not in "".join(row["sentence"] for row in rows)

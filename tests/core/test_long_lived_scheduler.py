@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ from tests.core.test_state_machine import said
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit, Plan, Start
-from kant.model.event import JobStarted, JobSubmitted, MixObserved, QueuesChanged
+from kant.model.event import JobStarted, JobSubmitted, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec, Node
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.model.units import SECOND
 from kant.placement.placer import Placer
 from kant.queueing.growth import Elastic
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.cycle import Scheduler
 from kant.testing import (
@@ -88,11 +89,11 @@ def test_a_snapshot_follows_when_what_was_tried_and_what_happened_together_fill_
 
 def test_a_new_mix_of_typical_pods_counts_at_once_for_every_node() -> None:
     harness = Harness(make_cluster(2, 4), make_profile(placement="fgd"))
-    harness.happen(MixObserved(0, np.array([[0, 4, 1000, 1, 1]], dtype=np.int64)))
+    harness.happen(TypicalPodsGiven(0, np.array([[0, 4, 1000, 1, 1]], dtype=np.int64)))
     harness.submit(make_job("a", milli=500))
     harness.cycle()
     harness.finish("a")
-    harness.happen(MixObserved(0, np.array([[0, 2, 1000, 1, 5], [0, 1, 1000, 1, 5]], dtype=np.int64)))
+    harness.happen(TypicalPodsGiven(0, np.array([[0, 2, 1000, 1, 5], [0, 1, 1000, 1, 5]], dtype=np.int64)))
     harness.submit(make_job("b", milli=500))
     fresh = Scheduler(harness.state, harness.profile).cycle(0)
     assert starts(harness.cycle()) == starts(fresh)
@@ -143,7 +144,7 @@ from kant.placement.policy import NodePolicy
 from kant.testing import Harness, at_random, make_cluster, make_job, make_profile
 
 @inlined
-def score(table, node, demands, d, mix, params, salt):
+def score(table, node, demands, d, typical, params, draw):
     return int({score})
 
 class Mine(NodePolicy, frozen=True, tag="mine"):
@@ -181,7 +182,7 @@ def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) ->
 @pytest.mark.parametrize("rights", RIGHTS)
 @pytest.mark.parametrize("discipline", DISCIPLINES, ids=str)
 def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any, rights: str) -> None:
-    """Also with bursts, time limits, nodes that fail, queues that change and a driver that refuses."""
+    """Also with burst replicas, time limits, nodes that fail, queues that change and a driver that refuses."""
     assert sum(compared(seed, discipline, rights) for seed in SEEDS) > 20 * len(SEEDS)
 
 
@@ -199,12 +200,28 @@ def compared(
     """The plans of one run, each compared with that of a scheduler born at this moment; `elastic`: most gangs are."""
     plans = 0
 
-    def compare(plan: Plan) -> None:
-        nonlocal plans
-        plans += 1
-        fresh = Scheduler(harness.state, harness.profile, harness.seed).cycle(plan.time)
-        assert said(plan) == said(fresh), f"seed {seed}"
+    def watch(harness: Harness) -> None:
+        def compare(plan: Plan) -> None:
+            nonlocal plans
+            plans += 1
+            fresh = Scheduler(harness.state, harness.profile, harness.seed).cycle(plan.time)
+            assert said(plan) == said(fresh), f"seed {seed}"
 
+        harness.before_carrying_out = compare
+
+    among_tenants(seed, discipline, rights, watch, elastic, placement)
+    return plans
+
+
+def among_tenants(
+    seed: int,
+    discipline: Any,
+    rights: str,
+    watch: Callable[[Harness], None],
+    elastic: Elastic | None = None,
+    placement: str = "best-fit",
+) -> Harness:
+    """One run among tenants, drawn by the seed; `watch` gets the harness before anything happens but the queues."""
     draw = generator(seed)
     spec = draw_cluster(draw, 5)
     queues = draw_queues(draw, spec)
@@ -213,8 +230,8 @@ def compared(
                            elastic=elastic)  # fmt: skip
     harness = Harness(spec, profile, seed=seed, check=False, refuse=at_random(0.2, seed) if seed % 4 == 3 else never)
     if seed % 3:
-        harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
-    harness.before_carrying_out = compare
+        harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
+    watch(harness)
     jobs = draw_tenants_jobs(draw, queues, 40)
     jobs = elastic_arrivals(draw, jobs) if elastic is not None else jobs
     for at, event in enumerate(jobs):
@@ -229,15 +246,15 @@ def compared(
             harness.bring_back(spec.nodes[at % len(spec.nodes)].name)
         harness.run([with_core(draw, harness, event, seed)], until=event.time)
     harness.run()
-    return plans
+    return harness
 
 
 def with_core(draw: np.random.Generator, harness: Harness, event: JobSubmitted, seed: int) -> JobSubmitted:
-    """In some runs a job may have a limit, or be a burst of one that lives."""
+    """In some runs a job may have a limit, or be a burst replica of one that lives."""
     job, state = event.job, harness.state
     if seed % 5 == 1 and draw.integers(3) == 0:
         job = msgspec.structs.replace(job, limit=int(draw.integers(100, 900)) * SECOND)
-    cores = [state.ids[row] for row, other in state.live.items() if not other.core]
-    if seed % 4 == 2 and cores and draw.integers(3) == 0:
-        job = msgspec.structs.replace(job, core=cores[int(draw.integers(len(cores)))])
+    bases = [state.ids[row] for row, other in state.live.items() if not other.base_job]
+    if seed % 4 == 2 and bases and draw.integers(3) == 0:
+        job = msgspec.structs.replace(job, base_job=bases[int(draw.integers(len(bases)))])
     return JobSubmitted(event.time, job, event.runtime)

@@ -17,7 +17,6 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK
 from kant.placement.fits import capacity
 from kant.placement.placer import Placer
-from kant.queueing.victims_by_node import Room
 from kant.testing import make_job, make_named_policy
 
 DEMANDS = (
@@ -59,9 +58,9 @@ def test_no_instance_is_cut_from_a_gpu_that_is_lost(lost: int) -> None:
     says, masks = placed(state, Demand(1, 250, mig="1g.6gb"))
     assert says == len(masks) == 4 * (2 - lost.bit_count()) and not any(mask & lost for mask in masks)
     placer = Placer(Snapshot(state), make_named_policy("placement", "best-fit"), 0)
-    placer.timeline.lack(state.health.lost, 1)
+    placer.calendar.lack(state.health.lost, 1)
     shape = state.shapes.of(make_job("j", groups=(PodGroup(1, Demand(1, 1000, mig="4g.24gb")),)))
-    found = placer.timeline.earliest(shape, 100, 1)
+    found = placer.calendar.earliest(shape, 100, 1)
     assert (found is None) == (lost == 3)
     assert found is None or not np.any(found[1][:, MASK] & lost)
     assert state.table[0, c.GPUS] == 2 - lost.bit_count()
@@ -69,6 +68,8 @@ def test_no_instance_is_cut_from_a_gpu_that_is_lost(lost: int) -> None:
 
 def test_a_node_without_gpus_has_no_room_for_pods_that_want_an_island() -> None:
     """Its row has a place for each device of the largest node."""
-    room = Room(free=[-1, -1], cpu=1000, memory=1000, island=0, slices=[0, 0])
-    assert room.pods(Demand(1, island=True)) == 0
-    assert room.pods(Demand(0, cpu=500, island=True)) == 2
+    state = ClusterState(ClusterSpec("two", (Node("none", 0, cpu=1000), Node("n", 2))))
+    draft = Placer(Snapshot(state), make_named_policy("placement", "best-fit"), 0).draft()
+    for demand, pods in ((Demand(1, island=True), 0), (Demand(0, cpu=500), 2)):
+        shape = state.shapes.of(make_job("j", groups=(PodGroup(1, demand),)))
+        assert draft.fitting(0, shape.parts[0][1]) == pods

@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kant.cluster.state import ClusterState
+from kant.live.journal_walk import read_journal
 from kant.model.errors import InputError
 from kant.model.event import JobPreempted, JobProgressed
 from kant.model.fabric import Fabric, Link
 from kant.model.node import ClusterSpec, Node
 from kant.model.status import JobStatus
 from kant.model.units import SECOND
-from kant.placement.communication import FULL
-from kant.placement.spans import Slowdowns
+from kant.placement.cost.communication import FULL
+from kant.placement.cost.slowdown import Slowdowns
 from kant.scheduler.profile import Profile, parse_profile
 from kant.sim.jobs import Gangs
 from kant.sim.options import read_options
-from kant.sim.replay import read_journal, replay
+from kant.sim.replay import replay
 from kant.sim.run import RunHooks, simulate
 from kant.sim.speed import ResumeCost, Steady
 from kant.testing import make_job, make_jobs, make_profile
@@ -169,7 +170,7 @@ def test_a_stretched_job_says_before_it_is_stopped_how_much_it_has_left(tmp_path
     path = tmp_path / "journal.jsonl"
     with path.open("wb") as file:
         result = simulate(jobs, four_leaves(), preemptive("worst-fit"), hooks=RunHooks(journal=file.write))
-    said = [line for line in read_journal(path)[1] if isinstance(line, JobProgressed | JobPreempted)]
+    said = [line for line in read_journal(path) if isinstance(line, JobProgressed | JobPreempted)]
     assert [type(line) for line in said] == [JobProgressed, JobPreempted]
     progressed = said[0]
     assert isinstance(progressed, JobProgressed)

@@ -15,14 +15,14 @@ from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
-from kant.model.event import JobStarted, MixObserved
+from kant.model.event import JobStarted, TypicalPodsGiven
 from kant.model.job import Demand, Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE
-from kant.placement.fragmentation import fragments
+from kant.placement.cost.fragmentation import fragments
 from kant.placement.placer import Placer, tie_order
 from kant.testing import make_cluster, make_job, make_named_policy, submitted
-from kant.testing.conformance_placement import draw_mix
+from kant.testing.conformance_placement import draw_typical_pods
 from kant.testing.drawn import Mould, draw_cluster, draw_demand, draw_job, generator
 from kant.testing.naive import admits, free_devices, pods_that_fit
 
@@ -39,7 +39,7 @@ class View:
         slots = c.devices_of(state.table)
         hosted = row[c.DEVICES + slots :].tolist()
         self.tags = {tag for tag, count in enumerate(hosted) if count}
-        self.mix = state.mix.tolist()
+        self.mix = state.typical_pods.tolist()
 
     def tightest(self, demand: Demand) -> list[int]:
         fitting = [i for i, free in enumerate(self.free) if free >= demand.milli]
@@ -133,7 +133,7 @@ def some_state(seed: int) -> ClusterState:
     """A random cluster, partly filled by a random policy."""
     draw = generator(seed)
     state = ClusterState(draw_cluster(draw))
-    state.apply(MixObserved(0, draw_mix(draw, state)))
+    state.apply(TypicalPodsGiven(0, draw_typical_pods(draw, state)))
     placer = Placer(Snapshot(state), make_named_policy("placement", "random"), seed)
     for i in range(int(draw.integers(0, 25))):
         job = draw_job(draw, f"j{i}", Mould(groups=1))
@@ -190,7 +190,7 @@ def test_fragmentation_is_what_its_definition_says_on_random_nodes() -> None:
         for node in range(len(state.spec.nodes)):
             view = View(state, node)
             expected = fragmentation(view.free, view.cpu, view.pool, view.mix)
-            assert fragments(state.table, node, state.mix) == expected
+            assert fragments(state.table, node, state.typical_pods) == expected
 
 
 def test_the_order_of_ties_is_one_random_order_for_the_run() -> None:
@@ -226,9 +226,9 @@ def test_random_chooses_nodes_and_devices_uniformly() -> None:
     nodes: Counter[int] = Counter()
     devices: Counter[int] = Counter()
     draws = []
-    for salt in range(8000):
+    for job_row in range(8000):
         mark = placer.trial.checkpoint()
-        place = placer.place(state.shape_of(10), salt)
+        place = placer.place(state.shape_of(10), job_row)
         placer.trial.rollback(mark)
         assert not isinstance(place, NoFit)
         nodes[int(place[0, NODE])] += 1
@@ -248,8 +248,8 @@ def test_the_hand_check_of_fgd() -> None:
     state.apply(submitted(make_job("there", milli=700)))
     state.apply(JobStarted(0, "there", np.array([[0, 1, 1, 700, 0, 0, 0]], dtype=np.int64)))
     mix = [[4000, 1, 500, 1, 5], [2000, 1, 1000, 1, 3], [0, 0, 0, 1, 2]]
-    state.apply(MixObserved(0, np.array(mix, dtype=np.int64)))
-    assert fragments(state.table, 0, state.mix) == 500 * 10
+    state.apply(TypicalPodsGiven(0, np.array(mix, dtype=np.int64)))
+    assert fragments(state.table, 0, state.typical_pods) == 500 * 10
     view = View(state, 0)
     demand = Demand(1, 200, 1000)
     assert fragmentation([100, 1000], 7000, 0, mix) == 300 * 10

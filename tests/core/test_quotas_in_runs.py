@@ -6,16 +6,16 @@ import os
 from typing import Any
 
 import pytest
-from tests.core.tenant_runs import books, check_quotas, could_start, draw_queues, draw_tenants_jobs
+from tests.core.tenant_runs import check_quotas, could_start, draw_queues, draw_tenants_jobs, naive_quotas
 
+from kant.insight.explanation import why
 from kant.model.decision import OverQuota, Plan, Preempt, Reject
 from kant.model.event import QueuesChanged
 from kant.model.node import ClusterSpec, Node
 from kant.model.status import JobStatus
-from kant.model.tenant import Queue, Quota, Tenancy, starts
+from kant.model.tenant import Queue, QueueConfig, Quota, starts
 from kant.model.units import GPU
-from kant.queueing.preemption import Preemption
-from kant.scheduler.explain import why
+from kant.queueing.preemption.policy import Preemption
 from kant.testing import Harness, at_random, make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
 from kant.testing.drawn import draw_cluster, generator
@@ -45,7 +45,7 @@ def starts_in_a_run(seed: int, discipline: Any, rights: str, refuses: bool) -> i
     order = str(draw.choice(["fifo", "aged", "drf", "fair-share"]))
     refuse = at_random(0.2, seed) if refuses else never
     harness = Harness(spec, make_profile(order, discipline, "best-fit", RIGHTS[rights]), seed=seed, refuse=refuse)
-    harness.happen(QueuesChanged(0, Tenancy(tuple(queues), (("A100", 3), ("H800", 2)) if seed % 2 else ())))
+    harness.happen(QueuesChanged(0, QueueConfig(tuple(queues), (("A100", 3), ("H800", 2)) if seed % 2 else ())))
     started: list[int] = []
     harness.before_carrying_out = lambda plan: started.append(check_quotas(harness, plan))
     harness.run(draw_tenants_jobs(draw, queues, 30))
@@ -66,13 +66,13 @@ def waits_in_a_run(seed: int, order: str, rights: str) -> int:
     spec = draw_cluster(draw, 5)
     queues = draw_queues(draw, spec)
     harness = Harness(spec, make_profile(order, "best-effort", "best-fit", RIGHTS[rights]), seed=seed)
-    harness.happen(QueuesChanged(0, Tenancy(tuple(queues))))
+    harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
     waited: list[str] = []
 
     def look(plan: Plan) -> None:
         if any(isinstance(decision, Preempt) for decision in plan.decisions):
             return
-        naive, state = books(harness), harness.state
+        naive, state = naive_quotas(harness), harness.state
         for row in state.pending:
             job = state.live[row]
             waited.append(job.id)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from kant.cluster import columns as c
+from kant.insight.explanation import why
 from kant.model.decision import BackOff, Expire, NoFit, Plan, Reject, RetriesUsed, Start
 from kant.model.event import JobFailed, JobRejected, JobSubmitted
 from kant.model.status import JobStatus
 from kant.model.units import HOUR, MINUTE, SECOND
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
-from kant.scheduler.explain import why
 from kant.testing import Harness, always, at_random, make_cluster, make_job, make_profile, never
 from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
 

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.test_domains import POLICIES, fabric, filled, nodes_of, place, taken_nodes
+from tests.core.test_domains import POLICIES, filled, nodes_of, place, taken_nodes, topology
+from tests.examples import examples
 
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, NoFit, sentence
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.job import LEVELS, PodGroup
 from kant.model.placement import NODE, PODS, Allocation
 from kant.model.units import SECOND
-from kant.placement.fabric_line import COLUMNS
 from kant.placement.placer import Placer
-from kant.queueing.preemption import Preemption
+from kant.placement.topology.index import COLUMNS
+from kant.queueing.preemption.policy import Preemption
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_group, make_job, make_jobs, make_named_policy, make_profile, submitted
 from kant.testing.naive import domains_of, pods_that_fit_in_segments, wrong_with
@@ -71,7 +72,7 @@ def test_each_child_of_a_gang_is_in_one_domain_or_one_is_told_the_truth(
         assert not wrong_with(state.spec, state.table, job, result)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(filled(), cut_groups(), st.data())
 def test_the_order_of_nodes_is_no_more_than_a_tie(state: ClusterState, group: PodGroup, data: st.DataObject) -> None:
     job = make_job("j", groups=(group,))
@@ -85,8 +86,8 @@ def test_the_order_of_nodes_is_no_more_than_a_tie(state: ClusterState, group: Po
 
 
 def test_segments_fill_the_ragged_leaves_of_a_real_fabric() -> None:
-    """Leaves of 8, 7 and 6 nodes, as the Lingjun fabric has them, in segments of 3 nodes."""
-    state = ClusterState(fabric(8, 7, 6, spine=3))
+    """Leaves of 8, 7 and 6 nodes, as the Lingjun topology has them, in segments of 3 nodes."""
+    state = ClusterState(topology(8, 7, 6, spine=3))
 
     def used(pods: int, **fields: Any) -> list[int]:
         found = nodes_of(place(state, make_job("j", groups=(cut(make_group(8, pods), "leaf", 3),), **fields)))
@@ -110,7 +111,7 @@ def test_segments_fill_the_ragged_leaves_of_a_real_fabric() -> None:
 
 def test_segments_stay_in_one_spine_where_that_is_required() -> None:
     """Two spines of leaves with 4 and 3 nodes; one leaf of each is half taken."""
-    state = ClusterState(fabric(4, 3, 4, 3))
+    state = ClusterState(topology(4, 3, 4, 3))
     taken_nodes(state, 0, 1)
     gang = (cut(make_group(8, 6), "leaf", 2),)
     far = make_job("j", groups=gang, within="spine", within_required=True)
@@ -125,7 +126,7 @@ def test_segments_stay_in_one_spine_where_that_is_required() -> None:
 
 
 def test_prefill_and_decode_each_in_a_leaf_and_both_in_a_spine() -> None:
-    state = ClusterState(fabric(4, 3, 4, 4))
+    state = ClusterState(topology(4, 3, 4, 4))
     prefill, decode = cut(make_group(8, 4), "leaf"), cut(make_group(8, 3), "leaf")
     job = make_job("j", groups=(decode, prefill), within="spine", within_required=True)
     result = place(state, job)
@@ -141,7 +142,7 @@ def test_prefill_and_decode_each_in_a_leaf_and_both_in_a_spine() -> None:
 
 def test_pods_of_equal_groups_on_one_node_are_not_mixed_up() -> None:
     """Both groups have pods of one GPU; the second is placed first, for it alone needs a whole node."""
-    state = ClusterState(fabric(2, gpus=4))
+    state = ClusterState(topology(2, gpus=4))
     job = make_job("j", groups=(make_group(1, 3), cut(make_group(1, 4), "node")))
     result = place(state, job, "worst-fit")
     assert not isinstance(result, NoFit)
@@ -149,9 +150,9 @@ def test_pods_of_equal_groups_on_one_node_are_not_mixed_up() -> None:
 
 
 def test_what_cannot_be_cut_is_refused_and_what_need_not_be_is_not_cut() -> None:
-    state = ClusterState(fabric(2))
+    state = ClusterState(topology(2))
     for group in (PodGroup(4, make_group().demand, "", 2), PodGroup(4, make_group().demand, "row", 2)):  # type: ignore[arg-type]
-        with pytest.raises(Violation, match="expected one of node, hbd, leaf, spine, superspine for its segments"):
+        with pytest.raises(StateError, match="expected one of node, hbd, leaf, spine, superspine for its segments"):
             state.apply(submitted(make_job("j", groups=(group,)), at=0))
     for group in (PodGroup(4, make_group().demand, "leaf", 1), PodGroup(1, make_group().demand, "leaf")):
         assert state.shapes.of(make_job("j", groups=(group,))).cuts == ()
@@ -171,7 +172,7 @@ def test_a_job_in_segments_waits_for_the_topology_and_then_gets_it(discipline: s
         segment=[0, 0, 2, 3],
         segment_within=[0, 0, 3, 3],
     )
-    run = simulate(jobs, fabric(3, 3), make_profile("fifo", discipline, placement), hooks=RunHooks(ledger=True))
+    run = simulate(jobs, topology(3, 3), make_profile("fifo", discipline, placement), hooks=RunHooks(ledger=True))
     assert run.summary["completed"] == 4
     assert (run.jobs.wait // SECOND).tolist() == [0, 0, 90, 130]
     assert run.wait_by_cause is not None
@@ -190,7 +191,7 @@ def test_a_job_in_segments_that_is_overtaken_for_too_long_has_its_way(discipline
         segment_within=[0] * 4 + [3] + [0] * 40,
     )
     profile = make_profile("fifo", {"policy": discipline, "timeout_s": 300}, "first-fit")
-    run = simulate(jobs, fabric(2, 2), profile)
+    run = simulate(jobs, topology(2, 2), profile)
     assert run.jobs.wait[4] == 300 * SECOND
     assert run.summary["completed"] == 45
 
@@ -207,6 +208,6 @@ def test_who_is_stopped_for_segments_makes_room_for_whole_ones() -> None:
         segment_within=[0] * 6 + [3],
     )
     profile = make_profile("fifo", "best-effort", "first-fit", preemption=Preemption(min_run_s=0))
-    run = simulate(jobs, fabric(2, 2, 2), profile)
+    run = simulate(jobs, topology(2, 2, 2), profile)
     assert run.jobs.wait[6] == 0
     assert np.flatnonzero(run.jobs.preemptions[:6]).tolist() == [2, 3, 4, 5]

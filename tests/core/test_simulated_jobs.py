@@ -85,9 +85,9 @@ def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_when_a_core_ends_its_bursts_end_with_it() -> None:
-    """Job 1 runs beside the core, job 2 waits, job 3 comes after it has left, job 4 is nobody's burst."""
+    """Job 1 runs beside the base job, job 2 waits, job 3 comes after it has left, job 4 is nobody's burst replica."""
     jobs = make_jobs(
-        submit=[0, 10, 20, 150, 160], runtime=[100, 500, 500, 500, 5], gpus=[1, 1, 2, 1, 1], core=[-1, 0, 0, 0, -1]
+        submit=[0, 10, 20, 150, 160], runtime=[100, 500, 500, 500, 5], gpus=[1, 1, 2, 1, 1], base_job=[-1, 0, 0, 0, -1]
     )
     run = simulate(jobs, make_cluster(2), make_profile())
     assert run.summary["completed"] == 3 and run.summary["cancelled"] == 2
@@ -95,13 +95,13 @@ def test_when_a_core_ends_its_bursts_end_with_it() -> None:
 
 
 def test_bursts_of_a_core_that_can_never_run_leave_with_it() -> None:
-    jobs = make_jobs(submit=[0, 0, 5], runtime=[100, 50, 50], gpus=[9, 1, 1], core=[-1, 0, 0])
+    jobs = make_jobs(submit=[0, 0, 5], runtime=[100, 50, 50], gpus=[9, 1, 1], base_job=[-1, 0, 0])
     run = simulate(jobs, make_cluster(2), make_profile())
     assert (run.summary["rejected"], run.summary["cancelled"]) == (1, 2)
 
 
 def test_a_discipline_that_ignores_bursts_is_refused() -> None:
-    jobs = make_jobs(submit=[0, 5], runtime=[100, 50], core=[-1, 0])
+    jobs = make_jobs(submit=[0, 5], runtime=[100, 50], base_job=[-1, 0])
     with pytest.raises(InputError, match="bursts"):
         simulate(jobs, make_cluster(2), make_profile("srtf", "preemptive"))
 

@@ -17,16 +17,16 @@ from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
-from kant.model.errors import InputError, Violation
+from kant.model.errors import InputError, StateError
 from kant.model.event import JobFinished, JobStarted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.mig import GEOMETRIES, profile_on, windows
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, TAG, Allocation, slices_of_tag, tag_of_slices
+from kant.placement.calendar.calendar import Calendar
 from kant.placement.fits import capacity
 from kant.placement.placer import Placer
 from kant.placement.slices import best_slices, places_left
-from kant.placement.timeline import Timeline
 from kant.sim.run import simulate
 from kant.testing import make_job, make_named_policy, make_profile, submitted
 from kant.testing.drawn import MIGS, draw_slices, generator
@@ -212,7 +212,7 @@ def test_an_event_that_gives_a_gpu_in_two_ways_is_refused(piece: list[int], of: 
     state.apply(submitted(wants("there", "1g.5gb")))
     state.apply(JobStarted(0, "there", np.array([[0, 1, 1, 125, 0, 0, tag_of_slices(1 << 3)]])))
     state.apply(submitted(make_job("j")))
-    with pytest.raises(Violation, match="not free"):
+    with pytest.raises(StateError, match="not free"):
         state.apply(JobStarted(0, "j", np.array([piece])))
 
 
@@ -220,7 +220,7 @@ def test_an_instance_where_none_may_begin_does_not_pass_the_check() -> None:
     state = gpus_cut()
     state.apply(submitted(wants("j", "2g.10gb")))
     state.apply(JobStarted(0, "j", np.array([[0, 1, 1, 250, 0, 0, tag_of_slices(0b110)]])))
-    with pytest.raises(Violation, match="no instance of its profile"):
+    with pytest.raises(StateError, match="no instance of its profile"):
         state.check()
 
 
@@ -238,20 +238,20 @@ def test_a_profile_is_what_it_is_on_the_gpus_that_the_job_may_use() -> None:
 def test_promises_know_slices() -> None:
     state = gpus_cut()
     whole, half = wants("whole", "7g.40gb"), wants("half", "3g.20gb")
-    timeline = Timeline(state.empty, state.table, state.shapes)
-    found = timeline.earliest(state.shapes.of(half), 100, 0)
+    calendar = Calendar(state.empty, state.table, state.shapes)
+    found = calendar.earliest(state.shapes.of(half), 100, 0)
     assert found is not None and found[0] == 0
-    timeline.add(0, found[1], 0, 100)
-    assert timeline.earliest(state.shapes.of(whole), 100, 0)[0] == 100  # type: ignore[index]
-    other = timeline.earliest(state.shapes.of(half), 50, 0)
+    calendar.add(0, found[1], 0, 100)
+    assert calendar.earliest(state.shapes.of(whole), 100, 0)[0] == 100  # type: ignore[index]
+    other = calendar.earliest(state.shapes.of(half), 50, 0)
     assert other is not None and other[0] == 0
     assert set(slices_by_device(other[1])) != set(slices_by_device(found[1]))
-    timeline.add(1, other[1], 200, 300)
-    assert timeline.holds(0) and timeline.holds(1)
-    blocked = timeline.blocked(0, 250)
+    calendar.add(1, other[1], 200, 300)
+    assert calendar.holds(0) and calendar.holds(1)
+    blocked = calendar.blocked(0, 250)
     assert list(slices_by_device(blocked)) == list(slices_by_device(other[1]))
-    timeline.add(2, other[1], 250, 400)
-    assert not timeline.holds(2)
+    calendar.add(2, other[1], 250, 400)
+    assert not calendar.holds(2)
 
 
 def test_cluster_files_and_geometries() -> None:

@@ -14,20 +14,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.test_domains import fabric, filled
+from tests.core.test_domains import filled, topology
 from tests.core.test_state_machine import said
+from tests.examples import examples
 
 from kant.cluster.columns import J_RETURNS
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit, Plan, Preempt
-from kant.model.errors import InputError, Violation
+from kant.model.errors import InputError, StateError
 from kant.model.event import JobStarted
 from kant.model.job import Job, PodGroup
 from kant.model.placement import NODE, PODS
 from kant.placement.placer import Placer
 from kant.placement.policies.spread import Spread
-from kant.placement.zone import Zone
+from kant.placement.spreading.inference_zone import InferenceZone
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile, parse_profile
 from kant.sim.replay import replay
@@ -56,8 +57,7 @@ def zone_of(harness: Harness | Scheduler) -> set[str]:
     """The leaves of the zone, as a scheduler that knows nothing but the state sees it."""
     profile, state = harness.profile, harness.state
     placer = Placer(Snapshot(state), profile.placement, 0, profile.placements)
-    assert placer._zone is not None
-    zone = placer._spreading(placer._zone).zone
+    zone = placer.zone
     assert zone is not None
     zone.refresh()
     return {state.spec.nodes[node].leaf for node in np.flatnonzero(zone.closed).tolist()}
@@ -73,7 +73,7 @@ def leaves_of(harness: Harness, *jobs: str) -> Counter[str]:
 
 
 @given(filled(), st.integers(1, 12), demands(), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_spread_is_even_as_far_as_there_is_room(state: ClusterState, pods: int, demand: Any, before: int) -> None:
     """No node that takes another pod has two fewer pods of the service than one that the gang chose."""
     spec, policy = state.spec, Spread()
@@ -99,7 +99,7 @@ def test_spread_is_even_as_far_as_there_is_room(state: ClusterState, pods: int, 
 
 
 def test_replicas_go_to_different_nodes_and_leaves_also_when_they_come_one_by_one() -> None:
-    harness = Harness(fabric(2, 2, 2, 2), make_profile(placement="spread"))
+    harness = Harness(topology(2, 2, 2, 2), make_profile(placement="spread"))
     for number in range(4):
         replica(harness, f"r{number}")
     harness.cycle()
@@ -111,10 +111,10 @@ def test_replicas_go_to_different_nodes_and_leaves_also_when_they_come_one_by_on
 
 
 def test_a_burst_keeps_apart_from_its_core_and_another_service_does_not() -> None:
-    harness = Harness(fabric(2, 2), make_profile(placement="e-spread"))
+    harness = Harness(topology(2, 2), make_profile(placement="e-spread"))
     harness.submit(make_job("core"))
     harness.cycle()
-    harness.submit(make_job("burst", core="core"))
+    harness.submit(make_job("burst", base_job="core"))
     harness.submit(make_job("other"))
     harness.cycle()
     assert harness.nodes_of("burst") != harness.nodes_of("core")
@@ -131,7 +131,7 @@ def test_the_first_workload_that_matches_places_a_job() -> None:
         {"pods_at_least": 2, "pods_at_most": 3, "gpus_at_least": 4, "placement": {"policy": "spread"}},
     ]
     profile = make_profile(workloads=tables)
-    state = ClusterState(fabric(2), workloads=profile.matches)
+    state = ClusterState(topology(2), workloads=profile.matches)
     placer = Placer(Snapshot(state), profile.placement, 0, profile.placements)
     for job, expected in (
         (make_job("a", 2, queue="online"), "worst-fit"),
@@ -145,8 +145,8 @@ def test_the_first_workload_that_matches_places_a_job() -> None:
         (make_job("i", 1, pods=4), "best-fit"),
     ):
         assert placer.policy_of(state.shapes.of(job)).__struct_config__.tag == expected, job
-    with pytest.raises(Violation, match="workloads apart"):
-        Scheduler(ClusterState(fabric(2)), profile)
+    with pytest.raises(StateError, match="workloads apart"):
+        Scheduler(ClusterState(topology(2)), profile)
 
 
 HEAD = 'order = { policy = "fifo" }\ndiscipline = { policy = "strict" }\nplacement = { policy = "e-binpack" }\n'
@@ -177,7 +177,7 @@ def test_what_cannot_be_a_workload_is_refused_in_one_sentence(text: str, sentenc
 
 
 def test_the_zone_grows_with_demand_shrinks_below_it_and_stops_nobody() -> None:
-    harness = Harness(fabric(2, 2, 2, 2, gpus=4), zoned(least=1, most=75, grow_at=80, shrink_at=40))
+    harness = Harness(topology(2, 2, 2, 2, gpus=4), zoned(least=1, most=75, grow_at=80, shrink_at=40))
     assert zone_of(harness) == set()
     sizes = []
     for number in range(24):
@@ -197,7 +197,7 @@ def test_the_zone_grows_with_demand_shrinks_below_it_and_stops_nobody() -> None:
 
 
 def test_it_grows_into_the_leaf_with_the_fewest_whole_nodes() -> None:
-    harness = Harness(fabric(3, 3, 3), zoned(least=1))
+    harness = Harness(topology(3, 3, 3), zoned(least=1))
     for name, pods in (("first", 3), ("second", 2)):  # a whole leaf, and two nodes of another
         harness.submit(make_job(name, 8, pods=pods, within="leaf"))
         harness.cycle()
@@ -207,7 +207,7 @@ def test_it_grows_into_the_leaf_with_the_fewest_whole_nodes() -> None:
 
 
 def test_training_goes_into_the_zone_last_and_a_replica_is_never_refused_what_is_free() -> None:
-    harness = Harness(fabric(1, 1, 1), zoned(least=1, most=40))
+    harness = Harness(topology(1, 1, 1), zoned(least=1, most=40))
     replica(harness, "r0")
     harness.cycle()
     zone = zone_of(harness)
@@ -227,10 +227,10 @@ def test_training_goes_into_the_zone_last_and_a_replica_is_never_refused_what_is
 
 
 @given(st.integers(0, 10_000), st.integers(3, 11))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_under_a_constant_demand_the_zone_is_at_rest(seed: int, demand: int) -> None:
     """Replicas come and go, training does too; the demand stays: the zone comes to rest, and stays as it is."""
-    harness = Harness(fabric(2, 2, 2, 2, gpus=4), zoned(least=1, most=75, grow_at=80, shrink_at=40), seed=seed)
+    harness = Harness(topology(2, 2, 2, 2, gpus=4), zoned(least=1, most=75, grow_at=80, shrink_at=40), seed=seed)
     draw = generator(seed)
     alive = []
     for number in range(demand):
@@ -274,15 +274,13 @@ def compare_with_fresh(harness: Harness) -> list[int]:
     return plans
 
 
-def zones(scheduler: Scheduler) -> list[Zone]:
-    placer = scheduler.placer
-    assert placer._zone is not None
-    found = placer._spreading(placer._zone).zone
-    return [found] if found is not None else []
+def zones(scheduler: Scheduler) -> list[InferenceZone]:
+    zone = scheduler.placer.zone
+    return [zone] if zone is not None else []
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_with_a_zone_a_scheduler_that_lived_long_decides_as_a_fresh_one(seed: int) -> None:
     """Also: whatever fits somewhere is placed, whether or not it belongs into the zone."""
     draw = generator(seed)
@@ -325,7 +323,7 @@ placement = { policy = "e-binpack" }
 workloads = [{ names = ["chat*"], placement = { policy = "e-spread" } }]
 """
     assert parse_profile(text, "x").strategies == profile.strategies
-    result = simulate(jobs, fabric(3, 3, 3), parse_profile(text, "x"), seed=3, hooks=RunHooks(journal=lines.write))
+    result = simulate(jobs, topology(3, 3, 3), parse_profile(text, "x"), seed=3, hooks=RunHooks(journal=lines.write))
     path = tmp_path / "run.journal"
     path.write_bytes(lines.getvalue())
     again = replay(path)

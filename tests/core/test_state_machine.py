@@ -3,24 +3,24 @@ decides as one that was born this moment."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 
 from kant.cluster.columns import J_REMAINING
 from kant.model.decision import Hold, Plan
-from kant.model.event import JobPreempted, JobProgressed, JobProtected, MixObserved
+from kant.model.event import JobPreempted, JobProgressed, JobProtected, TypicalPodsGiven
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.units import SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.registry import policies
 from kant.testing import Harness, at_random, make_profile
-from kant.testing.conformance_placement import draw_mix
+from kant.testing.conformance_placement import draw_typical_pods
 from kant.testing.drawn import generator
 from kant.testing.strategies import clusters, jobs
 
@@ -55,7 +55,7 @@ class Cluster(RuleBasedStateMachine):
     def begin(self, spec: ClusterSpec, order: Any, discipline: Any, placement: Any, seed: int) -> None:
         self.harness = Harness(spec, make_profile(order, discipline, placement), seed=seed)
         self.harness.before_carrying_out = self.compare
-        self.harness.happen(MixObserved(0, draw_mix(generator(seed), self.harness.state)))
+        self.harness.happen(TypicalPodsGiven(0, draw_typical_pods(generator(seed), self.harness.state)))
 
     def compare(self, plan: Plan) -> None:
         state = self.harness.state
@@ -168,7 +168,7 @@ class Cluster(RuleBasedStateMachine):
 
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(
-    max_examples=int(os.environ.get("KANT_MACHINE_EXAMPLES", "60")),
+    max_examples=examples(30),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kant.cluster.state import ClusterState
 from kant.cluster.typical import FIRST, MOST, PERIOD
-from kant.model.event import JobCancelled, MixObserved
+from kant.model.event import JobCancelled, TypicalPodsGiven
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.testing.builders import submitted
@@ -34,12 +34,12 @@ def after(jobs: list[Job]) -> ClusterState:
 def test_the_typical_pods_are_those_that_were_submitted(demands: list[Demand]) -> None:
     state = after([job(i, demand) for i, demand in enumerate(demands)])
     if len(demands) < FIRST:
-        assert len(state.mix) == 0
+        assert len(state.typical_pods) == 0
         return
     known = 1 << (len(demands).bit_length() - 1)  # it is looked at anew each time that their number has doubled
     asked = [(d.cpu, d.gpus, d.milli if d.gpus else 0) for d in demands[:known]]
     counts = {kind: asked.count(kind) for kind in set(asked)}
-    found = {tuple(row[:3]): row[4] for row in state.mix.tolist()}
+    found = {tuple(row[:3]): row[4] for row in state.typical_pods.tolist()}
     assert found.items() <= counts.items()
     assert sum(found.values()) >= 0.95 * known
     assert min(found.values()) >= max((count for kind, count in counts.items() if kind not in found), default=0)
@@ -49,16 +49,16 @@ def test_the_past_fades_and_what_is_kept_is_bounded() -> None:
     old = [job(i, Demand(1, 100, i)) for i in range(PERIOD)]  # as many kinds as jobs
     new = [job(PERIOD + i, Demand(2), 3) for i in range(2 * PERIOD)]
     state = after(old)
-    assert len(state.mix) == MOST
+    assert len(state.typical_pods) == MOST
     assert len(state.typical._pods) == 0  # each counted once, and half of one is none
     for each in new:
         state.apply(submitted(each))
         state.apply(JobCancelled(each.submit, each.id))
-    assert state.mix[:, 1].tolist() == [2]
+    assert state.typical_pods[:, 1].tolist() == [2]
 
 
 def test_what_is_told_stands_over_what_is_learned() -> None:
     state = after([job(i, Demand(1)) for i in range(FIRST)])
     rows = np.array([(0, 8, 1000, 1, 1)], dtype=np.int64)
-    state.apply(MixObserved(state.now, rows))
-    assert np.array_equal(state.mix, rows)
+    state.apply(TypicalPodsGiven(state.now, rows))
+    assert np.array_equal(state.typical_pods, rows)

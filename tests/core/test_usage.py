@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.cluster.usage import HOURS, UsageHours, weights
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.units import DAY, HOUR, SECOND, WEEK
 
 Change = tuple[int, int, int]
@@ -137,8 +137,8 @@ def test_queues_come_as_they_come() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     usage = fold([(0, 1000, 0)])
-    with pytest.raises(Violation, match="cannot give back 1001"):
+    with pytest.raises(StateError, match="cannot give back 1001"):
         usage.changed(0, -1001, SECOND)
     assert usage.running == [1000]
-    with pytest.raises(Violation, match="half life"):
+    with pytest.raises(StateError, match="half life"):
         usage.decayed(SECOND, 0)

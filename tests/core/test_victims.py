@@ -20,7 +20,8 @@ from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.placement import Allocation, gpu_milli
 from kant.placement.placer import Placer
-from kant.queueing.victims import Admits, Candidate, choose
+from kant.queueing.preemption.candidate import Admits, Candidate
+from kant.queueing.preemption.search import choose
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
 from kant.testing.drawn import generator
 from kant.testing.naive import pods_that_fit_as_asked, wrong_with
@@ -83,9 +84,9 @@ class Case:
     def plainly_fits(self, victims: Collection[Candidate]) -> bool:
         """The same for a gang of one group, counted without the engine."""
         state, job, gone = self.harness.state, self.newcomer, {who.row for who in victims}
-        members = state.companions.get(job.affinity_group, {}) if job.affinity_group else {}
-        companions = [state.running[row] for row in members if row not in gone]
-        return pods_that_fit_as_asked(self.spec, self.without(victims), job, companions) >= job.pods
+        members = state.affinity_members.get(job.affinity_group, {}) if job.affinity_group else {}
+        affinity_members = [state.running[row] for row in members if row not in gone]
+        return pods_that_fit_as_asked(self.spec, self.without(victims), job, affinity_members) >= job.pods
 
     def optimum(self, admits: Admits | None = None) -> Key | None:
         """The best key over all subsets that suffice within the cap."""
@@ -98,7 +99,7 @@ def key(victims: Sequence[Candidate]) -> Key:
     """Smaller is better: worst rank, price, milli-GPUs, number, rows."""
     rank = max((who.rank for who in victims), default=())
     rows = tuple(sorted(who.row for who in victims))
-    return rank, sum(who.price for who in victims), sum(who.milli for who in victims), len(victims), rows
+    return rank, sum(who.cost for who in victims), sum(who.milli for who in victims), len(victims), rows
 
 
 def stage(
@@ -262,7 +263,7 @@ def test_376_gpus_are_not_evicted_for_48() -> None:
         sum(price for price, who in zip(prices, case.candidates, strict=True) if (who.allocation[:, 0] == node).any())
         for node in range(47)
     )
-    assert sum(who.price for who in found[0]) == sum(by_node[:6]), "the six nodes that are cheapest to clear"
+    assert sum(who.cost for who in found[0]) == sum(by_node[:6]), "the six nodes that are cheapest to clear"
     case.cap = 47_999
     assert case.choose() is None
 
@@ -390,5 +391,5 @@ def test_among_thousands_the_nodes_that_are_cheapest_to_clear_are_cleared(pods: 
     assert found is not None
     clear = np.zeros(250, dtype=np.int64)
     for who in case.candidates:
-        clear[who.allocation[0, 0]] += who.price
-    assert sum(who.price for who in found[0]) == int(np.sort(clear)[:pods].sum())
+        clear[who.allocation[0, 0]] += who.cost
+    assert sum(who.cost for who in found[0]) == int(np.sort(clear)[:pods].sum())

@@ -11,10 +11,10 @@ from kant.cluster.state import ClusterState
 from kant.model.job import Level
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, HOUR, MINUTE
-from kant.placement.communication import FULL
-from kant.placement.spans import Slowdowns
-from kant.placement.timeline import Timeline
-from kant.placement.wait_or_place import Choice, wait_or_place
+from kant.placement.calendar.calendar import Calendar
+from kant.placement.cost.communication import FULL
+from kant.placement.cost.slowdown import Slowdowns
+from kant.placement.cost.wait_or_place import Choice, wait_or_place
 from kant.testing import make_job
 
 
@@ -29,21 +29,21 @@ class Queue:
     def __init__(self, spec: ClusterSpec, taken: list[int]) -> None:
         self.state = ClusterState(spec)
         self.slowdowns = Slowdowns(self.state)
-        self.timeline = Timeline(self.state.empty, self.state.table, self.state.shapes)
+        self.calendar = Calendar(self.state.empty, self.state.table, self.state.shapes)
         whole = self.shape(make_job("whole", 4))
         for node, end in enumerate(taken):
             if end:
-                found = self.timeline.earliest(whole, FOREVER, 0)
+                found = self.calendar.earliest(whole, FOREVER, 0)
                 assert found is not None
                 rows = found[1].copy()
                 rows[:, 0] = node
-                self.timeline.add(node, rows, 0, end)
+                self.calendar.add(node, rows, 0, end)
 
     def shape(self, job: object) -> Shape:
         return self.state.shapes.of(job)  # type: ignore[arg-type]
 
     def ask(self, work: int, level: Level = "leaf", pods: int = 8) -> Choice:
-        return wait_or_place(self.timeline, self.slowdowns, make_job("j", 1, pods), level, work, 0)
+        return wait_or_place(self.calendar, self.slowdowns, make_job("j", 1, pods), level, work, 0)
 
 
 def test_a_long_job_waits_for_one_leaf_and_a_short_one_does_not() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.core.elastic_runs import elastic_arrivals
 from tests.core.small_runs import gangs, uniform
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
+from tests.examples import examples
 
 from kant.cluster.columns import J_ATTAINED
 from kant.cluster.journal import Header, read_lines
@@ -25,24 +26,24 @@ from kant.model.event import JobFinished, JobRejected, JobStarted, JobSubmitted
 from kant.model.node import ClusterSpec
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, HOUR, SECOND
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
-from kant.sim.asked import parse_time
-from kant.sim.changes import Changes, MoreNodes, QuotaChange, with_nodes
 from kant.sim.drains import Drain, drained, nodes_called
 from kant.sim.fork import fork
 from kant.sim.options import read_options
 from kant.sim.past import Past, read_past
 from kant.sim.run import Run, RunHooks, simulate
 from kant.sim.whatif import WhatIf, what_if
+from kant.sim.whatif_changes import Changes, MoreNodes, QuotaChange, with_nodes
+from kant.sim.whatif_request import parse_time
 from kant.testing import Harness, make_cluster, make_job, make_jobs
 from kant.testing.builders import make_queue
 from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
 from kant.testing.harness import at_random
 from kant.workload.faults_file import NodeHealth
 
-few = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+few = settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 PROFILES = (
     "fifo",
@@ -70,11 +71,15 @@ class Recorded:
 
 
 def record(
-    path: Path, cluster: ClusterSpec, profile: Profile, coming: Sequence[JobSubmitted], tenancy: Tenancy | None = None
+    path: Path,
+    cluster: ClusterSpec,
+    profile: Profile,
+    coming: Sequence[JobSubmitted],
+    queue_config: QueueConfig | None = None,
 ) -> Recorded:
     options = read_options(profile.simulation, "test")
     with path.open("wb") as file:
-        run = Run("drawn", cluster, profile, options, 3, FOREVER, RunHooks(journal=file.write), tenancy)
+        run = Run("drawn", cluster, profile, options, 3, FOREVER, RunHooks(journal=file.write), queue_config)
         result = run.result(iter(coming), len(coming))
     return Recorded(path, result)
 
@@ -91,7 +96,7 @@ def check_null(recorded: Recorded, share: float) -> None:
     own = fork(recorded.past(time))
     found = own.run.result(iter(own.coming), len(own.coming))
     then = fates(recorded.result.jobs)
-    withdrawn = then.keys() - fates(found.jobs).keys()  # bursts whose core had left when they came
+    withdrawn = then.keys() - fates(found.jobs).keys()  # burst replicas whose base job had left when they came
     assert all(then[job][1] < 0 for job in withdrawn)
     assert fates(found.jobs) == {job: fate for job, fate in then.items() if job not in withdrawn}
     assert found.end == recorded.result.end or not own.state.ids
@@ -132,7 +137,7 @@ def test_queues_with_quotas_are_taken_over(seed: int, share: float, name: str, t
     cluster = draw_cluster(draw, 6)
     queues = draw_queues(draw, cluster)
     coming = draw_tenants_jobs(draw, queues, 25)
-    recorded = record(tmp_path / "run.jsonl", cluster, builtin_profile(name), coming, Tenancy(tuple(queues)))
+    recorded = record(tmp_path / "run.jsonl", cluster, builtin_profile(name), coming, QueueConfig(tuple(queues)))
     check_null(recorded, share)
 
 
@@ -267,10 +272,10 @@ def test_without_arrivals_nobody_comes_and_until_ends_both(recorded: Recorded) -
 
 
 def test_more_quota_lets_a_queue_start_what_it_holds_back(tmp_path: Path) -> None:
-    tenancy = Tenancy((make_queue("all", 8), make_queue("a", 2, parent="all", borrowing=0)))
+    queue_config = QueueConfig((make_queue("all", 8), make_queue("a", 2, parent="all", borrowing=0)))
     jobs = [make_job(f"j{i}", 2, submit=i * SECOND, queue="a", estimate=HOUR) for i in range(3)]
     coming = [JobSubmitted(job.submit, job, HOUR) for job in jobs]
-    own = record(tmp_path / "run.jsonl", make_cluster(8), builtin_profile("fifo-best-effort"), coming, tenancy)
+    own = record(tmp_path / "run.jsonl", make_cluster(8), builtin_profile("fifo-best-effort"), coming, queue_config)
     change = QuotaChange("a", "gpu", "", 2000, True)
     found = answer(what_if(own.past(10 * SECOND), Changes(quotas=(change,))))
     assert found.before.jobs.first_start.tolist() == [0, HOUR, 2 * HOUR]

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.docs.pages import PAGES, ROOT, blocks, name_of, squeezed
+from tests.environment import fresh_environment
+
+pytestmark = pytest.mark.long
 
 WITH_COMMANDS = [page for page in PAGES if any(block.kind in ("sh", "console") for block in blocks(page))]
 KINDS = {"file", "output", "fails", "needs", "not run", "source", ""}
@@ -19,8 +22,9 @@ KINDS = {"file", "output", "fails", "needs", "not run", "source", ""}
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     if shutil.which("bash") is None:
         pytest.skip("the commands of the documentation need bash")
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    installs = any("pip install" in block.text and block.what != "not run" for block in blocks(page))
+    environment = (fresh_environment(tmp_path / "venv") if installs else os.environ) | {
+        "PATH": f"{tmp_path / 'venv' / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "140",
         "LC_ALL": "C.UTF-8",
         "KANT_HOME": str(tmp_path / "up"),
@@ -52,7 +56,7 @@ def run_blocks(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=120,
+                timeout=300,
             )
             printed = done.stdout
             expected = int(block.rest) if block.what == "fails" else 0

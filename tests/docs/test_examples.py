@@ -1,8 +1,7 @@
-"""The example policies of docs/policies.md: dropped into their folders they are policies like any other."""
+"""The example policies of docs/policies.md: installed as a package they are policies like any other."""
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,40 +16,52 @@ from kant.scheduler.profile import Profile, parse_profile
 from kant.sim.run import simulate
 from kant.testing import check_policy, make_cluster, make_jobs
 
-EXAMPLES = {"fewest_pods": "placement", "largest_first": "order", "one_line": "discipline"}
+EXAMPLES = {
+    "placement.fewest-pods": "fewest_pods:FewestPods",
+    "order.largest-first": "largest_first:LargestFirst",
+    "discipline.one-line": "one_line:OneLine",
+}
 PAGE = ROOT / "docs" / "policies.md"
 
 
+def forget() -> None:
+    """Look up again what is installed."""
+    for cached in (registry.policies, registry._policy, registry._offers):
+        cached.cache_clear()
+
+
 @pytest.fixture
-def dropped_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The examples lie in folders that the policy packages look into."""
-    for name, kind in EXAMPLES.items():
-        package_name = registry.KINDS[kind][1]
-        folder = tmp_path / kind
-        folder.mkdir()
-        shutil.copy(Path(__file__).parent / "examples" / f"{name}.py", folder)
-        package = importlib.import_module(package_name)
-        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-        monkeypatch.delitem(sys.modules, f"{package_name}.{name}", raising=False)
-    registry.policies.cache_clear()
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The examples are a package on the path, as an installer leaves it."""
+    metadata = tmp_path / "examples-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: examples\nVersion: 1.0\n")
+    points = "".join(f"{name} = {value}\n" for name, value in EXAMPLES.items())
+    (metadata / "entry_points.txt").write_text(f"[kant.policies]\n{points}")
+    for value in EXAMPLES.values():
+        shutil.copy(Path(__file__).parent / "examples" / f"{value.partition(':')[0]}.py", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    forget()
     yield
-    registry.policies.cache_clear()
-    for name, kind in EXAMPLES.items():
-        sys.modules.pop(f"{registry.KINDS[kind][1]}.{name}", None)
+    for value in EXAMPLES.values():
+        sys.modules.pop(value.partition(":")[0], None)
+    monkeypatch.undo()
+    forget()
 
 
 def profile_of_the_page() -> Profile:
-    return parse_profile(next(block.text for block in blocks(PAGE) if block.kind == "toml"), "docs/policies.md")
+    texts = [block.text for block in blocks(PAGE) if block.kind == "toml" and "[discipline]" in block.text]
+    return parse_profile(next(text for text in texts if "fewest-pods" in text), "docs/policies.md")
 
 
-@pytest.mark.usefixtures("dropped_in")
+@pytest.mark.usefixtures("installed")
 def test_an_example_keeps_the_rules_of_its_kind() -> None:
     profile = profile_of_the_page()
     for policy in (profile.order, profile.discipline, profile.placement):
         check_policy(policy, rounds=3)
 
 
-@pytest.mark.usefixtures("dropped_in")
+@pytest.mark.usefixtures("installed")
 def test_a_profile_schedules_with_the_examples() -> None:
     jobs = make_jobs(submit=[0, 1, 1, 2], runtime=[10, 10, 10, 10], gpus=[2, 1, 2, 1])
     result = simulate(jobs, make_cluster(2, 2), profile_of_the_page())
@@ -59,6 +70,7 @@ def test_a_profile_schedules_with_the_examples() -> None:
     assert result.summary["completed"] == 4
 
 
-def test_without_the_files_the_names_are_unknown() -> None:
-    for kind in ("order", "discipline", "placement"):
-        assert not {"largest-first", "one-line", "fewest-pods"} & set(registry.policies(kind))
+def test_without_the_package_the_names_are_unknown() -> None:
+    for name in EXAMPLES:
+        kind, _, tag = name.partition(".")
+        assert tag not in registry.policies(kind)

@@ -15,11 +15,10 @@ from kant.scheduler.registry import KINDS, policies
 from kant.sim.options import SimOptions, read_options
 from kant.sim.run import simulate
 from kant.testing import make_cluster, make_jobs, make_profile
-from kant.workload.formats import FORMATS
-from kant.workload.generate import ROWS
 
 DOCS = ROOT / "docs"
 METRICS, PROFILES, POLICIES, JOURNAL = (DOCS / f"{name}.md" for name in ("metrics", "profiles", "policies", "journal"))
+ROOMS = sorted(folder.name for folder in (ROOT / "src" / "kant").iterdir() if folder.is_dir())
 NESTED_BY_NAME = {"wait_by_size", "by_size", "by_pool", "by_queue", "rejected_because"}
 """Objects whose keys are names of size classes, pools, queues or reasons."""
 
@@ -41,7 +40,7 @@ def test_files_of_this_repository_that_a_page_names_exist(page: Path) -> None:
     for name in words_in_backticks(page):
         if re.fullmatch(r"(src|tests|docs|benchmarks)/[\w./-]+", name):
             assert (ROOT / name).exists(), f"{name_of(page)}: {name}"
-        if re.fullmatch(r"(model|cluster|queueing|placement|scheduler|metrics|sim|report)/[\w./-]+", name):
+        if name.split("/")[0] in ROOMS and re.fullmatch(r"\w+/[\w./-]+", name):
             assert (ROOT / "src" / "kant" / name).exists(), f"{name_of(page)}: {name}"
 
 
@@ -94,20 +93,32 @@ def test_every_policy_profile_and_generator_is_listed_and_no_other() -> None:
     assert set(re.findall(r"`([\w-]+)`", built_in)) == set(builtin_texts())
 
 
-def test_the_table_of_the_readme_names_what_there_is() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## What there is")[1]
-    rows = dict(re.findall(r"^\| \[(\w+)\]\([^)]*\) \| (.*) \|$", text, re.MULTILINE))
-    for label, kind in (("Orders", "order"), ("Disciplines", "discipline"), ("Placement", "placement")):
-        assert set(re.findall(r"`([\w-]+)`", rows[label])) == set(policies(kind)), label
-    assert set(re.findall(r"`([\w-]+)`", rows["Generators"])) == set(ROWS)
-    assert len(rows["Traces"].replace("Kant's own table (CSV, Parquet)", "own").split(", ")) == len(FORMATS)
-    assert rows["Profiles"].startswith(f"{len(builtin_texts())} built in")
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_index_has_every_page_once() -> None:
+    index = DOCS / "README.md"
+    listed = [(DOCS / link.partition("#")[0]).resolve() for link in links(index)]
+    assert sorted(page for page in listed if page.parent == DOCS) == sorted(set(DOCS.glob("*.md")) - {index})
+
+
+def test_the_glossary_is_one_page_in_order() -> None:
+    lines = (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
+    words = [line.split("**")[1] for line in lines if line.startswith("| **")]
+    assert words == sorted(words, key=str.lower) and len(lines) < 60
+
+
+def test_the_files_to_read_first_exist() -> None:
+    table = (ROOT / "DESIGN.md").read_text(encoding="utf-8").split("in this order")[1].split("## Floors")[0]
+    files = re.findall(r"^\| `([\w/]+\.py)` \|", table, re.MULTILINE)
+    assert len(files) == 12 and all((ROOT / "src" / "kant" / file).exists() for file in files)
 
 
 def test_profiles_that_commands_ask_for_exist() -> None:
     for page in PAGES:
         for block in blocks(page):
-            for name in re.findall(r"--profile ([\w.-]+)", block.text if block.kind == "sh" else ""):
+            for name in re.findall(r"--profile ([\w./-]+)", block.text if block.kind == "sh" else ""):
                 assert name in builtin_texts() or name.endswith(".toml"), f"{name_of(page)}: {name}"
 
 

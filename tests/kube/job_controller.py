@@ -11,8 +11,8 @@ from typing import Any
 from tests.kube.api import Api, RefusedError, collection
 from tests.kube.objects import Object
 
-from kant.kube.groups import INDEX
-from kant.kube.job_objects import OF_JOB
+from kant.kube.translate.groups import INDEX
+from kant.kube.user.job_objects import OF_JOB
 
 JOBS = "/apis/batch/v1/jobs"
 OVERTAKEN = (404, 409)

@@ -12,7 +12,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import Object
 
 import kant.kube
-from kant.kube.crds import API
+from kant.kube.translate.crds import API
 from kant.scheduler.profile import Profile, parse_profile
 from kant.sim.replay import replay
 

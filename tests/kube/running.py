@@ -14,10 +14,11 @@ from pathlib import Path
 
 from tests.kube.control_plane import ControlPlane
 
-from kant.kube.client import Client
-from kant.kube.config import load
-from kant.kube.driver import Driver, Settings
-from kant.kube.recorder import Recorder
+from kant.kube.connect.client import ApiClient
+from kant.kube.connect.config import load
+from kant.kube.lead.driver import KubeDriver
+from kant.kube.lead.settings import DriverSettings
+from kant.kube.notify.recorder import EventRecorder
 from kant.live.journals import Journals
 from kant.live.warm import warm
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
@@ -40,13 +41,15 @@ async def kant(
     journal: Path | None = None,
     user: str = "admin",
     shadow: tuple[str, ...] = (),
-) -> AsyncIterator[Driver]:
+) -> AsyncIterator[KubeDriver]:
     """A driver that leads, in this very loop. What it meets comes out when it ends."""
     sink = Journals(journal) if journal is not None else None
-    settings = Settings(profile or builtin_profile("kant"), sink, recovery=recovery, staleness=staleness, shadow=shadow)
+    settings = DriverSettings(
+        profile or builtin_profile("kant"), sink, recovery=recovery, staleness=staleness, shadow=shadow
+    )
     warm_once(settings.profile.text)
-    async with Client(load(plane.kubeconfig(user, server=server))) as client:
-        driver = Driver(client, settings, Recorder(client, "test"))
+    async with ApiClient(load(plane.kubeconfig(user, server=server))) as client:
+        driver = KubeDriver(client, settings, EventRecorder(client, "test"))
         task = asyncio.create_task(driver.run())
         try:
             yield driver

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kant.kube.budgets import Budgets
-from kant.kube.mirror import Mirror
-from kant.kube.objects import (
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import (
     Budget,
     BudgetSpec,
     BudgetStatus,
@@ -22,6 +21,7 @@ from kant.kube.objects import (
     PodStatus,
     Requirement,
 )
+from kant.kube.reconcile.budgets import Budgets
 
 SPACES, APPS = ("ml", "web"), ("a", "b")
 

@@ -16,12 +16,12 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_node, make_pod
 from tests.kube.scripted import Scripted, ok
 
-from kant.kube.client import ApiError, Client, Expired, Fenced, require_version
-from kant.kube.config import Config, load
-from kant.kube.credentials import TokenFile
-from kant.kube.errors import advice
-from kant.kube.objects import Meta, Pod
-from kant.kube.wire import Answer, Connection
+from kant.kube.connect.client import ApiClient, ApiError, ExpiredError, FencedError, require_version
+from kant.kube.connect.config import Config, load
+from kant.kube.connect.credentials import TokenFile
+from kant.kube.connect.errors import advice
+from kant.kube.connect.wire import Connection, Response
+from kant.kube.objects.views import Meta, Pod
 from kant.model.errors import InputError
 
 
@@ -69,14 +69,14 @@ def test_an_answer_is_the_same_however_it_is_framed_and_cut(
                 rest, turn = rest[size:], turn + 1
             if framing == "close":
                 connection.connection_lost(None)
-            assert answer.result() == Answer(201, body, "7")
+            assert answer.result() == Response(201, body, "7")
 
     asyncio.run(main())
 
 
 def _with(server: Scripted, main: Any, **options: Any) -> None:
     async def run() -> None:
-        async with server, Client(Config(server.url), **options) as client:
+        async with server, ApiClient(Config(server.url), **options) as client:
             await main(client)
 
     asyncio.run(run())
@@ -89,7 +89,7 @@ def test_a_kept_connection_that_is_gone_is_replaced_for_a_read_and_reported_for_
         else:
             writer.write(ok(b"{}"))
 
-    async def main(client: Client) -> None:
+    async def main(client: ApiClient) -> None:
         assert await client.call("GET", "/1") == b"{}"
         assert await client.call("GET", "/2") == b"{}"
         assert server.accepted == 2
@@ -108,7 +108,7 @@ def test_an_answer_that_comes_too_late_is_nobodys() -> None:
             await asyncio.sleep(0.2)
         writer.write(ok(request.split(b" ")[1]))
 
-    async def main(client: Client) -> None:
+    async def main(client: ApiClient) -> None:
         with pytest.raises(ApiError, match="no answer in time") as late:
             await client.call("POST", "/slow", b"", timeout=0.05)
         assert late.value.reason == "Timeout"
@@ -127,14 +127,14 @@ def test_the_guard_is_asked_when_the_connection_is_there_and_stops_the_request(p
     async def main() -> None:
         async with Scripted(answer) as server:
             config = Config("http://api.invalid", proxy=server.url) if proxied else Config(server.url)
-            async with Client(config, concurrency=1) as client:
+            async with ApiClient(config, concurrency=1) as client:
                 asked: list[int] = []
 
                 def guard() -> bool:
                     asked.append(len(server.seen))
                     return len(asked) == 2
 
-                with pytest.raises(Fenced):
+                with pytest.raises(FencedError):
                     await client.bind("ns", "pod", "uid", "node", guard=guard)
                 assert asked == [0] and server.seen == []
                 await client.bind("ns", "pod", "uid", "node", {"a": "b"}, guard=guard)
@@ -162,7 +162,7 @@ def test_refusals_carry_the_words_of_the_server(tmp_path: Path) -> None:
     token.write_text("old\n")
     answers = [
         ok(b'{"kind":"Status","code":429,"reason":"TooManyRequests","message":"slow down"}', 429, "Retry-After: 3"),
-        ok(b'{"kind":"Status","code":410,"reason":"Expired","message":"too old"}', 410),
+        ok(b'{"kind":"Status","code":410,"reason":"ExpiredError","message":"too old"}', 410),
         ok(b"Bad Gateway\n", 502),
         ok(b'{"code":401,"reason":"Unauthorized","message":"Unauthorized"}', 401),
         ok(b"{}"),
@@ -173,11 +173,11 @@ def test_refusals_carry_the_words_of_the_server(tmp_path: Path) -> None:
         writer.write(answers.pop(0))
 
     async def main() -> None:
-        async with Scripted(answer) as server, Client(Config(server.url, credentials=TokenFile(token))) as client:
+        async with Scripted(answer) as server, ApiClient(Config(server.url, credentials=TokenFile(token))) as client:
             with pytest.raises(ApiError) as error:
                 await client.call("GET", "/")
             assert (error.value.code, error.value.retry_after, error.value.message) == (429, 3.0, "slow down")
-            with pytest.raises(Expired):
+            with pytest.raises(ExpiredError):
                 await client.call("GET", "/")
             with pytest.raises(ApiError, match="Bad Gateway") as error:
                 await client.call("GET", "/")
@@ -201,12 +201,12 @@ def test_pages_go_on_leave_out_what_does_not_decode_and_expire() -> None:
 
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
         again = b"continue=x%2Fy" in request
-        writer.write(ok(b'{"code":410,"reason":"Expired","message":"continue"}', 410) if again else ok(first))
+        writer.write(ok(b'{"code":410,"reason":"ExpiredError","message":"continue"}', 410) if again else ok(first))
 
-    async def main(client: Client) -> None:
+    async def main(client: ApiClient) -> None:
         got: list[str] = []
         odd: list[tuple[Meta, str]] = []
-        with pytest.raises(Expired):
+        with pytest.raises(ExpiredError):
             async for items, version in client.pages("/p", Pod, on_malformed=lambda *told: odd.append(told)):
                 got += [f"{item.metadata.name}@{version}" for item in items]
         assert got == ["a@7"]
@@ -219,7 +219,7 @@ def test_what_cannot_stand_in_a_request_is_not_sent() -> None:
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(ok(b"{}"))
 
-    async def main(client: Client) -> None:
+    async def main(client: ApiClient) -> None:
         with pytest.raises(ValueError, match="not the path"):
             await client.call("GET", "/a HTTP/1.1\r\nX: y")
 
@@ -230,7 +230,7 @@ def test_a_server_that_is_too_old_is_said() -> None:
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(ok(b'{"major":"1","minor":"28+","gitVersion":"v1.28.3-eks"}'))
 
-    async def main(client: Client) -> None:
+    async def main(client: ApiClient) -> None:
         with pytest.raises(InputError, match=r"expected Kubernetes 1.29 or later, got 'v1.28.3-eks'"):
             await require_version(client)
 
@@ -242,7 +242,7 @@ def test_against_a_real_api_server(plane: ControlPlane) -> None:
         async with Api(plane) as api:
             await api.create(make_node("node-0"))
             await api.create(make_pod("one"))
-            async with Client(load(plane.kubeconfig("admin"))) as client:
+            async with ApiClient(load(plane.kubeconfig("admin"))) as client:
                 await require_version(client)
                 pod = await client.get("/api/v1/namespaces/default/pods/one", Pod)
                 uid = pod.metadata.uid
@@ -276,7 +276,7 @@ async def _code(call: Coroutine[Any, Any, Any]) -> int:
 
 def test_what_a_person_must_mend_is_one_sentence(plane: ControlPlane) -> None:
     async def sentence(config: Config) -> str:
-        async with Client(config) as client:
+        async with ApiClient(config) as client:
             with pytest.raises(ApiError) as error:
                 await client.call("GET", "/api/v1/pods")
             return advice(error.value, config.source)

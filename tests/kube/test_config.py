@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kant.kube.config import Config, from_kubeconfig, load
-from kant.kube.credentials import Credentials, Exec, TokenFile
+from kant.kube.connect.config import Config, from_kubeconfig, load
+from kant.kube.connect.credentials import Credentials, Exec, TokenFile
 from kant.model.errors import InputError
 
 
@@ -74,7 +74,7 @@ def test_files_are_looked_for_in_the_order_of_kubectl(tmp_path: Path) -> None:
 def test_a_token_that_rotates_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text("one")
     now = 1000.0
-    monkeypatch.setattr("kant.kube.credentials.time.monotonic", lambda: now)
+    monkeypatch.setattr("kant.kube.connect.credentials.time.monotonic", lambda: now)
     credentials = TokenFile(tmp_path / "token")
     assert header(credentials) == "Bearer one"
     (tmp_path / "token").write_text("two")

@@ -11,8 +11,8 @@ import pytest
 from tests.kube.api import Api, Object, RefusedError
 from tests.kube.control_plane import ControlPlane
 
-from kant.kube import crds
-from kant.kube.objects import Loose
+from kant.kube.objects.views import Loose
+from kant.kube.translate import crds
 from kant.model.tenant import Queue, Quota
 from kant.model.units import MINUTE
 
@@ -85,17 +85,17 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
     found, said = asyncio.run(run())
     for (_, expected), message in zip(WRONG, said, strict=True):
         assert expected in message
-    tenancy, wrong = crds.tenancy_of(found["queues"])
+    queue_config, wrong = crds.queue_config_of(found["queues"])
     assert not wrong
-    assert tenancy.queues[0] == Queue("org", quotas=(Quota(nominal=64_000),))
-    assert tenancy.queues[1] == Queue(
+    assert queue_config.queues[0] == Queue("org", quotas=(Quota(nominal=64_000),))
+    assert queue_config.queues[1] == Queue(
         "team", "org", 3, state="hold", min_run=90 * MINUTE,
         quotas=(Quota(nominal=12_500, borrowing_limit=8000), Quota("memory", "H100", 2 << 20)),
     )  # fmt: skip
     levels, wrong = crds.levels_of(found["topologies"])
     assert levels is not None and (levels.leaf, levels.spine, wrong) == ("x/rack", "x/row", {})
     kept = crds.reservation_of(found["reservations"][0])
-    assert isinstance(kept, crds.Kept) and kept.end - kept.start == 24 * 60 * MINUTE
+    assert isinstance(kept, crds.ReservedNodes) and kept.end - kept.start == 24 * 60 * MINUTE
 
 
 def _raw(one: Object) -> Object:

@@ -12,14 +12,15 @@ from tests.kube.live import bound
 from tests.kube.objects import make_node, make_pod
 from tests.kube.scripted import Scripted, ok
 
-from kant.kube import credentials as credentials_module
-from kant.kube import renewal
-from kant.kube.client import ApiError, Client
-from kant.kube.config import Config, load
-from kant.kube.credentials import Exec, TokenFile
-from kant.kube.driver import Driver, Settings
-from kant.kube.rebuild import standing
-from kant.kube.recorder import Recorder
+from kant.kube.connect import credentials as credentials_module
+from kant.kube.connect import renewal
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.config import Config, load
+from kant.kube.connect.credentials import Exec, TokenFile
+from kant.kube.lead.driver import KubeDriver
+from kant.kube.lead.settings import DriverSettings
+from kant.kube.notify.recorder import EventRecorder
+from kant.kube.user.rebuild import rebuilt
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile
 
@@ -44,7 +45,7 @@ def test_the_last_token_is_shown_until_the_server_refuses_it_and_then_it_heals(t
         trouble: list[str] = []
         async with Scripted(answer) as server:
             config = Config(server.url, "here", TokenFile(token))
-            async with Client(config, on_trouble=lambda error: trouble.append(str(error))) as client:
+            async with ApiClient(config, on_trouble=lambda error: trouble.append(str(error))) as client:
                 await client.call("GET", "/")
                 token.unlink()
                 await client.call("GET", "/")
@@ -84,7 +85,7 @@ def test_two_clients_of_one_configuration_show_the_token_that_either_has_renewed
     async def main() -> None:
         async with Scripted(answer) as server:
             config = Config(server.url, credentials=TokenFile(token))
-            async with Client(config) as first, Client(config) as second:
+            async with ApiClient(config) as first, ApiClient(config) as second:
                 for client in (first, second):
                     await client.call("GET", "/")
                 token.write_text("two")
@@ -110,7 +111,7 @@ def test_a_plugin_is_asked_once_for_all_who_wait(tmp_path: Path) -> None:
     async def main() -> None:
         async with Scripted(answer) as server:
             config = Config(server.url, credentials=Exec({"command": "./login"}, tmp_path, {}))
-            async with Client(config) as client:
+            async with ApiClient(config) as client:
                 await asyncio.gather(*(client.call("GET", "/") for _ in range(8)))
         assert (tmp_path / "calls").read_text() == "\n"
 
@@ -121,12 +122,12 @@ def test_at_the_start_it_is_one_sentence_at_once(tmp_path: Path) -> None:
     config = Config("http://127.0.0.1:1", credentials=TokenFile(tmp_path / "absent"))
 
     async def main() -> None:
-        async with Client(config) as client:
+        async with ApiClient(config) as client:
             with pytest.raises(InputError, match="the token: expected a file that can be read"):
                 await client.call("GET", "/")
         async with asyncio.timeout(5.0):
             with pytest.raises(InputError, match="the token: expected a file that can be read"):
-                await standing(config, builtin_profile("kant"))
+                await rebuilt(config, builtin_profile("kant"))
 
     asyncio.run(main())
 
@@ -139,9 +140,11 @@ def test_a_driver_goes_on_when_its_credentials_fail_for_a_while(plane: ControlPl
 
     async def main() -> None:
         trouble: list[str] = []
-        async with Api(plane) as api, Client(config, on_trouble=lambda error: trouble.append(str(error))) as client:
+        async with Api(plane) as api, ApiClient(config, on_trouble=lambda error: trouble.append(str(error))) as client:
             await api.create(make_node("n0"))
-            driver = Driver(client, Settings(builtin_profile("kant"), recovery=3.0), Recorder(client, "test"))
+            driver = KubeDriver(
+                client, DriverSettings(builtin_profile("kant"), recovery=3.0), EventRecorder(client, "test")
+            )
             task = asyncio.create_task(driver.run())
             async with asyncio.timeout(20):
                 while driver.core is None:

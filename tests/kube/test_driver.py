@@ -15,7 +15,7 @@ from tests.kube.objects import GANG, Object, make_budget, make_gang, make_node, 
 from tests.kube.running import kant
 
 from kant.cluster.columns import J_SINCE, J_STARTED
-from kant.kube import evictor
+from kant.kube.act import evictor
 from kant.kube.shadow import compared, summary
 from kant.scheduler.profile import builtin_profile, parse_profile
 from kant.sim.replay import replay

@@ -17,18 +17,25 @@ from tests.kube.running import KantProcess
 from tests.kube.terms import LEASES
 from tests.kube.test_kube_page import ask
 
-from kant.kube.lessons import FILE, NOTE, Kept, Noted, Shelf, digest
-from kant.kube.wishes import RUNTIME
+from kant.insight.calibration import Calibration, CalibrationState, HorizonState
+from kant.kube.lead.calibration_store import (
+    ANNOTATION,
+    FILE,
+    CalibrationNote,
+    CalibrationStore,
+    SavedCalibration,
+    digest,
+)
+from kant.kube.translate.annotations import RUNTIME
 from kant.live.core import Core
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
-from kant.scheduler.calibration import Calibration, Known, Memory
 from kant.scheduler.profile import builtin_profile
 
 HOURS = 2 * 3600
 PROFILE = builtin_profile("kant")
-LEARNED = Known([2000] * 20 + [4000] * 10, [500_000, 900_000], 5, 4)
+LEARNED = HorizonState([2000] * 20 + [4000] * 10, [500_000, 900_000], 5, 4)
 """Of a dozen answers P50 came true after twice the time that was planned, P90 after four times."""
 
 
@@ -43,7 +50,7 @@ def ahead(row: dict[str, Any], now: int) -> tuple[float, float]:
 
 def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: ControlPlane, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / FILE
-    file.write_bytes(msgspec.json.encode(Kept(digest(PROFILE), 0, Memory({4: LEARNED}))))
+    file.write_bytes(msgspec.json.encode(SavedCalibration(digest(PROFILE), 0, CalibrationState({4: LEARNED}))))
     options = ("--listen", f"127.0.0.1:{port}", "--page", "--journal", str(tmp_path))
     there = ("--kubeconfig", str(plane.kubeconfig("admin")))
 
@@ -72,7 +79,7 @@ def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: Contro
                 await api.until(lambda pods: says(pods, "late", "capacity"))
                 known = ({"answers": 5, "kept": 4}, (2.0, 4.0))
                 assert await asyncio.to_thread(page) == known
-                await api.until(lambda found: any(NOTE in (notes(lease) or {}) for lease in found), LEASES)
+                await api.until(lambda found: any(ANNOTATION in (notes(lease) or {}) for lease in found), LEASES)
                 assert await asyncio.to_thread(terminal) == known
                 why = await asyncio.to_thread(command, "why", *there, "late", "--json")
                 assert why.json()["earlier"] == known[0]
@@ -81,7 +88,7 @@ def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: Contro
                 assert await asyncio.to_thread(terminal, "--kube-system", "elsewhere") == plans
             finally:
                 first.stop()
-            assert "default/late" in msgspec.json.decode(file.read_bytes(), type=Kept).memory.open
+            assert "default/late" in msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.open
             second = KantProcess(plane, *options, user="admin")
             try:
                 await second.says("state built", within_s=120)
@@ -90,14 +97,14 @@ def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: Contro
                 await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)
             finally:
                 second.stop()
-            horizons = msgspec.json.decode(file.read_bytes(), type=Kept).memory.horizons
+            horizons = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.horizons
             ratios = [ratio for own in horizons.values() for ratio in own.ratios]
             assert len(ratios) == len(LEARNED.ratios) + 1 and min(ratios) < 1000, "what was asked by the first one"
 
     asyncio.run(story())
 
 
-def core_that_knows(memory: Memory) -> Core:
+def core_that_knows(memory: CalibrationState) -> Core:
     core = Core(ClusterSpec("c", (Node("n", 8),)), PROFILE)
     core.settled()
     core.answers.recall(memory)
@@ -105,36 +112,38 @@ def core_that_knows(memory: Memory) -> Core:
 
 
 def test_the_shelf_is_written_seldom_and_only_for_something_new(tmp_path: Path) -> None:
-    shelf, core = Shelf(tmp_path), core_that_knows(Memory({4: LEARNED}))
+    store, core = CalibrationStore(tmp_path), core_that_knows(CalibrationState({4: LEARNED}))
     for _ in range(100):
-        shelf.put(core)
-    assert shelf.written == 0, "a minute has not passed"
-    assert msgspec.json.decode(shelf.note, type=Noted).calibration == core.answers.calibration() != Calibration()
-    assert len(shelf.note) < 200
+        store.put(core)
+    assert store.written == 0, "a minute has not passed"
+    assert (
+        msgspec.json.decode(store.note, type=CalibrationNote).calibration == core.answers.calibration() != Calibration()
+    )
+    assert len(store.note) < 200
     for _ in range(100):
-        shelf.put(core, last=True)
-    kept = shelf.read()
-    assert shelf.written == 1 and kept is not None and kept.memory.horizons == {4: LEARNED}
-    blank = Shelf(tmp_path / "none")
-    blank.put(core_that_knows(Memory()), last=True)
+        store.put(core, last=True)
+    kept = store.read()
+    assert store.written == 1 and kept is not None and kept.memory.horizons == {4: LEARNED}
+    blank = CalibrationStore(tmp_path / "none")
+    blank.put(core_that_knows(CalibrationState()), last=True)
     assert (blank.written, blank.note, blank.read()) == (0, "", None)
 
 
 def test_a_file_that_is_not_ours_is_let_alone(tmp_path: Path) -> None:
     for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"horizons":{"4":[[1],[5],0,0]}}}', "\x00"):
         (tmp_path / FILE).write_text(text)
-        assert Shelf(tmp_path).read() is None
+        assert CalibrationStore(tmp_path).read() is None
 
 
 def test_what_a_disk_cannot_take_is_not_kept_and_nothing_else_happens(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("no folder")
-    shelf = Shelf(tmp_path / "full")
-    shelf.put(core_that_knows(Memory({4: LEARNED})), last=True)
-    assert shelf.written == 0 and shelf.note
+    store = CalibrationStore(tmp_path / "full")
+    store.put(core_that_knows(CalibrationState({4: LEARNED})), last=True)
+    assert store.written == 0 and store.note
 
 
 def test_a_burst_is_let_through_before_anything_is_planned() -> None:
-    core = core_that_knows(Memory())
+    core = core_that_knows(CalibrationState())
     for i in range(300):
         core.happen(JobSubmitted(core.now, Job(f"j{i}", core.now, (PodGroup(1, Demand(8)),))))
         core.observe(idle=False)

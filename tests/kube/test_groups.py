@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kant.kube import objects as k
-from kant.kube.complaint import Complaint
-from kant.kube.crds import levels_of, tenancy_of
-from kant.kube.group_specs import GroupSpec, group_spec
-from kant.kube.groups import GroupRef, group_of
-from kant.kube.objects import Loose, Meta
+from kant.kube.objects import views as k
+from kant.kube.objects.validation import InvalidObject
+from kant.kube.objects.views import Loose, Meta
+from kant.kube.translate.crds import levels_of, queue_config_of
+from kant.kube.translate.group_specs import GroupSpec, group_spec
+from kant.kube.translate.groups import GroupRef, group_of
 from kant.model.errors import InputError
 from kant.model.tenant import validated
 
@@ -154,10 +154,10 @@ specs = st.fixed_dictionaries(
 @given(st.dictionaries(st.sampled_from(QUEUES), specs))
 def test_a_malformed_queue_is_reported_and_the_others_stay_as_they_are(given_: dict[str, Any]) -> None:
     objects = [Loose("", "Queue", Meta(name), msgspec.Raw(msgspec.json.encode(spec))) for name, spec in given_.items()]
-    tenancy, wrong = tenancy_of(objects)
-    validated(tenancy)  # always a forest
-    assert {queue.name for queue in tenancy.queues} == set(given_)
-    by_name = {queue.name: queue for queue in tenancy.queues}
+    queue_config, wrong = queue_config_of(objects)
+    validated(queue_config)  # always a forest
+    assert {queue.name for queue in queue_config.queues} == set(given_)
+    by_name = {queue.name: queue for queue in queue_config.queues}
     for name, spec in given_.items():
         if name not in wrong:
             assert by_name[name].parent == spec.get("parent", "") and by_name[name].weight == spec.get("weight", 1)
@@ -181,4 +181,4 @@ def test_one_topology_is_in_force_and_ours_goes_first() -> None:
     assert wrong["a (kueue.x-k8s.io)"].sentence == "Topology a: expected one Topology; Topology b is in force"
     found, wrong = levels_of([kueue])
     assert found is not None and (found.leaf, found.spine, wrong) == ("rack", "block", {})
-    assert isinstance(levels_of([bad])[1]["c"], Complaint)
+    assert isinstance(levels_of([bad])[1]["c"], InvalidObject)

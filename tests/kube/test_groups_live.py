@@ -10,11 +10,11 @@ import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, install_kind, kind, perform, says, until, waiting
+from tests.kube.live import bound, condition, install_kind, kind, perform, says, until, waiting
 from tests.kube.objects import GANG, GANG_MIN, Object, make_gang, make_node, make_pod, make_pod_group
 from tests.kube.running import kant
 
-from kant.kube import following
+from kant.kube.follow import informers
 
 GROUPS = {
     "KAI": ("scheduling.run.ai", "v2alpha2", "pod-group-name"),
@@ -26,7 +26,7 @@ GROUPS = {
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ABSENT", 0.3)
+    monkeypatch.setattr(informers, "ABSENT", 0.3)
 
 
 def pods_of(name: str, size: int, gpus: int = 1, *, least: int | None = None, **more: Any) -> list[Object]:
@@ -174,6 +174,7 @@ def test_a_gang_that_no_pods_complete_says_so(plane: ControlPlane, tmp_path: Pat
                 api, lambda pods: all(says(pods, f"g-{i}", "3 of the 4 pods of its gang exist") for i in range(3))
             )
             await api.delete("/api/v1/namespaces/default/pods/g-0", grace_s=0)
-            await until(api, lambda pods: says(pods, "g-1", "2 of the 4 pods of its gang exist"))
+            pods = await until(api, lambda pods: says(pods, "g-1", "2 of the 4 pods of its gang exist"))
+            assert {condition(pod)["reason"] for pod in pods} == {"Queued"}
 
     perform(plane, story, tmp_path)

@@ -24,8 +24,8 @@ from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
 
 from kant.cli.kube import kube_app
-from kant.kube.page import Page, routes
-from kant.kube.shown import Shown
+from kant.kube.serve.page import PageContent, routes
+from kant.kube.serve.questions import LeaderQuestions
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
@@ -182,9 +182,9 @@ def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> None:
         raise AssertionError("there is nothing to make futures of")
 
     async def story() -> None:
-        shown = Shown()
+        shown = LeaderQuestions()
         app = web.Application()
-        app.add_routes(routes(shown, Page(whatif=whatif)))
+        app.add_routes(routes(shown, PageContent(whatif=whatif)))
         runner = web.AppRunner(app)
         await runner.setup()
         port = free_port()

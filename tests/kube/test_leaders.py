@@ -24,7 +24,7 @@ from tests.kube.objects import Object, make_gang, make_node
 from tests.kube.running import KantProcess
 from tests.kube.terms import Terms
 
-from kant.kube.manifests import Settings, render
+from kant.kube.manifests import ManifestSettings, render
 
 KILLS = int(os.environ.get("KANT_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("KANT_CHAOS_SEED", "0"))
@@ -41,7 +41,7 @@ def installed(binaries: Binaries) -> Iterator[ControlPlane]:
 
     async def install(plane: ControlPlane) -> None:
         async with Api(plane) as api:
-            await api.apply(render(Settings()))
+            await api.apply(render(ManifestSettings()))
 
     with ControlPlane(binaries) as plane:
         asyncio.run(install(plane))
@@ -197,7 +197,7 @@ def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: Cont
                 before = len([one for one in terms.bound if one.token == token])
                 leader.process.send_signal(signal.SIGCONT)
                 await terms.none_waits()
-                await leader.says("another replica leads now")
+                await leader.says("the Lease is lost")
                 report = await auditor.report()
         print(summary(report), "bound by the first", before, "of", len(terms.bound))
         report.assert_kept(partial_s=PARTIAL_S, all_bound=True)

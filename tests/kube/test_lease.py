@@ -16,13 +16,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.kube import virtual
 from tests.kube.control_plane import ControlPlane
 
-from kant.kube.client import ApiError, Client
-from kant.kube.config import load
-from kant.kube.lease import Lease, LeaseObject, Record, boot_clock
-from kant.kube.objects import Meta
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.config import load
+from kant.kube.lead.lease import Lease, LeaseObject, LeaseRecord, boot_clock
+from kant.kube.objects.views import Meta
 from kant.model.errors import InputError
 
 FAST = {"duration": 15.0, "renew_deadline": 10.0, "retry": 2.0, "in_flight": 4.0}
@@ -33,7 +34,7 @@ class Store:
 
     def __init__(self, seed: int, slow: float, lossy: float) -> None:
         self.rng, self.slow, self.lossy = random.Random(seed), slow, lossy
-        self.record: Record | None = None
+        self.record: LeaseRecord | None = None
         self.version = 0
         self.conflicts = 0
 
@@ -70,7 +71,7 @@ class Store:
             raise ApiError(0, "Timeout", "no answer") from None
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     seed=st.integers(0, 2**32),
     slow=st.sampled_from([0.01, 0.5, 2.0, 5.0]),
@@ -205,8 +206,8 @@ def test_times_that_cannot_be_safe_are_refused() -> None:
 def test_the_clock_runs_while_a_process_is_stopped() -> None:
     """SIGSTOP, then SIGCONT: the first thing that the process sees is that it holds no more."""
     program = (
-        "import sys, kant.kube.lease as m; l = m.Lease(None, 'n', 'k', duration=1.5, renew_deadline=0.6, retry=0.2,"
-        " in_flight=0.5); l._until = m.boot_clock() + 0.6\n"
+        "import sys, kant.kube.lead.lease as m; l = m.Lease(None, 'n', 'k', duration=1.5,"
+        " renew_deadline=0.6, retry=0.2, in_flight=0.5); l._until = m.boot_clock() + 0.6\n"
         "print(l.holds(), flush=True); sys.stdin.readline(); print(l.holds(), flush=True)"
     )
     process = subprocess.Popen(
@@ -226,7 +227,7 @@ def test_candidates_at_a_real_api_server(plane: ControlPlane) -> None:
     short = {"duration": 1.0, "renew_deadline": 0.6, "retry": 0.1, "in_flight": 0.3}
 
     async def main() -> None:
-        async with Client(load(plane.kubeconfig("admin"))) as client:
+        async with ApiClient(load(plane.kubeconfig("admin"))) as client:
             leases = [Lease(client, "kube-system", "kant", f"c{i}", **short) for i in range(3)]  # type: ignore[arg-type]
             tasks = [asyncio.create_task(lease.run()) for lease in leases]
             terms = []

@@ -26,9 +26,9 @@ from tests.kube.objects import GPU, Object, make_gang, make_node
 from tests.kube.running import kant
 from tests.kube.terms import Terms
 
-from kant.kube.client import Fenced
-from kant.kube.driver import Driver
-from kant.kube.mirror import is_over
+from kant.kube.connect.client import FencedError
+from kant.kube.follow.mirror import is_over
+from kant.kube.lead.driver import KubeDriver
 
 SEEDS = [int(seed) for seed in os.environ.get("KANT_LOST_SEEDS", "1").split(",")]
 PODS, NODES, LOSSES = 600, 24, 16
@@ -42,7 +42,7 @@ a moment on a busy machine."""
 class Watchman:
     """Looks at every binding when it is sent."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: KubeDriver) -> None:
         self.driver = driver
         self.room: dict[str, int] = {}
         self.sent: dict[str, str] = {}
@@ -59,7 +59,7 @@ class Watchman:
             self.sent[uid] = node
             try:
                 await sends(space, pod, uid, node, *more, **options)
-            except Fenced:  # at the last moment it was not
+            except FencedError:  # at the last moment it was not
                 del self.sent[uid]
                 raise
 
@@ -71,7 +71,7 @@ class Watchman:
         return 0 if view.spec.unschedulable else int((view.status.allocatable or {}).get(GPU, 0))
 
     def _judge(self, uid: str, node: str) -> None:
-        pods, used = self.driver.mirror.pods, self.driver.words.used
+        pods, used = self.driver.mirror.pods, self.driver.translation.used
         there = {u for u, pod in pods.items() if pod.spec.node_name == node and not is_over(pod)}
         there |= {u for u, where in self.sent.items() if where == node and u in pods and not pods[u].spec.node_name}
         asked = sum(used(pods[u]).gpus for u in there | {uid})

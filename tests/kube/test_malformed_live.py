@@ -44,8 +44,8 @@ def test_a_malformed_node_is_told_so_once_for_each_fault_of_it(plane: ControlPla
             sound = {GPU: "8"}
             await api.patch(status, {"status": {"capacity": sound, "allocatable": sound}})
             await until(api, lambda pods: len(bound(pods)) == 3, within_s=30)
-            assert await driver.telling.recorder.drain(30)
-            assert len(await of_node(api, "odd", 2)) == 2 and not driver.words.complaints
+            assert await driver.notifier.recorder.drain(30)
+            assert len(await of_node(api, "odd", 2)) == 2 and not driver.translation.complaints
 
     perform(plane, story, tmp_path)
 

@@ -20,9 +20,9 @@ from tests.kube.objects import make_node, make_pod
 from kant import __version__
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
-from kant.kube import objects as k
-from kant.kube.groups import INDEX, KUBEFLOW, group_of
-from kant.kube.manifests import CHART, IMAGE, Settings, chart_templates, render
+from kant.kube.manifests import CHART, IMAGE, ManifestSettings, chart_templates, render
+from kant.kube.objects import views as k
+from kant.kube.translate.groups import INDEX, KUBEFLOW, group_of
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_texts
 
@@ -30,12 +30,12 @@ ROOT = Path(__file__).parents[2]
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kant-system/leases"
 PODS = "/api/v1/namespaces/default/pods"
-EVERYTHING = Settings(gates=True)  # a ServiceMonitor needs the Prometheus operator
+EVERYTHING = ManifestSettings(gates=True)  # a ServiceMonitor needs the Prometheus operator
 
 
 def test_all_that_is_printed_is_objects_with_the_settings_in_their_places() -> None:
     text = render(
-        Settings(namespace="ml", image="registry.example/kant:1", replicas=3, gates=True, service_monitor=True)
+        ManifestSettings(namespace="ml", image="registry.example/kant:1", replicas=3, gates=True, service_monitor=True)
     )
     things = [thing for thing in yaml.safe_load_all(text) if thing]
     kinds = [thing["kind"] for thing in things]
@@ -46,33 +46,33 @@ def test_all_that_is_printed_is_objects_with_the_settings_in_their_places() -> N
     deployment = things[kinds.index("Deployment")]["spec"]
     assert deployment["replicas"] == 3
     assert {each["image"] for each in deployment["template"]["spec"]["containers"]} == {"registry.example/kant:1"}
-    plain = render(Settings())
+    plain = render(ManifestSettings())
     assert "kant-quota-gate" not in plain and "ServiceMonitor" not in plain
 
 
 @pytest.mark.parametrize(
     ("settings", "where"),
     [
-        (Settings(namespace="No"), "--namespace"),
-        (Settings(image="a b"), "--image"),
-        (Settings(replicas=0), "--replicas"),
-        (Settings(profile="[order]\npolicy = 'none'"), "--profile"),
+        (ManifestSettings(namespace="No"), "--namespace"),
+        (ManifestSettings(image="a b"), "--image"),
+        (ManifestSettings(replicas=0), "--replicas"),
+        (ManifestSettings(profile="[order]\npolicy = 'none'"), "--profile"),
     ],
 )
-def test_settings_that_no_cluster_takes_are_refused(settings: Settings, where: str) -> None:
+def test_settings_that_no_cluster_takes_are_refused(settings: ManifestSettings, where: str) -> None:
     with pytest.raises(InputError, match=re.escape(where)):
         render(settings)
 
 
 def test_pods_of_kant_have_no_privileges() -> None:
-    things = {thing["kind"]: thing for thing in yaml.safe_load_all(render(Settings()))}
+    things = {thing["kind"]: thing for thing in yaml.safe_load_all(render(ManifestSettings()))}
     pod = things["Deployment"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]
     for container in [*pod["containers"], *pod["initContainers"]]:
         security = container["securityContext"]
         assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
         assert security["capabilities"] == {"drop": ["ALL"]}
-    wide = [rule for thing in yaml.safe_load_all(render(Settings())) for rule in thing.get("rules") or []]
+    wide = [rule for thing in yaml.safe_load_all(render(ManifestSettings())) for rule in thing.get("rules") or []]
     assert not [rule for rule in wide if "*" in rule["verbs"] + rule["resources"] + rule["apiGroups"]]
 
 
@@ -307,7 +307,7 @@ def test_helm_renders_what_is_printed(tmp_path: Path) -> None:
     def named(text: str) -> dict[tuple[str, str], Any]:
         return {(thing["kind"], thing["metadata"]["name"]): thing for thing in yaml.safe_load_all(text) if thing}
 
-    charted, printed = named(done.stdout), named(render(Settings(namespace="ml", gates=True)))
+    charted, printed = named(done.stdout), named(render(ManifestSettings(namespace="ml", gates=True)))
     for thing in charted.values():
         if thing["kind"] == "CustomResourceDefinition":
             assert thing["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
@@ -323,7 +323,7 @@ def test_the_image_runs_as_nobody_from_bases_that_are_named() -> None:
     assert bases and all(re.fullmatch(r"\S+:\d[\w.-]+", base) for base in bases)
     last = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM ")) :]
     users = [line.split()[1] for line in last if line.startswith("USER ")]
-    account = {thing["kind"]: thing for thing in yaml.safe_load_all(render(Settings()))}["Deployment"]
+    account = {thing["kind"]: thing for thing in yaml.safe_load_all(render(ManifestSettings()))}["Deployment"]
     security = account["spec"]["template"]["spec"]["securityContext"]
     assert users[-1:] == [f"{security['runAsUser']}:{security['runAsGroup']}"]
     assert not [line for line in lines if re.match(r"(ADD|EXPOSE|VOLUME) ", line)]

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.cluster.state import ClusterState
-from kant.kube import groups, wishes
-from kant.kube import objects as k
-from kant.kube.complaint import Complaint
-from kant.kube.flavors import Flavors
-from kant.kube.group_specs import GroupSpec
-from kant.kube.levels import Levels
-from kant.kube.nodes import PRODUCT
-from kant.kube.pods import Gang, Setting, is_nowhere, job_of, selection
+from kant.kube.objects import views as k
+from kant.kube.objects.validation import InvalidObject
+from kant.kube.translate import annotations, groups
+from kant.kube.translate.flavors import Flavors
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.levels import Levels
+from kant.kube.translate.nodes import PRODUCT
+from kant.kube.translate.pods import GangJob, Setting, is_nowhere, job_of, selection
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, PodGroup
@@ -43,9 +43,9 @@ def setting(*views: k.Node, pods: tuple[k.Pod, ...] = ()) -> Setting:
     return Setting(LEVELS, flavors)
 
 
-def job(*pods: k.Pod, spec: GroupSpec | None = None) -> Gang:
+def job(*pods: k.Pod, spec: GroupSpec | None = None) -> GangJob:
     found = job_of("ml/g", pods, setting(pods=pods), spec)
-    assert isinstance(found, Gang), found
+    assert isinstance(found, GangJob), found
     return found
 
 
@@ -64,8 +64,9 @@ def test_a_gang_has_a_group_for_each_demand_and_its_pods_in_the_order_of_ranks(g
 
 
 READ = sorted({
-    *wishes.QUEUES, *wishes.REQUIRED, *wishes.PREFERRED, *wishes.PREEMPTIBLE, *wishes.FRACTIONS, wishes.RUNTIME,
-    wishes.MAX_TIME, wishes.SLICE, groups.GROUP, groups.MIN_AVAILABLE, "pod-group-name", "scheduling.k8s.io/group-name",
+    *annotations.QUEUES, *annotations.REQUIRED, *annotations.PREFERRED, *annotations.PREEMPTIBLE,
+    *annotations.FRACTIONS, annotations.RUNTIME, annotations.MAX_TIME, annotations.SLICE, groups.GROUP,
+    groups.MIN_AVAILABLE, "pod-group-name", "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name",
     "gang.scheduling.koordinator.sh/name", "kueue.x-k8s.io/pod-group-name",
 })  # fmt: skip
@@ -77,7 +78,7 @@ def test_junk_in_any_annotation_that_is_read_is_a_short_complaint(key: str) -> N
     with pytest.raises(InputError) as wrong:
         groups.group_of(one)
         found = job_of("ml/p", [one], setting(pods=(one,)))
-        assert isinstance(found, Complaint)
+        assert isinstance(found, InvalidObject)
         raise InputError(found.sentence, "")
     assert len(str(wrong.value)) < 400 and "pod ml/p, " in str(wrong.value)
 
@@ -143,13 +144,13 @@ REFUSED = [
 @pytest.mark.parametrize(("one", "sentence"), REFUSED)
 def test_what_cannot_be_read_or_kept_is_a_complaint_on_the_pod(one: k.Pod, sentence: str) -> None:
     found = job_of("ml/p", [one], setting())
-    assert isinstance(found, Complaint)
+    assert isinstance(found, InvalidObject)
     assert found.about == "pod ml/p" and sentence in found.sentence and len(found.sentence) < 400
 
 
 def test_pods_of_one_gang_agree() -> None:
     found = job_of("ml/g", [pod("a"), pod("b", notes={f"{OWN}/queue": "q"})], setting())
-    assert isinstance(found, Complaint) and found.about == "gang ml/g"
+    assert isinstance(found, InvalidObject) and found.about == "gang ml/g"
     assert found.sentence == "pod ml/b, queue: expected what pod ml/a of its gang says, 'default', got 'q'"
 
 
@@ -162,13 +163,13 @@ def test_a_gang_goes_where_all_of_its_pods_may_go() -> None:
 
     pods = (on("a", "ssd", "nvme"), on("b", "nvme", "hdd"))
     found = job_of("ml/g", pods, setting(*views, pods=pods))
-    assert isinstance(found, Gang) and found.job.flavors == ("disk=nvme",)
+    assert isinstance(found, GangJob) and found.job.flavors == ("disk=nvme",)
     apart = (on("a", "ssd"), on("b", "hdd"))
     found = job_of("ml/g", apart, setting(*views, pods=apart))
-    assert isinstance(found, Complaint) and "that all pods of the gang accept" in found.sentence
+    assert isinstance(found, InvalidObject) and "that all pods of the gang accept" in found.sentence
     lost = (on("a", "tape"),)
     found = job_of("ml/g", lost, setting(*views, pods=lost))
-    assert isinstance(found, Gang) and is_nowhere(found.job)
+    assert isinstance(found, GangJob) and is_nowhere(found.job)
 
 
 texts = st.text(max_size=12)
@@ -186,7 +187,7 @@ def test_whatever_a_pod_says_it_is_read_or_complained_about(notes: dict[str, str
         found = job_of("ml/p", [one], setting())
     except InputError:
         pytest.fail("an error got out")
-    if isinstance(found, Complaint):
+    if isinstance(found, InvalidObject):
         assert found.sentence.startswith("pod ml/p") and "\n" not in found.sentence
     else:
         state = ClusterState(ClusterSpec("test", (Node("n0", 8),)))

@@ -16,7 +16,8 @@ from tests.kube.live import bound, condition, deputy_of_kant, events, perform, p
 from tests.kube.objects import Object, make_budget, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import kant
 
-from kant.kube import following, workloads
+from kant.kube.follow import informers
+from kant.kube.reconcile import workloads
 from kant.scheduler.profile import Profile
 
 YES = {"scheduling.kant.dev/preemptible": "true"}
@@ -161,9 +162,9 @@ def test_a_budget_that_refuses_keeps_all_and_both_are_told(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the role does not let budgets be watched, the Eviction API alone says no."""
-    monkeypatch.setattr(workloads, "SPARED", 4.0)
+    monkeypatch.setattr(workloads, "PROTECTED", 4.0)
     heard: list[str] = []
-    monkeypatch.setattr(following, "said", lambda log, text, *level: heard.append(text))
+    monkeypatch.setattr(informers, "log_event", lambda log, text, *level: heard.append(text))
 
     async def story(api: Api) -> None:
         await deputy_of_kant(api, but_for="policy")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kant.kube.objects import Container, PodSpec, Resources
-from kant.kube.quantity import count, exact, mib, milli
-from kant.kube.resources import asked_of, used_of
+from kant.kube.objects.quantity import count, exact, mib, milli
+from kant.kube.objects.views import Container, PodSpec, Resources
+from kant.kube.translate.resources import requests_of, used_of
 from kant.model.errors import InputError
 from kant.model.job import Demand
 
@@ -59,7 +59,7 @@ def test_the_request_of_a_pod() -> None:
         overhead={"cpu": "250m"},
     )
     # The second init container needs most: its own 9 cores beside the sidecar's 1.
-    assert asked_of(spec).demand == Demand(8, 1000, 10_250, 3072)
+    assert requests_of(spec).demand == Demand(8, 1000, 10_250, 3072)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=5), st.lists(st.integers(0, 9), max_size=4))
@@ -74,7 +74,7 @@ def test_a_pod_asks_for_what_it_needs_at_its_busiest_moment(starting: list[tuple
     for cpu, stays in starting:
         moments.append(staying + cpu)
         staying += cpu if stays else 0
-    assert asked_of(spec).demand.cpu == 1000 * max(*moments, staying + sum(main), 0)
+    assert requests_of(spec).demand.cpu == 1000 * max(*moments, staying + sum(main), 0)
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_a_pod_asks_for_what_it_needs_at_its_busiest_moment(starting: list[tuple
 )
 def test_what_kant_cannot_give_is_said(limits: dict[str, str | int | float], sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        asked_of(PodSpec(containers=(Container(Resources(None, limits)),)), "pod ml/a, spec")
+        requests_of(PodSpec(containers=(Container(Resources(None, limits)),)), "pod ml/a, spec")
     assert sentence in str(caught.value)
 
 
 def test_other_devices_are_asked_for_beside_gpus() -> None:
     limits: dict[str, str | int | float] = {"nvidia.com/gpu": 8, "rdma/hca": 1, "ephemeral-storage": "1Gi"}
-    asked = asked_of(PodSpec(containers=(Container(Resources(None, limits)),)))
+    asked = requests_of(PodSpec(containers=(Container(Resources(None, limits)),)))
     assert (asked.demand.gpus, asked.others) == (8, (("rdma/hca", 1),))
 
 

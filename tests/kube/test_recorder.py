@@ -15,10 +15,10 @@ from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_node, make_pod
 
-from kant.kube.client import ApiError, Client
-from kant.kube.config import load
-from kant.kube.objects import Condition, Meta, Pod
-from kant.kube.recorder import OVERDUE, Recorder
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.config import load
+from kant.kube.notify.recorder import OVERDUE, EventRecorder
+from kant.kube.objects.views import Condition, Meta, Pod
 
 
 class Server:
@@ -54,8 +54,8 @@ def pod(name: str, version: str = "1") -> Meta:
     return Meta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=version)
 
 
-def recorder(server: Server, **options: Any) -> Recorder:
-    return Recorder(server, "me", clock=virtual.now, rng=random.Random(1), **options)  # type: ignore[arg-type]
+def recorder(server: Server, **options: Any) -> EventRecorder:
+    return EventRecorder(server, "me", clock=virtual.now, rng=random.Random(1), **options)  # type: ignore[arg-type]
 
 
 @example(says=[(0, 1, 1.0), (0, 0, 2.0), (0, 1, 0.0)], refusals=[0, 429, 409, 409])
@@ -186,11 +186,11 @@ def test_a_busy_server_is_left_alone_and_a_rate_is_kept() -> None:
 
 def test_a_real_api_server_takes_both(plane: ControlPlane) -> None:
     async def main() -> None:
-        async with Api(plane) as api, Client(load(plane.kubeconfig("admin"))) as client:
+        async with Api(plane) as api, ApiClient(load(plane.kubeconfig("admin"))) as client:
             await api.create(make_node("node-0"))
             for name in ("one", "two"):
                 await api.create(make_pod(name))
-            told = Recorder(client, "host_1_abc")
+            told = EventRecorder(client, "host_1_abc")
             path = "/api/v1/namespaces/default/pods/"
             one, two = [(await client.get(path + name, Pod)).metadata for name in ("one", "two")]
             task = asyncio.create_task(told.run())

@@ -15,10 +15,10 @@ from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_pod
 
-from kant.kube.client import ApiError, Client, Expired
-from kant.kube.config import load
-from kant.kube.objects import Meta, Pod
-from kant.kube.reflector import Reflector
+from kant.kube.connect.client import ApiClient, ApiError, ExpiredError
+from kant.kube.connect.config import load
+from kant.kube.follow.reflector import Reflector
+from kant.kube.objects.views import Meta, Pod
 
 FAULTS = ("none", "cut", "half", "twice", "silent", "gone", "refuse", "odd", "garbage", "unknown", "hang up")
 
@@ -58,7 +58,7 @@ class Server:
         for at in range(0, len(items) + 1, 2):
             await asyncio.sleep(0.3)
             if at and fault == "gone":
-                raise Expired(410, "Expired", "in the middle of a list")
+                raise ExpiredError(410, "ExpiredError", "in the middle of a list")
             if fault == "refuse":
                 raise ApiError(429, "TooManyRequests", "slow down", 3.0)
             yield items[at : at + 2], str(version)
@@ -73,7 +73,7 @@ class Server:
         if fault == "gone":
             self.oldest = self.version()  # what was before is forgotten
         if fault == "gone" or version < self.oldest:
-            yield b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}}\n'
+            yield b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"ExpiredError"}}\n'
             return
         if fault == "silent":
             await asyncio.sleep(silence)
@@ -232,7 +232,7 @@ def test_it_grows_stale_while_the_server_is_away_and_says_why() -> None:
 def test_a_real_api_server_is_followed_through_an_outage(plane: ControlPlane) -> None:
     async def main() -> None:
         copy: dict[str, Pod] = {}
-        async with Api(plane) as api, Client(load(plane.kubeconfig("admin"))) as client:
+        async with Api(plane) as api, ApiClient(load(plane.kubeconfig("admin"))) as client:
             for name in ("one", "two", "three"):
                 await api.create(make_pod(name))
 

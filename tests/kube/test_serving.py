@@ -14,9 +14,10 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
-from kant.kube.metrics import MOST_QUEUES, Telemetry
-from kant.kube.serve import Health, Server, address, application, freshness
+from kant.kube.serve.metrics import MOST_QUEUES, KubeTelemetry
+from kant.kube.serve.server import ProbeChecks, ProbeServer, address, application, freshness
 from kant.live import logs
 from kant.metrics.live import Occupancy
 from kant.metrics.recorder import I_ALLOCATED, I_CAPACITY, Recorder
@@ -29,10 +30,10 @@ from kant.testing.harness import Harness
 PAGE = Path(__file__).parents[2] / "docs" / "kubernetes-metrics.md"
 
 
-def busy() -> tuple[Harness, Telemetry]:
+def busy() -> tuple[Harness, KubeTelemetry]:
     """Two nodes of 8 GPUs: one job holds 4, one waits for quota, one fits nowhere."""
     harness = Harness(make_cluster(8, 8), make_profile())
-    telemetry = Telemetry()
+    telemetry = KubeTelemetry()
     telemetry.follow(harness.state)
     telemetry.stand = lambda: (harness.state, harness.now)
     harness.set_queues(make_queue("team", 8, borrowing=0), make_queue("other", 16))
@@ -44,7 +45,7 @@ def busy() -> tuple[Harness, Telemetry]:
     return harness, telemetry
 
 
-def values(telemetry: Telemetry) -> dict[str, float]:
+def values(telemetry: KubeTelemetry) -> dict[str, float]:
     """The samples of a scrape by name and labels as they are written."""
     lines = (line for line in telemetry.text().decode().splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
@@ -93,7 +94,7 @@ def test_the_page_names_what_is_exposed_and_nothing_else() -> None:
         assert not re.search(r"_(ms|milliseconds|millis|minutes)(_|$)", name)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 16), st.booleans()), max_size=30))
 def test_occupancy_adds_up_as_the_recorder_does(steps: list[tuple[int, int, bool]]) -> None:
     harness = Harness(make_cluster(8, 8), make_profile(), check=False)
@@ -118,7 +119,7 @@ def test_counters_go_on_when_the_state_is_built_anew() -> None:
 
 
 def test_nobody_can_make_up_labels_without_end() -> None:
-    harness, telemetry = Harness(make_cluster(1, 1), make_profile(), check=False), Telemetry()
+    harness, telemetry = Harness(make_cluster(1, 1), make_profile(), check=False), KubeTelemetry()
     telemetry.stand = lambda: (harness.state, 0)
     harness.submit(*(make_job(f"j{i}", queue=f"made-up-{i}") for i in range(MOST_QUEUES + 40)))
     labels = {re.search(r'queue="([^"]*)"', name)[1] for name in values(telemetry) if "kant_pending_jobs" in name}  # type: ignore[index]
@@ -132,10 +133,10 @@ def test_the_probes_say_what_is_wrong() -> None:
     ages = {"pods": 0.0, "nodes": 0.0}
     synced = [False]
     check = freshness(lambda: synced[0], {what: lambda what=what: ages[what] for what in ages}, most=60)  # type: ignore[misc]
-    health = Health(unready=check, dump=lambda: {"leader": "a", "jobs": 3})
+    health = ProbeChecks(unready=check, dump=lambda: {"leader": "a", "jobs": 3})
 
     async def scenario() -> None:
-        async with TestClient(TestServer(application(Telemetry(), health))) as client:
+        async with TestClient(TestServer(application(KubeTelemetry(), health))) as client:
 
             async def ask(path: str) -> tuple[int, str]:
                 async with client.get(path) as reply:
@@ -154,11 +155,11 @@ def test_the_probes_say_what_is_wrong() -> None:
 
 
 def test_the_dump_is_for_the_pod_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kant.kube.serve._is_loopback", lambda request: False)
+    monkeypatch.setattr("kant.kube.serve.server._is_loopback", lambda request: False)
 
     async def scenario() -> None:
         async with (
-            TestClient(TestServer(application(Telemetry(), Health()))) as client,
+            TestClient(TestServer(application(KubeTelemetry(), ProbeChecks()))) as client,
             client.get("/debug/state") as r,
         ):
             assert r.status == 403
@@ -168,11 +169,14 @@ def test_the_dump_is_for_the_pod_itself(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_server_opens_its_port_or_says_why_not() -> None:
     async def scenario() -> None:
-        async with Server("127.0.0.1:0", Telemetry(), Health()) as server, aiohttp.ClientSession() as http:
+        async with (
+            ProbeServer("127.0.0.1:0", KubeTelemetry(), ProbeChecks()) as server,
+            aiohttp.ClientSession() as http,
+        ):
             async with http.get(f"http://127.0.0.1:{server.port}/healthz") as reply:
                 assert reply.status == 200
             with pytest.raises(InputError, match="an address that is free"):
-                await Server(f"127.0.0.1:{server.port}", Telemetry(), Health()).__aenter__()
+                await ProbeServer(f"127.0.0.1:{server.port}", KubeTelemetry(), ProbeChecks()).__aenter__()
 
     asyncio.run(scenario())
 
@@ -193,7 +197,7 @@ def test_a_decision_is_one_line(format: str) -> None:
     harness, out = Harness(make_cluster(8, 8)), io.StringIO()
     logger = logs.set_up(format, stream=out)
     harness.submit(make_job("ml/a", gpus=8), make_job('odd "name\n', gpus=8, pods=2), make_job("never", gpus=9))
-    logs.decisions(logger, harness.cycle(), [node.name for node in harness.state.spec.nodes])
+    logs.log_decisions(logger, harness.cycle(), [node.name for node in harness.state.spec.nodes])
     lines = out.getvalue().splitlines()
     assert len(lines) == 3
     if format == "json":
@@ -212,5 +216,5 @@ def test_levels_and_formats_that_are_none_are_refused() -> None:
         with pytest.raises(InputError, match="--log-"):
             logs.set_up(**options)
     out = io.StringIO()
-    logs.said(logs.set_up(level="warning", stream=out), "quiet", job="a")
+    logs.log_event(logs.set_up(level="warning", stream=out), "quiet", job="a")
     assert not out.getvalue()

@@ -28,7 +28,7 @@ from tests.kube.live import (
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
 
-from kant.kube import following
+from kant.kube.follow import informers
 
 TOPOGRAPH = ("fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1")
 OWN = ("example.com/rack", "example.com/row")
@@ -123,7 +123,7 @@ def test_a_topology_of_kueue_beside_ours_of_the_same_name(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its kind is installed while Kant runs."""
-    monkeypatch.setattr(following, "INSTALLED", 0.3)
+    monkeypatch.setattr(informers, "INSTALLED", 0.3)
 
     async def story(api: Api) -> None:
         definition = kind("kueue.x-k8s.io", "v1beta1", "Topology", "topologies")
@@ -137,13 +137,13 @@ def test_a_topology_of_kueue_beside_ours_of_the_same_name(
             await install_kind(api, definition)
             await api.apply([theirs | {"spec": {"levels": [{"nodeLabel": "b"}, {"nodeLabel": "a"}]}}])
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
-            assert len(leaves(pods, "one")) == 1 and driver.words.levels.source == "Topology fabric"
+            assert len(leaves(pods, "one")) == 1 and driver.translation.levels.source == "Topology fabric"
             await api.apply([topology()])
             await status(api, "topologies", "fabric", lambda s: s["conditions"][0]["status"] == "True")
-            assert driver.words.levels.leaf == OWN[0]
+            assert driver.translation.levels.leaf == OWN[0]
             await api.delete("/apis/scheduling.kant.dev/v1alpha1/topologies/fabric")
             async with asyncio.timeout(10):
-                while driver.words.levels.leaf != "a":
+                while driver.translation.levels.leaf != "a":
                     await asyncio.sleep(0.05)
         await api.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/topologies.kueue.x-k8s.io")
 

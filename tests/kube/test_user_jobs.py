@@ -21,11 +21,11 @@ from tests.kube.running import kant
 from tests.kube.scripted import Scripted, ok
 
 from kant.cli import app
-from kant.kube.client import Client
-from kant.kube.config import Config
-from kant.kube.job_made import JobWish, job_made
-from kant.kube.job_objects import OF_JOB
-from kant.kube.user_jobs import UserJobs
+from kant.kube.connect.client import ApiClient
+from kant.kube.connect.config import Config
+from kant.kube.user.job_manifest import JobRequest, job_manifest
+from kant.kube.user.job_objects import OF_JOB
+from kant.kube.user.jobs import UserJobs
 from kant.model.errors import InputError
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "kubernetes.md"
@@ -266,12 +266,12 @@ def test_what_has_no_meaning_there_is_refused(words: str, sentence: str, capsys:
 def test_a_wish_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
     given: dict[str, Any] = {"command": ("x",), "image": "i"} | fields
     with pytest.raises(InputError, match=re.escape(sentence)):
-        job_made(JobWish(**given), "default")
+        job_manifest(JobRequest(**given), "default")
 
 
 def told(**fields: Any) -> dict[str, str]:
     """The environment of the pods: a value, or the label that has it."""
-    made = job_made(JobWish(command=("x",), image="i", **fields), TEAM)
+    made = job_manifest(JobRequest(command=("x",), image="i", **fields), TEAM)
     env = made["spec"]["template"]["spec"]["containers"][0]["env"]
     assert len({one["name"] for one in env}) == len(env)
     return {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in env}
@@ -304,9 +304,9 @@ def test_a_gang_that_cannot_be_taken_back_is_named_and_has_not_started() -> None
             writer.write(b"HTTP/1.1 500 X\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
     async def main() -> str:
-        async with Scripted(answer) as server, Client(Config(server.url)) as client:
+        async with Scripted(answer) as server, ApiClient(Config(server.url)) as client:
             with pytest.raises(InputError) as raised:
-                await UserJobs(client, TEAM).submit(JobWish(command=("x",), image="i", pods=2))
+                await UserJobs(client, TEAM).submit(JobRequest(command=("x",), image="i", pods=2))
             return str(raised.value)
 
     sentence = asyncio.run(main())
@@ -359,7 +359,7 @@ def read(cluster: Cluster, name: str, *, follow: bool = False) -> tuple[bytes, l
     """What is printed, and the requests for output."""
 
     async def main() -> tuple[bytes, list[str]]:
-        async with Scripted(cluster.answer) as server, Client(Config(server.url)) as client:
+        async with Scripted(cluster.answer) as server, ApiClient(Config(server.url)) as client:
             text = b"".join([part async for part in UserJobs(client, TEAM).logs(name, follow=follow)])
             return text, [path for each in server.seen if "/log" in (path := each.split(b" ")[1].decode())]
 
@@ -383,7 +383,7 @@ def test_who_has_not_started_says_so() -> None:
 
 
 def test_output_is_followed_over_a_lost_connection_and_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kant.kube.user_jobs.LOOK", 0.01)
+    monkeypatch.setattr("kant.kube.user.jobs.LOOK", 0.01)
     cluster = Cluster((b"one ", "lost"), (b"one two ", "again"), (b"anew", "over"))
     text, asked = read(cluster, "j", follow=True)
     assert text == b"one two anew"

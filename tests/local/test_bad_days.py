@@ -12,21 +12,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import PROFILE, Up, asked, eventually
 
 from kant.local.processes import marked
+from kant.local.record import JobPhase, JobRecord, Submission
 from kant.model.errors import InputError
 from kant.service import store as store_module
 from kant.service.callers import page_token
-from kant.service.client import Client
-from kant.service.daemon import Options, serve
+from kant.service.client import ServiceClient
+from kant.service.daemon import DaemonOptions, serve
 from kant.service.guard import address
 from kant.service.routes import schema
-from kant.service.store import Full, Store
+from kant.service.store import Store, StoreFullError
 from kant.workload.cluster_file import read_cluster
 
 BURST = int(os.environ.get("KANT_BURST", "200"))
@@ -35,7 +40,7 @@ BURST = int(os.environ.get("KANT_BURST", "200"))
 def refusal(home: Path, **options: Any) -> str:
     """What `kant up` says in place of starting."""
     with pytest.raises(InputError) as caught:
-        serve(Options(home=home, profile=PROFILE, cluster=read_cluster("1x1"), **options))
+        serve(DaemonOptions(home=home, profile=PROFILE, cluster=read_cluster("1x1"), **options))
     return str(caught.value)
 
 
@@ -170,7 +175,7 @@ def test_a_full_disk_takes_nothing_new_and_lets_run_what_runs(tmp_path: Path) ->
 
         def writing(self: Store, records: Any) -> None:
             if full.exists():
-                raise Full("database or disk is full")
+                raise StoreFullError("database or disk is full")
             write(self, records)
 
         Store.write = writing  # type: ignore[method-assign]
@@ -246,6 +251,62 @@ def test_on_a_disk_that_is_really_full_nothing_is_lost(small_disk: Path) -> None
         assert kant.phase(runs) == "failed"
 
 
+def test_a_job_that_fills_the_disk_can_be_cancelled_and_all_answers_agree(small_disk: Path) -> None:
+    with Up(small_disk, "2x4") as kant:
+        filling = kant.submit("while :; do cat /dev/zero >> filler 2>/dev/null; sleep 0.05; done", grace_s=0.1)
+
+        def refused() -> bool:
+            try:
+                kant.submit("true", env={"PATH": "/bin", "ROOM": "x" * 5000}, hold=True)
+            except InputError:
+                return bool(kant.client.get("/v1/health")["trouble"])
+            return False
+
+        assert eventually(refused)
+        assert kant.client.post(kant.client.job(filling, "cancel"))["jobs"] == [filling]
+        assert eventually(lambda: marked(f"KANT_RUN={kant.home}/runs/{filling}/1") == [])
+
+        def agree() -> bool:
+            listed = kant.client.get("/v1/jobs", limit=1000)["jobs"]
+            phases = {row["phase"] for row in listed if row["id"] == filling}
+            why = kant.client.get(kant.client.job(filling, "why"))["phase"]
+            return phases == {why} == {"cancelled"} and kant.client.get("/v1/health")["running"] == 0
+
+        assert eventually(agree)
+        assert filling not in {row["id"] for row in kant.client.get("/v1/jobs", state="running", limit=1000)["jobs"]}
+        (small_disk / "filler").unlink()
+        assert eventually(lambda: not kant.client.get("/v1/health")["trouble"])
+        assert kant.phase(filling) == "cancelled"
+
+
+@given(st.data())
+def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "kant.db"
+        store = Store(path)
+        wishes = [Submission(("echo", "x" * 50 * i), "/") for i in range(40)]
+        store.write(
+            [
+                JobRecord(i, str(i), wish, store_module.digest_of(msgspec.json.encode(wish)), "ann", i, JobPhase.HELD)
+                for i, wish in enumerate(wishes, start=1)
+            ]
+        )
+        store.close()
+        whole, size = path.read_bytes(), 4096
+        assert len(whole) > 5 * size
+        page = data.draw(st.integers(1, len(whole) // size - 1))
+        junk = data.draw(st.sampled_from((b"\xa5", b"\0", b"\xff")))
+        damaged = whole[: page * size] + junk * size + whole[(page + 1) * size :]
+        path.write_bytes(damaged)
+        try:
+            store = Store(path)
+            assert [record.submission for record in store.live()] == wishes, "what is read is what was written"
+            store.close()
+        except InputError as error:
+            assert "a store that is whole" in str(error) and "salvages its jobs" in str(error)
+            assert "\n" not in str(error) and path.read_bytes() == damaged
+
+
 def test_a_burst_of_submissions_is_taken_whole(tmp_path: Path) -> None:
     with Up(tmp_path / "home") as kant:
         blocker = kant.submit("sleep 30", gpus=8)
@@ -279,7 +340,7 @@ def test_another_cluster_waits_for_who_runs(tmp_path: Path) -> None:
         job = kant.submit("sleep 60", gpus=8)
         assert eventually(lambda: kant.phase(job) == "running")
     with pytest.raises(InputError, match=f"--cluster: expected the cluster on which job {job} runs"):
-        serve(Options(home=home, profile=PROFILE, cluster=read_cluster("1x1")))
+        serve(DaemonOptions(home=home, profile=PROFILE, cluster=read_cluster("1x1")))
     with Up(home) as kant:
         kant.client.post(kant.client.job(job, "cancel"))
         assert kant.over(job) == ["cancelled"]
@@ -334,5 +395,5 @@ def test_the_verbs_say_what_the_service_says(tmp_path: Path, monkeypatch: pytest
         assert verb("top", "--json").json()["nodes"][0]["gpus"] == 4
         assert verb("queue", "--json").json()["queues"] == []
         assert verb("eta", "--json").json()["jobs"] == []
-        assert Client(kant.home).get("/v1/openapi.json")["openapi"] == "3.1.0"
+        assert ServiceClient(kant.home).get("/v1/openapi.json")["openapi"] == "3.1.0"
         assert os.environ["KANT_HOME"] == str(kant.home)

@@ -1,12 +1,11 @@
 """The API as its schema has it, asked by schemathesis: never a fault of Kant's own, every answer as the schema says.
 
-Not asked: `/v1/stop`. The streams, which do not end by themselves, have tests of their own. KANT_FUZZ=20 asks twenty
-times as much.
+Not asked: `/v1/stop`. The streams, which do not end by themselves, have tests of their own. KANT_EXAMPLES=20
+asks twenty times as much.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import Counter
 from collections.abc import Iterator
@@ -31,15 +30,16 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 from tests.docs.pages import ROOT
+from tests.examples import examples
 from tests.local.up import Up
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from kant.model.errors import InputError
-from kant.model.tenant import Queue, Quota, Tenancy
+from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.service.whatif import Futures, Task
 from kant.service.whatif_process import answer_of
-from kant.sim.asked import Question
+from kant.sim.whatif_request import Question
 
 SCHEMA = schemathesis.openapi.from_path(ROOT / "src/kant/service/openapi.json")
 OPERATIONS = {
@@ -56,7 +56,6 @@ CHECKS = [
     negative_data_rejection,
     unsupported_method,
 ]
-MORE = int(os.environ.get("KANT_FUZZ", "1"))
 EXAMPLES = {"submit": 40, "jobs": 40, "whatif": 4, "health": 3, "schema": 3, "top": 3, "queues": 3}
 JOBS = ("1", "2", "3", "3_0", "3_1", "9999999", "1~2", "..", "1 ", "-1")
 
@@ -89,7 +88,7 @@ class Adapter(requests.adapters.HTTPAdapter):
 def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A Kant with two queues; job 1 is over, 2 runs, and 3 is an array that is held."""
     queues = tuple(Queue(name, quotas=(Quota(nominal=4000),)) for name in ("default", "b"))
-    with Up(tmp_path_factory.mktemp("up") / "home", tenancy=Tenancy(queues)) as up:
+    with Up(tmp_path_factory.mktemp("up") / "home", queue_config=QueueConfig(queues)) as up:
         up.over(up.submit("echo here"))
         up.submit("sleep 600", gpus=2)
         up.submit("true", array=[0, 1], hold=True, queue="b")
@@ -123,7 +122,7 @@ def test_every_answer_is_as_the_schema_says(
 
     @seed(6)
     @settings(
-        max_examples=MORE * EXAMPLES.get(name, 15), deadline=None, database=None,
+        max_examples=examples(EXAMPLES.get(name, 15)), deadline=None, database=None,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=operation.as_strategy(mode), job=st.sampled_from(JOBS))
@@ -183,7 +182,7 @@ def test_what_is_submitted_can_be_asked_about_and_ordered(kant: Up, session: req
             case.validate_response(response, checks=[each for each in CHECKS if each is not negative_data_rejection])
 
     chains = settings(
-        max_examples=12 * MORE, stateful_step_count=10, deadline=None, database=None, derandomize=True,
+        max_examples=examples(12), stateful_step_count=10, deadline=None, database=None, derandomize=True,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     Chain.run(settings=chains)
@@ -191,7 +190,7 @@ def test_what_is_submitted_can_be_asked_about_and_ordered(kant: Up, session: req
     assert kant.client.get("/v1/health")["trouble"] == ""
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(last=st.one_of(st.text(st.characters(min_codepoint=32, max_codepoint=126)), st.integers(-2, 1 << 70).map(str)))
 def test_the_stream_of_events_begins_whatever_the_last_one_was(last: str, kant: Up, session: requests.Session) -> None:
     headers = {"Last-Event-ID": last.strip()}
@@ -201,7 +200,7 @@ def test_the_stream_of_events_begins_whatever_the_last_one_was(last: str, kant: 
         assert next(response.iter_content(8)) == b": kant\n\n"
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(offset=st.integers(-(1 << 63), 1 << 63), limit=st.integers(-1, 1 << 25), follow=st.sampled_from(["true", "x"]))
 def test_the_log_of_a_job_that_is_over_ends(
     offset: int, limit: int, follow: str, kant: Up, session: requests.Session
@@ -223,7 +222,7 @@ WORDS = st.one_of(st.lists(PARTS, min_size=1, max_size=6).map("".join), st.text(
 MANY = st.lists(WORDS, max_size=2).map(tuple)
 
 
-@settings(max_examples=150 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     question=st.builds(
         Question,

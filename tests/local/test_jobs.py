@@ -16,8 +16,8 @@ from tests.local.up import Up, asked, eventually
 
 from kant.local.processes import marked
 from kant.model.errors import InputError
-from kant.model.tenant import Queue, Quota, Tenancy
-from kant.service.views import Detail, Health, Page
+from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.service.views import JobDetail, JobPage, ServiceHealth
 from kant.service.views import Why as WhyView
 
 
@@ -36,7 +36,7 @@ def test_a_job_sees_its_gpus_alone_and_leaves_its_output_and_code(kant: Up) -> N
     first, where = kant.log(job).splitlines()
     assert first in ("0,1 node-00000:0,1 2 x", "2,3 node-00000:2,3 2 x")
     assert where == str(kant.home)
-    found = msgspec.convert(kant.job(job), Detail)
+    found = msgspec.convert(kant.job(job), JobDetail)
     assert (found.job.code, found.job.signal, found.job.reason, found.job.attempt) == (7, None, "exit code 7", 1)
     assert kant.over(kant.submit('test -z "$CUDA_VISIBLE_DEVICES"')) == ["finished"]
 
@@ -129,13 +129,13 @@ def test_a_more_urgent_job_takes_a_place_and_the_other_runs_again(kant: Up) -> N
 
 
 def test_pages_go_on_where_the_last_ended(kant: Up) -> None:
-    kant.over(*(kant.submit("true") for _ in range(3)))
-    page, seen = msgspec.convert(kant.client.get("/v1/jobs", limit=2), Page), []
+    kant.over(*(kant.submit("true") for _ in range(12)))
+    page, seen = msgspec.convert(kant.client.get("/v1/jobs", limit=2), JobPage), []
     while page.jobs:
         seen += [job.seq for job in page.jobs]
-        page = msgspec.convert(kant.client.get("/v1/jobs", limit=2, before=page.next or 0), Page)
+        page = msgspec.convert(kant.client.get("/v1/jobs", limit=2, before=page.next or 0), JobPage)
     assert len(seen) > 10 and seen == list(range(seen[0], 0, -1))
-    assert msgspec.convert(kant.client.get("/v1/health"), Health).gpus == 8
+    assert msgspec.convert(kant.client.get("/v1/health"), ServiceHealth).gpus == 8
 
 
 def test_a_change_is_told_to_those_who_follow(kant: Up) -> None:
@@ -172,7 +172,7 @@ def test_a_log_of_a_gigabyte_costs_what_may_be_kept_of_it(tmp_path: Path) -> Non
 
 def test_quotas_hold_and_unknown_queues_are_refused(tmp_path: Path) -> None:
     queues = tuple(Queue(name, isolated=True, quotas=(Quota(nominal=2000),)) for name in ("a", "b"))
-    with Up(tmp_path / "home", tenancy=Tenancy(queues)) as kant:
+    with Up(tmp_path / "home", queue_config=QueueConfig(queues)) as kant:
         first, second = (kant.submit("sleep 0.4", queue="a", gpus=2) for _ in range(2))
         other = kant.submit("true", queue="b", gpus=2)
         with pytest.raises(InputError, match="queue: expected one of a, b, got 'c'"):

@@ -20,10 +20,10 @@ import pytest
 from tests.local.up import Up, asked, eventually
 
 from kant.local import launch
-from kant.local.record import Phase
+from kant.local.record import JobPhase
 from kant.model.errors import InputError
 from kant.model.status import JobStatus
-from kant.service.client import Client
+from kant.service.client import ServiceClient
 from kant.service.store import Store
 
 KILLS = int(os.environ.get("KANT_KILLS", "40"))
@@ -92,7 +92,7 @@ def at_the_worst(rng: random.Random) -> Callable[[], None]:
     return prepare
 
 
-def submit(client: Client, home: Path, number: int, rng: random.Random) -> str | None:
+def submit(client: ServiceClient, home: Path, number: int, rng: random.Random) -> str | None:
     """The id of a new job; None where nobody answered, so that nobody knows."""
     code, gpus = number % 3, rng.choice((1, 1, 2, 4, 8))
     wish = asked(home, SCRIPT, gpus=gpus, name=f"job{number}")
@@ -160,6 +160,6 @@ def test_no_job_runs_twice_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.
         assert record is not None
         code = int(job["name"].removeprefix("job")) % 3
         assert trail[f"begin {job['id']}"] == trail[f"end {job['id']}"] == 1, (job, record)
-        assert (record.code, record.phase) == (code, Phase.FAILED if code else Phase.FINISHED), record
+        assert (record.code, record.phase) == (code, JobPhase.FAILED if code else JobPhase.FINISHED), record
     assert len(told) > KILLS // 2
     store.close()

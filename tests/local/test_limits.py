@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.local.up import Up, eventually
 
 from kant.local import cgroups, memory
+from kant.local.completion import show_memory
 from kant.local.cores import share
-from kant.local.endings import show_memory
 from kant.local.processes import marked
 from kant.local.runs import Spec, begin, clear, read_exit
 

@@ -79,9 +79,9 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
     """One long visit: a browser and a Kant take longer to start than all that is done here."""
     address = f"127.0.0.1:{free_port()}"
     (tmp_path / "queues.toml").write_text(QUEUES)
-    tenancy = read_tenants(tmp_path / "queues.toml")
+    queue_config = read_tenants(tmp_path / "queues.toml")
     home = tmp_path / "home"
-    options: dict[str, Any] = {"cluster": "8x4", "tenancy": tenancy, "listen": address}
+    options: dict[str, Any] = {"cluster": "8x4", "queue_config": queue_config, "listen": address}
     kant = Up(home, **options)
     with kant:
         seen = Seen(browser, address, page_token(home))
@@ -219,8 +219,8 @@ def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, t
     """It sees what its own jobs run and write, and may order them; of others it sees that they are there."""
     home = tmp_path / "home"
     (tmp_path / "queues.toml").write_text(QUEUES)
-    tenancy, token = read_tenants(tmp_path / "queues.toml"), fresh_token()
-    with Up(home, cluster="2x4", tenancy=tenancy, listen=f"127.0.0.1:{free_port()}") as kant:
+    queue_config, token = read_tenants(tmp_path / "queues.toml"), fresh_token()
+    with Up(home, cluster="2x4", queue_config=queue_config, listen=f"127.0.0.1:{free_port()}") as kant:
         change_keys(home / "tokens.toml", lambda keys: (*keys, make_key(token, "ben", Role.TENANT, ("vision",))))
         until = "while [ ! -e {} ]; do sleep 0.05; done; echo {}"
         script = f"echo one; {until.format('go', 'two')}; {until.format('end', 'three')}"
@@ -342,8 +342,8 @@ def check_access(page: Any) -> None:
 def test_the_pictures_of_the_documentation(browser: Any, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     (tmp_path / "queues.toml").write_text(QUEUES.replace("12", "40").replace("20", "24"))
-    tenancy = read_tenants(tmp_path / "queues.toml")
-    with Up(tmp_path / "home", cluster="16x4", tenancy=tenancy, listen=address) as kant:
+    queue_config = read_tenants(tmp_path / "queues.toml")
+    with Up(tmp_path / "home", cluster="16x4", queue_config=queue_config, listen=address) as kant:
         jobs = []
         for i, gpus in enumerate((8, 1, 16, 2, 4, 1, 6, 12, 1, 8, 4, 16, 1, 8, 2, 24, 4, 2, 8, 6)):
             queue, name = (("vision", "segment"), ("speech", "wav2vec"), ("vision", "detect"))[i % 3]

@@ -20,9 +20,9 @@ from kant.local.nvml import Gpu, list_gpus
 from kant.local.output import read_output
 from kant.local.processes import boot_id, started
 from kant.local.record import Submission
-from kant.local.runs import Run, find, read_claim
+from kant.local.runs import SupervisedRun, find, read_claim
+from kant.local.submission import checked, groups_of, indices
 from kant.local.supervisor import Log, claim
-from kant.local.wishes import checked, groups_of, indices
 from kant.model.errors import InputError
 
 
@@ -194,8 +194,8 @@ def test_another_process_of_the_same_number_is_not_taken_for_a_run(tmp_path: Pat
         folder.mkdir()
         assert claim(str(folder), f'{{"pid": {os.getpid()}, "start": {ticks}, "boot": "{boot}"}}')
         found = find(folder)
-        assert isinstance(found, Run) == (name == "mine"), name
-        if not isinstance(found, Run) and found is not None:
+        assert isinstance(found, SupervisedRun) == (name == "mine"), name
+        if not isinstance(found, SupervisedRun) and found is not None:
             assert found.lost == {"later": "its supervisor was killed", "boot": "the machine was started anew"}[name]
 
 

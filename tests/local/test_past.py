@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.test_live_record import Viewer
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.journal import Header, Journal
 from kant.cluster.state import ClusterState
 from kant.live.record import RunRecord
-from kant.live.succession import arrived, follow, inherit, settle
 from kant.model.errors import InputError
 from kant.model.event import DevicesChanged, Event, JobStarted, JobSubmitted, NodeChanged
 from kant.model.job import Job
@@ -76,7 +76,7 @@ class Restarted:
         if self.record is None or not self.outlives:
             self.record = RunRecord(self.state, "r", zero=ZERO + self.zero, profile=profile.name)
         else:
-            follow(self.record, self.state, ZERO + self.zero, profile.name)
+            self.record.begin_rebuild(self.state, ZERO + self.zero, profile.name)
         moments: list[tuple[int, bool, Event]] = []
         for came, row, job in live:
             moments.append((came, False, JobSubmitted(came, self.jobs[job])))
@@ -90,7 +90,7 @@ class Restarted:
                 self._take(DevicesChanged(self.zero, spec.name, state.health.lost[node]))
         for _, _, event in sorted(moments, key=lambda each: each[:2]):
             self._take(event)
-        arrived(self.record, now - self.zero)
+        self.record.finish_rebuild(now - self.zero)
 
     def happened(self, event: Event) -> None:
         if isinstance(event, JobSubmitted):
@@ -178,7 +178,7 @@ OPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, outlives=st.booleans(), seed=st.integers(0, 99))
 def test_after_restarts_the_record_is_that_of_a_kant_that_was_never_away(
     ops: list[tuple[str, int, int]], outlives: bool, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -238,7 +238,7 @@ def test_after_restarts_the_record_is_that_of_a_kant_that_was_never_away(
         read(reader)
         assert (reader.record is None) == (folder.count == 1)
         if reader.record is not None and other.record is not None:
-            inherit(other.record, reader.record)
+            other.record.adopt(reader.record)
     assert other.record is not None
     assert not other.record.left
     found, expected = plain(other.record, now), plain(unbroken, now)
@@ -275,7 +275,7 @@ def known(folder: Folder, **options: Any) -> list[str]:
     return [] if reader.record is None else reader.record.ids
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, most=st.sampled_from((1, 3)), looks=st.integers(1, 5))
 def test_a_record_that_forgets_knows_those_who_live(
     ops: list[tuple[str, int, int]], most: int, looks: int, tmp_path_factory: pytest.TempPathFactory
@@ -298,7 +298,7 @@ def test_a_record_that_forgets_knows_those_who_live(
                 harness.finish(job)
                 harness.happen = other.both
             for job in list(record.left):
-                settle(record, job, JobStatus.FINISHED, ZERO + harness.now)
+                record.resolve_missing(job, JobStatus.FINISHED, ZERO + harness.now)
             harness.now += 1
         elif running and what in ("finish", "evict"):
             getattr(harness, what)(running[pick % len(running)])
@@ -396,7 +396,7 @@ def test_a_job_that_ended_while_no_kant_was_there(tmp_path: Path) -> None:
     read(reader)
     record = reader.record
     assert record is not None and list(record.left) == ["ends"] and submit > 0
-    settle(record, "ends", JobStatus.REJECTED, ZERO + began[0] + 4 * SECOND)
+    record.resolve_missing("ends", JobStatus.REJECTED, ZERO + began[0] + 4 * SECOND)
     found = plain(record, harness.now)
     assert not record.left
     assert [(job, start, end) for job, *_, start, end in found["intervals"]] == [

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.local.up import Up, eventually
 
 from kant.live.journals import Journals
-from kant.local.record import OVER, Phase, Record, Submission
+from kant.local.record import OVER, JobPhase, JobRecord, Submission
 from kant.model.units import DAY
 from kant.service import prune
 from kant.service.prune import DOUBT, Places, Pruner, in_doubt, remove
@@ -24,17 +25,19 @@ from kant.service.store import Store, digest_of
 
 ANN = Caller("ann", Role.OPERATOR)
 NOW = 1000 * DAY
-JOBS = st.lists(st.tuples(st.sampled_from(list(Phase)), st.integers(0, 200), st.integers(0, 3)), max_size=14)
+JOBS = st.lists(st.tuples(st.sampled_from(list(JobPhase)), st.integers(0, 200), st.integers(0, 3)), max_size=14)
 
 
-def fill(home: Path, jobs: list[tuple[Phase, int, int]]) -> list[Record]:
+def fill(home: Path, jobs: list[tuple[JobPhase, int, int]]) -> list[JobRecord]:
     """A store with jobs that ended (or last tried) so many days ago, each with one of four submissions."""
     store, records = Store(home / "kant.db"), []
     for seq, (phase, days, which) in enumerate(jobs, start=1):
         wish = Submission(("echo", str(which)), "/")
         ended = NOW - days * DAY
         records.append(
-            Record(seq, str(seq), wish, digest_of(msgspec.json.encode(wish)), "ann", 5, phase, started=6, ended=ended)
+            JobRecord(
+                seq, str(seq), wish, digest_of(msgspec.json.encode(wish)), "ann", 5, phase, started=6, ended=ended
+            )
         )
         (home / "runs" / str(seq) / "1").mkdir(parents=True)
         (home / "runs" / str(seq) / "1" / "log.0").write_text("x")
@@ -44,10 +47,10 @@ def fill(home: Path, jobs: list[tuple[Phase, int, int]]) -> list[Record]:
     return records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(JOBS, st.sets(st.integers(1, 14)), st.lists(st.integers(0, 20), max_size=4))
 def test_what_is_over_for_long_goes_whatever_happens_meanwhile(
-    jobs: list[tuple[Phase, int, int]], named: set[int], kills: list[int]
+    jobs: list[tuple[JobPhase, int, int]], named: set[int], kills: list[int]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -77,14 +80,14 @@ def test_what_is_over_for_long_goes_whatever_happens_meanwhile(
         assert store.last()[0] == len(records)
         more = [record for record in records if record not in stay][:1]
         for record in more:  # what was forgotten can be submitted again
-            again = Record(99, "99", record.submission, record.digest, "ann", 5, Phase.WAITING)
+            again = JobRecord(99, "99", record.submission, record.digest, "ann", 5, JobPhase.WAITING)
             store.write([again])
             assert store.record("99").submission == record.submission  # type: ignore[union-attr]
         store.close()
 
 
 def test_the_audit_log_and_journals_are_pruned_but_not_those_in_use(tmp_path: Path) -> None:
-    fill(tmp_path, [(Phase.FINISHED, days, 0) for days in (200, 100, 50, 1)])
+    fill(tmp_path, [(JobPhase.FINISHED, days, 0) for days in (200, 100, 50, 1)])
     journals = Journals(tmp_path / "journal")
     journals.open()
     assert journals.path is not None
@@ -133,4 +136,5 @@ def test_a_kant_prunes_while_it_runs_and_what_lives_stays(tmp_path: Path, monkey
         kant.client.post(kant.client.job(after, "cancel"))
         assert eventually(lambda: there() == {last})  # the last one of all stays
         assert kant.submit("true") == str(int(last) + 1)
+        assert kant.over(str(int(last) + 1)) == ["finished"]  # its run writes no more
     shutil.rmtree(tmp_path / "home")

@@ -15,7 +15,7 @@ from kant.model.status import JobStatus
 from kant.model.units import SECOND
 from kant.service import recorded
 from kant.service.callers import page_token
-from kant.service.client import Refused
+from kant.service.client import RefusedError
 
 
 def test_the_record_and_the_history_of_a_job(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_the_record_and_the_history_of_a_job(tmp_path: Path) -> None:
             ["asked", "submitted", "hold", "cancelled", "hold"],
             ["asked", "submitted", "cancelled", "hold"],
         )
-        with pytest.raises(Refused, match="the id of a job"):
+        with pytest.raises(RefusedError, match="the id of a job"):
             kant.client.get(kant.client.job("99", "history"))
 
         address = kant.client.get("/v1/whoami")["address"]

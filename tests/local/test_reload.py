@@ -11,7 +11,7 @@ from tests.local.up import PROFILE, TEXT, Up, eventually
 
 from kant.model.errors import InputError
 from kant.service import reload
-from kant.service.daemon import Options, serve
+from kant.service.daemon import DaemonOptions, serve
 from kant.service.reload import Files
 from kant.workload.cluster_file import read_cluster
 from kant.workload.tenants_file import read_tenants
@@ -33,7 +33,7 @@ def test_queues_and_profile_follow_their_files_and_mistakes_change_nothing(tmp_p
     profile.write_text(TEXT)
     cluster.write_text("")
     files = Files(profile, queues, cluster)
-    with Up(tmp_path / "home", "1x8", prepare, tenancy=read_tenants(queues), files=files) as kant:
+    with Up(tmp_path / "home", "1x8", prepare, queue_config=read_tenants(queues), files=files) as kant:
         runs = kant.submit("sleep 60", queue="team", gpus=2)
         waits = kant.submit("sleep 60", queue="team", gpus=2)
         assert eventually(lambda: kant.phase(runs) == "running")
@@ -72,5 +72,9 @@ def test_a_profile_that_heeds_no_quotas_is_refused_with_queues(tmp_path: Path) -
     queues.write_text(TEAM.format(gpus=2))
     plain = next(p for p in map(builtin_profile, builtin_texts()) if not p.discipline.quotas)
     with pytest.raises(InputError, match="one that heeds the quotas of queues"):
-        serve(Options(home=tmp_path / "home", profile=plain, cluster=read_cluster("1x1"), tenancy=read_tenants(queues)))
+        serve(
+            DaemonOptions(
+                home=tmp_path / "home", profile=plain, cluster=read_cluster("1x1"), queue_config=read_tenants(queues)
+            )
+        )
     assert PROFILE.discipline.quotas

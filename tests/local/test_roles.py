@@ -15,20 +15,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant as verb
+from tests.examples import examples
 from tests.local.up import PROFILE, Up, asked, eventually
 
 from kant.cli.page import tell
 from kant.model.errors import InputError
-from kant.model.tenant import Queue, Tenancy
+from kant.model.tenant import Queue, QueueConfig
 from kant.service.callers import Keys, page_token
-from kant.service.daemon import Options, serve
+from kant.service.daemon import DaemonOptions, serve
 from kant.service.roles import RANK, RIGHTS, Caller, Role, owns
 from kant.service.routes import ROUTES
 from kant.service.tokens import TOKENS, change_keys, digest, fresh_token, make_key, read_keys, show_keys
 from kant.workload.cluster_file import read_cluster
 
 SECRET = "s3cr3t-of-"
-QUEUES = Tenancy((Queue("red"), Queue("blue"), Queue("red-team", parent="red")))
+QUEUES = QueueConfig((Queue("red"), Queue("blue"), Queue("red-team", parent="red")))
 ORDERS = ("submit", "cancel", "hold", "release", "stop")
 
 
@@ -83,7 +84,7 @@ class Door:
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     home = tmp_path_factory.mktemp("roles") / "home"
-    with Up(home, "2x8", tenancy=QUEUES, listen="127.0.0.1:0") as kant:
+    with Up(home, "2x8", queue_config=QUEUES, listen="127.0.0.1:0") as kant:
         made = Door(kant)
         yield made
         for job in made.jobs:
@@ -103,7 +104,7 @@ TABLE = {  # written down once more, by hand
 PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif")]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.DataObject) -> None:
     (role, queues), token = data.draw(st.sampled_from(list(door.tokens.items())))
@@ -269,7 +270,7 @@ def test_token_files_are_for_their_owner_and_one_word_is_an_operator(tmp_path: P
     token = tmp_path / "token"
     token.write_text("abcdefghijklmnopq\n")
     with pytest.raises(InputError, match="only its owner may read"):
-        serve(Options(home=tmp_path / "home", profile=PROFILE, cluster=read_cluster("1x1"), token_file=token))
+        serve(DaemonOptions(home=tmp_path / "home", profile=PROFILE, cluster=read_cluster("1x1"), token_file=token))
     token.chmod(0o600)
     assert (
         "holds one token as it is"

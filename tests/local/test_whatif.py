@@ -15,9 +15,9 @@ from tests.local.up import Up, asked, eventually
 
 from kant.model.errors import InputError
 from kant.service.memory_left import memory_left
-from kant.service.whatif import Busy, Desk, Futures, TooLong
+from kant.service.whatif import BusyError, Desk, Futures, TooLongError
 from kant.service.whatif_process import most_memory
-from kant.sim.asked import Question
+from kant.sim.whatif_request import Question
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def test_the_desk_has_bounds() -> None:
         desk = Desk(at_once=1, longest=0.3, process=slow)
         first = asyncio.create_task(desk.ask("journal", 0, nodes, lambda: False))
         await asyncio.sleep(0)
-        with pytest.raises(Busy, match="at most 1 questions at once"):
+        with pytest.raises(BusyError, match="at most 1 questions at once"):
             await desk.ask("journal", 0, nodes, lambda: False)
-        with pytest.raises(TooLong, match=r"within 0\.3 s"):
+        with pytest.raises(TooLongError, match=r"within 0\.3 s"):
             await first
         assert await Desk(process=slow).ask("journal", 0, nodes, lambda: True) == b""  # nobody waits for it
         broken = Desk(process=(sys.executable, "-c", "raise MemoryError"))

@@ -14,7 +14,7 @@ from tests.cli.command import kant as command
 from tests.local.test_page import check_access
 from tests.local.up import Up, eventually
 
-from kant.model.tenant import Queue, Quota, Tenancy
+from kant.model.tenant import Queue, QueueConfig, Quota
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -29,7 +29,7 @@ LONG = 60_000  # milliseconds for an answer on a machine that others keep busy
 def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Two nodes, of which two jobs have all; ten jobs of two queues wait."""
     queues = tuple(Queue(name, quotas=(Quota(nominal=4000),)) for name in ("vision", "speech"))
-    with Up(tmp_path_factory.mktemp("up") / "home", tenancy=Tenancy(queues), listen="127.0.0.1:0") as up:
+    with Up(tmp_path_factory.mktemp("up") / "home", queue_config=QueueConfig(queues), listen="127.0.0.1:0") as up:
         full = [up.submit("sleep 600", gpus=4, time_s=7200, queue=queue) for queue in ("vision", "speech")]
         assert eventually(lambda: all(up.phase(job) == "running" for job in full))
         for i in range(10):

@@ -13,8 +13,8 @@ from typing import Any
 from kant.live.warm import warm
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_texts, parse_profile
-from kant.service.client import Client
-from kant.service.daemon import Options, serve
+from kant.service.client import ServiceClient
+from kant.service.daemon import DaemonOptions, serve
 from kant.workload.cluster_file import read_cluster
 
 TEXT = builtin_texts()["kant"].replace("base_s = 10", "base_s = 0").replace('"nominal"', '"nominal"\nmin_run_s = 0')
@@ -29,14 +29,20 @@ def nothing() -> None:
 class Up:
     """`with Up(home) as kant:` it answers; at the end it is told to stop. `prepare` runs in its process first.
 
-    Without a `cluster` it has this machine."""
+    Without a `cluster` it has this machine. With `early` it need not have compiled its kernels to be up."""
 
     def __init__(
-        self, home: Path, cluster: str | None = "2x4", prepare: Callable[[], None] = nothing, **options: Any
+        self,
+        home: Path,
+        cluster: str | None = "2x4",
+        prepare: Callable[[], None] = nothing,
+        early: bool = False,
+        **options: Any,
     ) -> None:
         warm(PROFILE)
+        self.early = early
         self.home = home
-        self.client = Client(home)
+        self.client = ServiceClient(home)
         home.mkdir(exist_ok=True)
         given = {"profile": PROFILE, "cluster": read_cluster(cluster) if cluster is not None else None} | options
         self.pid = os.fork()
@@ -47,7 +53,7 @@ class Up:
                 os.dup2(out, 1)
                 os.dup2(out, 2)
                 prepare()
-                code = serve(Options(home=home, **given))
+                code = serve(DaemonOptions(home=home, **given))
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -60,7 +66,8 @@ class Up:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.client.get("/v1/health")["pid"] == self.pid)
+            found = self.client.get("/v1/health")
+            return bool(found["pid"] == self.pid and (self.early or not found["starting"]))
         except InputError:
             return False
 

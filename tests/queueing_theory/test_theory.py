@@ -22,6 +22,8 @@ from kant.testing import make_cluster, make_profile
 from kant.testing.drawn import generator
 from kant.workload.workload import make_workload
 
+pytestmark = pytest.mark.long
+
 BATCHES, T_999 = 30, 3.66
 JOBS = 45_000
 MEAN = 100 * SECOND

@@ -15,6 +15,8 @@ from kant.workload.cluster_file import read_cluster
 from kant.workload.read import read_workload
 from kant.workload.workload import make_workload
 
+pytestmark = pytest.mark.long
+
 DataFile = Callable[[str], Path]
 
 CELLS = {

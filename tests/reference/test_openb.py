@@ -21,6 +21,8 @@ from kant.workload.cluster_file import read_cluster
 from kant.workload.read import read_workload
 from kant.workload.workload import Workload
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("openb")]
+
 DataFile = Callable[[str], Path]
 Cell = tuple[float, float]
 """Mean and standard deviation over ten seeds, percent."""

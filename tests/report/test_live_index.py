@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page
 from tests.browser import launched, opened
 from tests.core.test_live_record import Viewer
+from tests.examples import examples
 from tests.report.test_report import empty_run
 
 from kant.live.record import RunRecord
@@ -56,7 +57,7 @@ OPS = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, most=st.sampled_from((1, 3, 1000)))
 def test_the_page_that_added_up_stands_as_one_that_was_told_everything(
     page: Page, ops: list[tuple[str, int, int]], most: int

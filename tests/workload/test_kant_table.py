@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.workload.convert import write_workload
@@ -114,7 +115,7 @@ def test_parquet_gives_back_what_was_written(tmp_path: Path, jobs: Workload) -> 
 
 
 @given(jobs=workloads())
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_parquet_is_read_like_csv(tmp_path: Path, jobs: Workload) -> None:
     path = tmp_path / "w.parquet"
     write_workload(jobs, path)

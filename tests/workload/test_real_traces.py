@@ -15,6 +15,8 @@ from kant.model.units import DAY, SECOND
 from kant.workload.describe import describe
 from kant.workload.read import read_workload
 
+pytestmark = pytest.mark.long
+
 DataFile = Callable[[str], Path]
 WINDOW = (27 * DAY, 88 * DAY)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.workload.convert import write_workload
@@ -129,7 +130,7 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, format: s
     cuts=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9), SPLICES), max_size=4),
     format=FORMAT,
 )
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_files_are_read_or_refused(
     tmp_path: Path, seed: str, cuts: list[tuple[float, int, bytes]], format: str | None
 ) -> None:

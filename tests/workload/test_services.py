@@ -1,4 +1,4 @@
-"""Inference services: cores to the end, bursts within them, and a part of the load as asked for."""
+"""Inference services: base jobs to the end, burst replicas within them, and a part of the load as asked for."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ def test_services_ask_for_their_part_of_the_load(seed: int) -> None:
     serving = np.array([name.startswith("service") for name in jobs.ids])
     offered = 512 * 7 * DAY
     assert gpu_time(jobs, serving) == pytest.approx(0.3 * 0.9 * offered, rel=0.03)
-    cores = jobs.preemptible == 0
-    assert gpu_time(jobs, cores) == pytest.approx(0.7 * 0.3 * 0.9 * offered, rel=0.04)
-    assert set(jobs.priority[cores].tolist()) == {100}
-    assert np.abs((jobs.submit + jobs.runtime)[cores] - 7 * DAY).max() <= SECOND
+    bases = jobs.preemptible == 0
+    assert gpu_time(jobs, bases) == pytest.approx(0.7 * 0.3 * 0.9 * offered, rel=0.04)
+    assert set(jobs.priority[bases].tolist()) == {100}
+    assert np.abs((jobs.submit + jobs.runtime)[bases] - 7 * DAY).max() <= SECOND
     assert len(np.unique(jobs.queue)) <= 5
     assert (np.diff(jobs.submit) >= 0).all()
 
 
 def test_a_burst_lies_within_the_life_of_its_core_and_looks_like_it() -> None:
     jobs = drawn()
-    bursts = np.flatnonzero(jobs.core >= 0)
-    cores = jobs.core[bursts]
-    assert len(bursts) > 100 and (jobs.preemptible[cores] == 0).all()
-    assert (jobs.submit[cores] < jobs.submit[bursts]).all()
-    assert (jobs.submit[bursts] < (jobs.submit + jobs.runtime)[cores]).all()
+    replicas = np.flatnonzero(jobs.base_job >= 0)
+    bases = jobs.base_job[replicas]
+    assert len(replicas) > 100 and (jobs.preemptible[bases] == 0).all()
+    assert (jobs.submit[bases] < jobs.submit[replicas]).all()
+    assert (jobs.submit[replicas] < (jobs.submit + jobs.runtime)[bases]).all()
     for column in (jobs.gpus, jobs.queue, jobs.user):
-        assert np.array_equal(column[bursts], column[cores])
-    hour = jobs.submit[bursts] // HOUR % 24
+        assert np.array_equal(column[replicas], column[bases])
+    hour = jobs.submit[replicas] // HOUR % 24
     assert np.isin(hour, range(11, 20)).sum() > 1.5 * np.isin(hour, [*range(5), *range(23, 24), 5, 6, 7]).sum()
 
 
 def test_training_alone_is_drawn_as_before() -> None:
     plain = generate("philly", gpus=512, load=0.9, days=7, seed=1)
-    assert (plain.core == -1).all() and (plain.preemptible == 1).all()
+    assert (plain.base_job == -1).all() and (plain.preemptible == 1).all()
     assert [name for name in drawn().ids if name.isdecimal()] == [str(i) for i in range(len(plain))][
         : len([name for name in drawn().ids if name.isdecimal()])
     ]
@@ -63,14 +63,14 @@ def test_cores_and_bursts_survive_a_file(name: str, tmp_path: Path) -> None:
     jobs = drawn()
     write_workload(jobs, tmp_path / name)
     again = read_workload(tmp_path / name)
-    assert np.array_equal(again.core, jobs.core)
+    assert np.array_equal(again.base_job, jobs.base_job)
     assert np.array_equal(again.preemptible, jobs.preemptible)
 
 
 def test_a_window_without_the_core_has_no_bursts(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("id,submit_s,runtime_s,gpus,core\nc,0,100,1,\nb,10,5,1,c\nd,20,5,1,\n")
-    assert read_workload(path).core.tolist() == [-1, 0, -1]
+    assert read_workload(path).base_job.tolist() == [-1, 0, -1]
     assert read_workload(path, window=(5 * SECOND, 100 * SECOND)).ids == ["d"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kant.model.errors import InputError
-from kant.model.tenant import Queue, Quota, Tenancy
+from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import MINUTE
 from kant.workload.tenants_file import parse_tenants, read_tenants
 
@@ -119,11 +119,11 @@ def test_a_file_is_read_exactly(tmp_path: Path) -> None:
     )
     vision = Queue("vision", "research", 2, True, "drain", 10 * MINUTE, quotas, "cheapest")
     research = Queue("research", quotas=(Quota(nominal=64_000),))
-    assert read_tenants(path) == Tenancy((research, vision), (("H100", 4_200), ("T4 16GB", 1_000)))
+    assert read_tenants(path) == QueueConfig((research, vision), (("H100", 4_200), ("T4 16GB", 1_000)))
 
 
 def test_an_empty_file_has_no_tenants() -> None:
-    assert parse_tenants("t.toml", "") == Tenancy()
+    assert parse_tenants("t.toml", "") == QueueConfig()
 
 
 @pytest.mark.parametrize(("text", "begins"), CASES.values(), ids=CASES)

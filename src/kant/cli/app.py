@@ -6,63 +6,47 @@ import os
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
-
-from cyclopts import App, CycloptsError
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kant import __version__
-from kant.cli.check import check
-from kant.cli.cluster import cluster_app
-from kant.cli.compare import compare
-from kant.cli.demo import demo
-from kant.cli.eta import eta
-from kant.cli.explain import explain
-from kant.cli.jobs import cancel, hold, jobs, logs, queue, release, top
-from kant.cli.kube import kube_app
-from kant.cli.page import audit, page
-from kant.cli.policies import policies
-from kant.cli.profiles import profiles_app
-from kant.cli.replay import replay
-from kant.cli.report import report
-from kant.cli.simulate import simulate
-from kant.cli.submit import submit
-from kant.cli.token import token_app
-from kant.cli.trace import trace_app
-from kant.cli.up import down, up
-from kant.cli.whatif import whatif
-from kant.cli.why import why
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-app = App(
-    name="kant",
-    help="Kant: one scheduling core for AI clusters.",
-    version=__version__,
-    help_format="plaintext",
-    suppress_keyboard_interrupt=False,  # ours to report
-)
-HERE = (up, down, submit, jobs, logs, cancel, hold, release, queue, top, page, audit)
-for verb in (*HERE, simulate, compare, replay, why, eta, whatif, explain, report, check, policies, demo):
-    app.command(verb)
-for group in (trace_app, cluster_app, profiles_app, kube_app, token_app):
-    app.command(group)
+HELP = Path(__file__).with_name("help.txt")
+"""What `kant --help` prints at 80 columns, so that it need load nothing. `python -m kant.cli.verbs` prints it anew."""
 
 
-def main(arguments: list[str] | None = None, app: App = app) -> None:
+class UsageError(Exception):
+    """A command line that no verb takes."""
+
+
+def main(arguments: list[str] | None = None, app: App | None = None) -> None:
     """Run one command and exit: 0 done, 1 an answer of no, 2 bad input, 130 interrupted."""
     _open_streams()
     code = run(sys.argv[1:] if arguments is None else arguments, app)
     sys.exit(_flushed(code))
 
 
-def run(arguments: list[str], app: App = app) -> int:
+def run(arguments: list[str], app: App | None = None) -> int:
     """Run one command; returns the exit code."""
     try:
         _check_text(arguments)
-        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-    except CycloptsError as error:
-        return _say(" ".join(str(error).split()) + " See `kant --help`.")
+        known = None if app is not None else _known_answer(arguments)
+        if known is not None:
+            sys.stdout.write(known)
+            return 0
+
+        from kant.cli.verbs import call
+
+        result = call(arguments, app)
+    except UsageError as error:
+        return _say(f"{error} See `kant --help`.")
     except InputError as error:
         return _say(str(error))
     except (BrokenPipeError, SystemExit):  # whoever read our output has gone; rich leaves a broken pipe by SystemExit
@@ -75,6 +59,17 @@ def run(arguments: list[str], app: App = app) -> int:
     except MemoryError:
         return _say("expected an input that fits in memory")
     return result if isinstance(result, int) else 0
+
+
+def _known_answer(arguments: list[str]) -> str | None:
+    """The answer that stands in a file, or None where cyclopts must make one."""
+    if arguments == ["--version"]:
+        return f"{__version__}\n"
+    if arguments not in ([], ["--help"], ["-h"]):
+        return None
+    columns = os.environ.get("COLUMNS") or str(os.get_terminal_size().columns if sys.stdout.isatty() else 80)
+    utf_8 = (sys.stdout.encoding or "utf-8").lower() == "utf-8"
+    return HELP.read_text(encoding="utf-8") if columns == "80" and utf_8 else None
 
 
 def _say(sentence: str) -> int:

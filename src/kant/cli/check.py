@@ -79,10 +79,12 @@ def _profile(file: Path) -> str:
 
 
 def _journal(file: Path) -> str:
-    from kant.sim.replay import read_journal
+    from kant.live.journal_walk import read_journal
 
-    header, lines = read_journal(file)
-    return f"a journal of {sum(1 for _ in lines):,} lines on {len(header.cluster.nodes):,} nodes"
+    walk = read_journal(file)
+    for _ in walk:
+        pass
+    return f"a journal of {walk.number - 1:,} lines on {len(walk.header.cluster.nodes):,} nodes"
 
 
 SAYS = {"workload": _workload, "cluster": _cluster, "profile": _profile, "journal": _journal}

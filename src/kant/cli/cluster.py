@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
-from kant.cli.simulate import print_json
+from kant.cli.output import print_json
 
 cluster_app = App(name="cluster", help="Look at cluster files.", help_format="plaintext")
 

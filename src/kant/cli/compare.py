@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import (
+    AtOnce,
     ClusterOption,
     FaultsFile,
     Format,
@@ -27,7 +28,7 @@ from kant.cli.inputs import (
     load_workload,
     parse_until,
 )
-from kant.cli.simulate import print_json
+from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 
@@ -48,6 +49,7 @@ def compare(
     until: Until = None,
     out: Annotated[Path, Parameter(help="Folder for the results and the report.")] = Path("kant-run"),
     ledger: LedgerFlag = False,
+    at_once: AtOnce = None,
     json: Json = False,
 ) -> int:
     """Schedule a trace under several profiles; print the gains and write the report."""
@@ -62,9 +64,12 @@ def compare(
     check_out(out)
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
-    tenancy = load_queues(queues, jobs, chosen)
+    queue_config = load_queues(queues, jobs, chosen)
     ills = load_faults(faults, machines, chosen)
-    results = run_all(jobs, machines, chosen, seed, end, out, tenancy=tenancy, ledger=ledger, faults=ills)
+    results = run_all(
+        jobs, machines, chosen, seed, end, out,
+        queue_config=queue_config, ledger=ledger, faults=ills, at_once=at_once, quiet=json,
+    )  # fmt: skip
     report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
     interrupted = cut_short(results, len(chosen))
     if json:

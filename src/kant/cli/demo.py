@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, Queues, Seed, check_out, load_profile, load_queues, whole
-from kant.cli.simulate import print_json
+from kant.cli.inputs import AtOnce, Json, Queues, Seed, check_out, load_profile, load_queues, whole
+from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 
@@ -23,6 +23,7 @@ def demo(
     load: Annotated[float, Parameter(help="GPU time asked for over GPU time there is.")] = 0.9,
     queues: Queues = None,
     seed: Seed = 1,
+    at_once: AtOnce = None,
     json: Json = False,
 ) -> int:
     """Generate two weeks of jobs, schedule it twice, print the gain and write the report."""
@@ -38,12 +39,22 @@ def demo(
     cluster = read_cluster(f"{nodes}x8")
     profiles = [load_profile("baseline"), load_profile("kant")]
     workload = generate(row, days=days, gpus=cluster.gpus, load=load, seed=seed)
-    tenancy = load_queues(queues, workload, profiles)
+    queue_config = load_queues(queues, workload, profiles)
     if not json:
         console.print(
             f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
         )
-    results = run_all(workload, cluster, profiles, seed, round(days * DAY), out, tenancy=tenancy)
+    results = run_all(
+        workload,
+        cluster,
+        profiles,
+        seed,
+        round(days * DAY),
+        out,
+        queue_config=queue_config,
+        at_once=at_once,
+        quiet=json,
+    )
     report = write_results(out, results, labels(profiles), f"{days:g} days of {row} on {cluster.gpus:,} GPUs")
     interrupted = cut_short(results, len(profiles))
     if json:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, whole
-from kant.cli.simulate import print_json
-from kant.cli.why import JournalFile, parse_at, section
+from kant.cli.inputs import JournalFile, Json, parse_at, whole
+from kant.cli.output import print_json
+from kant.cli.show import section
 from kant.model.units import clock
 
 if TYPE_CHECKING:
+    from kant.insight.start_explanation import PlacementEffect, StartExplanation
     from kant.model.node import ClusterSpec
-    from kant.placement.account import LevelSearch, NodeSearch, PoolFilter
-    from kant.scheduler.why_there import Effect, WhyThere
-    from kant.sim.retrace import Decided
+    from kant.placement.explain import LevelSearch, NodeSearch, PoolFilter
+    from kant.sim.state_at import Decided
 
 DISAGREES = 1
 
@@ -35,18 +35,18 @@ def explain(
     json: Json = False,
 ) -> int:
     """Say why a job got its place: the nodes, domains and scores to choose from, and what the place means."""
-    from kant.model.errors import InputError, Violation
-    from kant.scheduler.why_there import why_there
-    from kant.sim.retrace import find_start, stand_before
+    from kant.insight.start_explanation import explain_start
+    from kant.model.errors import InputError, StateError
+    from kant.sim.state_at import find_start, scheduler_before
 
     if start is not None and at is not None:
         raise InputError("--start", "either --start or --at")
     decided = find_start(journal, job, start, parse_at(at))
     for cycles in (False, True):
-        scheduler = stand_before(journal, decided, cycles=cycles)
+        scheduler = scheduler_before(journal, decided, cycles=cycles)
         try:
-            found = why_there(scheduler, job, decided.time, decided.place)
-        except (Violation, OverflowError) as violation:
+            found = explain_start(scheduler, job, decided.time, decided.place)
+        except (StateError, OverflowError) as violation:
             raise InputError(f"{journal}:{decided.line}", f"a plan that fits the state: {violation}") from None
         if found.agrees:
             break
@@ -55,7 +55,7 @@ def explain(
     return 0 if found.agrees else DISAGREES
 
 
-def pieces(found: WhyThere, cluster: ClusterSpec) -> list[dict[str, Any]]:
+def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]]:
     """The place, node by node: how many pods, and which devices, with the thousandths of each that they take."""
     held: dict[int, dict[str, Any]] = {}
     for node, pods, mask, milli, *_ in found.place.tolist():
@@ -68,7 +68,7 @@ def pieces(found: WhyThere, cluster: ClusterSpec) -> list[dict[str, Any]]:
     return [own | {"devices": [[d, m] for d, m in sorted(own["devices"].items())]} for own in held.values()]
 
 
-def as_json(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> dict[str, Any]:
+def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> dict[str, Any]:
     """The whole answer as one object."""
     from kant.live.answers import either
 
@@ -89,7 +89,7 @@ def as_json(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> d
     }
 
 
-def show(found: WhyThere, decided: Decided, place: list[dict[str, Any]]) -> None:
+def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> None:
     """The answer for the terminal: the place, how it came about, what it means."""
     from kant.cli.show import console
 
@@ -233,7 +233,7 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join("-".join(map(str, span)) for span in found)
 
 
-def _meaning(effect: Effect) -> list[str]:
+def _meaning(effect: PlacementEffect) -> list[str]:
     """What a place means for its job, and for those to come."""
     where = "over the whole cluster" if effect.level == "cluster" else f"in one {effect.level}"
     lines = [

@@ -15,7 +15,7 @@ from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, parse_duration, parse_window
 
 if TYPE_CHECKING:
-    from kant.model.tenant import Tenancy
+    from kant.model.tenant import QueueConfig
     from kant.scheduler.profile import Profile
     from kant.workload.faults_file import NodeHealth
     from kant.workload.workload import Workload
@@ -55,11 +55,33 @@ def _check_seed(kind: type, seed: int) -> None:
 
 
 Seed = Annotated[int, Parameter(help="Of everything that is drawn.", converter=whole, validator=_check_seed)]
+
+
+def _check_jobs(kind: type, jobs: int | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise InputError("--jobs", "a number of runs from 1 on", jobs)
+
+
+AtOnce = Annotated[
+    int | None,
+    Parameter("--jobs", help="Runs side by side. Default: one for each core.", converter=whole, validator=_check_jobs),
+]
 Until = Annotated[str | None, Parameter(help="Stop at this time, such as 30d; what still runs is censored.")]
 Out = Annotated[
     Path | None, Parameter(help="Folder for the summary, the jobs, the series, the journal and the report.")
 ]
 Json = Annotated[bool, Parameter(help="Print one JSON object instead of tables.", negative="")]
+
+Home = Annotated[
+    Path | None,
+    Parameter(help="Where Kant keeps everything. Default: KANT_HOME, else ~/.local/share/kant."),
+]
+JournalFile = Annotated[Path, Parameter(help="A journal.jsonl that a run has written.")]
+At = Annotated[str | None, Parameter(help="A time of the run, such as 2h or 1d3h. Default: the end of the journal.")]
+
+Learn = Annotated[
+    bool, Parameter(help="Learn from how earlier expected starts of the journal turned out (takes some seconds).")
+]
 
 DEFAULT_LOAD = 0.85
 DEFAULT_NODE = 8
@@ -85,23 +107,23 @@ def load_cluster(spec: str | None, workload: Workload) -> ClusterSpec:
     return read_cluster(f"{min(-(-int(gpus) // DEFAULT_NODE), 100_000)}x{DEFAULT_NODE}")
 
 
-def load_queues(path: Path | None, workload: Workload, profiles: Sequence[Profile]) -> Tenancy | None:
+def load_queues(path: Path | None, workload: Workload, profiles: Sequence[Profile]) -> QueueConfig | None:
     """The queues of the file, if one is given, once it is sure that workload and profiles go with them."""
-    from kant.sim.tenants import check_profile, check_queues
+    from kant.sim.checks import check_profile, check_queues
     from kant.workload.tenants_file import read_tenants
 
-    tenancy = read_tenants(path) if path is not None else None
-    if tenancy is not None and tenancy.queues:
-        check_queues(workload, tenancy, str(path))
+    queue_config = read_tenants(path) if path is not None else None
+    if queue_config is not None and queue_config.queues:
+        check_queues(workload, queue_config, str(path))
     for profile in profiles:
-        check_profile(profile, tenancy, bursts=bool((workload.core >= 0).any()))
-    return tenancy
+        check_profile(profile, queue_config, burst_replicas=bool((workload.base_job >= 0).any()))
+    return queue_config
 
 
 def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Profile]) -> tuple[NodeHealth, ...]:
     """What happens to the nodes of the cluster, once it is sure that the profiles go with it."""
+    from kant.sim.checks import check_faults
     from kant.sim.options import read_options
-    from kant.sim.tenants import check_faults
     from kant.workload.faults_file import read_faults
 
     for profile in profiles:
@@ -142,3 +164,8 @@ def check_out(out: Path | None) -> None:
         raise InputError(f"--out {out}", "a folder that can be made")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"--out {out}", "a folder that may be written")
+
+
+def parse_at(text: str | None) -> int | None:
+    """The time that was asked for, microseconds; None for the end."""
+    return None if text is None else parse_duration(text, "--at")

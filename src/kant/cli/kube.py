@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, load_profile
 from kant.cli.manifests import manifests
-from kant.cli.simulate import print_json
+from kant.cli.output import print_json
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
 kube_app.command(manifests)
@@ -29,6 +29,7 @@ def run(
         str, Parameter(help="A built-in profile or a TOML file; a file is read again when it changes.")
     ] = "kant",
     journal: Annotated[Path | None, Parameter(help="A folder for journals, which `kant replay` reads.")] = None,
+    journal_limit: Annotated[int, Parameter(help="MiB that all journals may take; the oldest are removed.")] = 3072,
     namespace: Annotated[str, Parameter(help="The namespace of the Lease.")] = "kant-system",
     scheduler_name: Annotated[str, Parameter(help="The schedulerName of the pods that are ours.")] = "kant",
     shadow: Annotated[
@@ -50,7 +51,7 @@ def run(
         float, Parameter(help="Seconds for which a new gang may be bound in part before it is given back.")
     ] = 30.0,
     staleness: Annotated[
-        float, Parameter(help="The same for a gang that has been whole and lost pods; 0: for ever.")
+        float, Parameter(help="Seconds for which a gang that was whole and has lost pods may run in part; 0: for ever.")
     ] = 60.0,
     listen: Annotated[
         str, Parameter(help="Where to serve probes and metrics, such as 0.0.0.0:8080. Default: nowhere.")
@@ -62,20 +63,23 @@ def run(
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
     """Schedule the pods of a cluster until told to stop."""
-    from kant.kube.page import Page
-    from kant.kube.replica import Options, serve
+    from kant.kube.lead.replica import ReplicaOptions, serve
+    from kant.kube.serve.page import PageContent
     from kant.model.errors import InputError
     from kant.service.page import routes
     from kant.service.whatif import Desk
 
+    if journal_limit < 1:
+        raise InputError("--journal-limit", "at least 1 MiB", journal_limit)
     if page and not listen:
         raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
     return serve(
-        Options(
+        ReplicaOptions(
             profile=load_profile(profile),
             kubeconfig=kubeconfig,
             context=context,
             journal=journal,
+            journal_bytes=journal_limit << 20,
             namespace=namespace,
             scheduler_name=scheduler_name,
             shadow=shadow,
@@ -86,7 +90,7 @@ def run(
             listen=listen,
             log_format=log_format,
             log_level=log_level,
-            page=Page(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles()) if page else None,
+            page=PageContent(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles()) if page else None,
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )

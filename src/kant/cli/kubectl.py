@@ -11,14 +11,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, load_profile
-from kant.cli.live import Live, eta, queues, top, why
+from kant.cli.inputs import Json
+from kant.cli.live import SYSTEM, Live, stand
 
 Namespace = Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace of the pod.")]
 Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
 Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
 ProfileName = Annotated[str, Parameter(help="The profile that Kant runs with there: built-in, or a TOML file.")]
-SYSTEM = "kant-system"
 System = Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")]
 Stand = Callable[[Path | None, str | None, str, str], Live]
 """Builds the state of a cluster, from a kubeconfig, a context, a profile by its name, and the namespace of Kant."""
@@ -40,8 +39,8 @@ def kubectl_app(stand: Stand) -> App:
         system: System = SYSTEM,
         json: Json = False,
     ) -> int:
-        """Say why a pod waits: what blocks it, what stands behind that, what would free it, and when it may start."""
-        return why(stand(kubeconfig, context, profile, system), namespace, pod, json)
+        """Say why a pod waits: what blocks it, the facts behind that, what would free it, and when it may start."""
+        return stand(kubeconfig, context, profile, system).why(namespace, pod).print(json)
 
     @app.command(name="eta")
     def _eta(
@@ -56,7 +55,7 @@ def kubectl_app(stand: Stand) -> App:
         json: Json = False,
     ) -> int:
         """Print when each waiting job is expected to start."""
-        return eta(stand(kubeconfig, context, profile, system), namespace, pod, json)
+        return stand(kubeconfig, context, profile, system).eta(namespace, pod).print(json)
 
     @app.command(name="queue")
     def _queue(
@@ -67,7 +66,7 @@ def kubectl_app(stand: Stand) -> App:
         json: Json = False,
     ) -> int:
         """Print what each queue may use, uses, borrows and waits for."""
-        return queues(stand(kubeconfig, context, profile, SYSTEM), json)
+        return stand(kubeconfig, context, profile, SYSTEM).queues().print(json)
 
     @app.command(name="top")
     def _top(
@@ -78,28 +77,9 @@ def kubectl_app(stand: Stand) -> App:
         json: Json = False,
     ) -> int:
         """Print what the pools hold, and the largest jobs that run."""
-        return top(stand(kubeconfig, context, profile, SYSTEM), json)
+        return stand(kubeconfig, context, profile, SYSTEM).top().print(json)
 
     return app
-
-
-def stand(kubeconfig: Path | None, context: str | None, profile: str, system: str = SYSTEM) -> Live:
-    """The cluster as it stands, read from its API server."""
-    import asyncio
-
-    from kant.kube.config import load
-    from kant.kube.rebuild import standing
-    from kant.model.units import count_from
-
-    found = asyncio.run(standing(load(kubeconfig, context), load_profile(profile), namespace=system))
-    count_from(found.zero)
-    return Live(
-        scheduler=found.scheduler,
-        now=found.now,
-        jobs=found.jobs,
-        complaints=found.complaints,
-        calibration=found.calibration,
-    )
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The ledger of one or several runs for the terminal: what all waits were owed to, in total and by queue."""
+"""Prints the ledger of one or several runs: waits by cause, in total and by queue."""
 
 from __future__ import annotations
 

@@ -1,24 +1,25 @@
-"""What `kubectl kant` answers about a cluster as it stands: why a pod waits, when, who uses what, what is free.
+"""What `kubectl kant` answers about a cluster now: why a pod waits, when it starts, what queues use, what is free.
 
-The same questions as `kant why` and `kant eta` ask a journal, put to a state that was built from the API server.
+The state is built from the API server; `kant why` and `kant eta` ask a journal such questions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kant.cli.simulate import print_json
+from kant.cli.output import Reply
 from kant.model.errors import InputError
 from kant.model.units import show_duration
 
 if TYPE_CHECKING:
     from kant.cluster.state import ClusterState
-    from kant.scheduler.calibration import Calibration
+    from kant.insight.calibration import Calibration
     from kant.scheduler.cycle import Scheduler
 
-LONGEST_LIST = 20
+SYSTEM = "kant-system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,27 +49,58 @@ class Live:
                 return name
         raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
 
+    def why(self, namespace: str, pod: str) -> Reply:
+        """Why a pod waits, or where it runs."""
+        from kant.insight.explanation import explain
+        from kant.live.answers import as_json
 
-def why(live: Live, namespace: str, pod: str, json: bool) -> int:
-    """Why a pod waits, or where it runs."""
-    from kant.cli.show import console
-    from kant.cli.why import section, show
-    from kant.live.answers import as_json
-    from kant.scheduler.explain import explanation
+        job = self.job(namespace, pod)
+        answer = facts(self, job)
+        if answer["status"] != "pending":
+            return Reply(answer, lambda: _show_place(job, answer, self.now))
+        found = explain(self.scheduler, job, self.now, self.calibration)
+        return Reply(answer | as_json(found), lambda: _show().show_explanation(found, answer))
 
-    job = live.job(namespace, pod)
-    answer = facts(live, job)
-    if answer["status"] == "pending":
-        found = explanation(live.scheduler, job, live.now, live.calibration)
-        print_json(answer | as_json(found)) if json else show(found, answer)
-    elif json:
-        print_json(answer)
-    else:
-        since = show_duration(live.now - answer["started_us"])
-        what = f"it runs since {since}" if answer["status"] == "running" else f"it is {answer['status']}"
-        console.print(f"{job}: it does not wait, {what}", style="bold", soft_wrap=True)
-        section("on", [f"{node}: {pods} pod{'s' if pods > 1 else ''}" for node, pods in answer["nodes"].items()])
-    return 0
+    def eta(self, namespace: str, pod: str | None) -> Reply:
+        """When the waiting jobs are expected to start."""
+        from kant.live.answers import expectations
+
+        job = self.job(namespace, pod) if pod is not None else None
+        if job is not None and self.state.rows[job] not in self.state.pending:
+            raise InputError("POD", "a pod that waits (see `kubectl kant why`)", pod)
+        rows = expectations(self.scheduler, self.now, job, self.calibration)
+        return Reply({"time_us": self.now, "jobs": rows}, lambda: _show().show_expectations(rows, self.now))
+
+    def queues(self) -> Reply:
+        """What each queue may use, uses, borrows, lends and waits for."""
+        from kant.live.answers import queue_rows
+
+        rows = queue_rows(self.state)
+        return Reply({"time_us": self.now, "queues": rows}, lambda: _show().show_queues(rows))
+
+    def top(self) -> Reply:
+        """What the pools hold, and the largest jobs that run."""
+        from kant.live.answers import job_rows, pool_rows
+
+        pools, jobs = pool_rows(self.state), job_rows(self.state, self.now)
+        answer = {"time_us": self.now, "pools": pools, "jobs": jobs}
+        return Reply(answer, lambda: _show().show_top(pools, jobs))
+
+
+def _show() -> Any:
+    from kant.cli import show_answers
+
+    return show_answers
+
+
+def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
+    """Where a job lies that does not wait, for the terminal."""
+    from kant.cli.show import console, section
+
+    since = show_duration(now - answer["started_us"])
+    what = f"it runs since {since}" if answer["status"] == "running" else f"it is {answer['status']}"
+    console.print(f"{job}: it does not wait, {what}", style="bold", soft_wrap=True)
+    section("on", [f"{node}: {pods} pod{'s' if pods > 1 else ''}" for node, pods in answer["nodes"].items()])
 
 
 def facts(live: Live, job: str) -> dict[str, Any]:
@@ -87,79 +119,21 @@ def facts(live: Live, job: str) -> dict[str, Any]:
     return found | {"nodes": nodes, "waited_us": {"total": waited}}
 
 
-def eta(live: Live, namespace: str, pod: str | None, json: bool) -> int:
-    """When the waiting jobs are expected to start."""
-    from kant.cli.eta import show_expectations
-    from kant.live.answers import expectations
+def stand(kubeconfig: Path | None, context: str | None, profile: str, system: str = SYSTEM) -> Live:
+    """The present state of a cluster, read from its API server."""
+    import asyncio
 
-    job = live.job(namespace, pod) if pod is not None else None
-    if job is not None and live.state.rows[job] not in live.state.pending:
-        raise InputError("POD", "a pod that waits (see `kubectl kant why`)", pod)
-    rows = expectations(live.scheduler, live.now, job, live.calibration)
-    print_json({"time_us": live.now, "jobs": rows}) if json else show_expectations(rows, live.now)
-    return 0
+    from kant.cli.inputs import load_profile
+    from kant.kube.connect.config import load
+    from kant.kube.user.rebuild import rebuilt
+    from kant.model.units import count_from
 
-
-def queues(live: Live, json: bool) -> int:
-    """What each queue may use, uses, borrows, lends and waits for."""
-    from kant.live.answers import queue_rows
-
-    rows = queue_rows(live.state)
-    print_json({"time_us": live.now, "queues": rows}) if json else show_queues(rows)
-    return 0
-
-
-def show_queues(rows: list[dict[str, Any]]) -> None:
-    """The queues for the terminal."""
-    names = {"nominal_gpus": "quota", "used_gpus": "used", "borrowed_gpus": "borrowed", "lent_gpus": "lent"}
-    counts = {"running": "running", "waiting": "waiting", "waiting_gpus": "GPUs waited for"}
-    table("Queues", rows, {"queue": "queue", "model": "model"} | names | counts)
-
-
-def top(live: Live, json: bool) -> int:
-    """What the pools hold, and the largest jobs that run."""
-    from kant.live.answers import job_rows, pool_rows
-
-    pools, jobs = pool_rows(live.state), job_rows(live.state, live.now)
-    print_json({"time_us": live.now, "pools": pools, "jobs": jobs}) if json else show_top(pools, jobs)
-    return 0
-
-
-def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
-    """Pools and jobs for the terminal."""
-    shown = [
-        row | {part: f"{100 * row[part]:.1f} %" if row[part] is not None else None for part in ("gar", "gfr")}
-        for row in pools
-    ]
-    table(
-        "Pools",
-        shown,
-        {"pool": "pool", "nodes": "nodes", "gpus": "GPUs", "allocated": "allocated", "gar": "GAR", "gfr": "GFR"}
-        | {"idle_node_gpus": "on idle nodes", "waiting_gpus": "GPUs waited for"},
+    found = asyncio.run(rebuilt(load(kubeconfig, context), load_profile(profile), namespace=system))
+    count_from(found.zero)
+    return Live(
+        scheduler=found.scheduler,
+        now=found.now,
+        jobs=found.jobs,
+        complaints=found.complaints,
+        calibration=found.calibration,
     )
-    lasted = [row | {"running_us": show_duration(row["running_us"])} for row in jobs[:LONGEST_LIST]]
-    table(
-        "Largest jobs", lasted, {"job": "job", "queue": "queue", "gpus": "GPUs", "nodes": "nodes", "running_us": "for"}
-    )
-
-
-def table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Rows for the terminal; `columns` has the heading of each key."""
-    from rich.table import Table
-
-    from kant.cli.show import console
-
-    if not rows:
-        console.print(f"{title}: none")
-        return
-    shown = Table(title=title, title_justify="left")
-    for key, name in columns.items():
-        numbers = any(isinstance(row[key], int | float) for row in rows)
-        shown.add_column(name, justify="right" if numbers or key in ("gar", "gfr") else "left")
-    for row in rows:
-        shown.add_row(*(_cell(row[key]) for key in columns))
-    console.print(shown)
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -19,9 +19,9 @@ def manifests(
 ) -> None:
     """Print all that Kant needs in a cluster, as YAML for `kubectl apply -f -`."""
     from kant.cli.inputs import load_profile
-    from kant.kube.manifests import IMAGE, Settings, render
+    from kant.kube.manifests import IMAGE, ManifestSettings, render
 
-    settings = Settings(
+    settings = ManifestSettings(
         namespace=namespace,
         image=image or IMAGE,
         replicas=replicas,

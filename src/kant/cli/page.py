@@ -7,9 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, whole
-from kant.cli.simulate import print_json
-from kant.cli.up import Home
+from kant.cli.inputs import Home, Json, whole
+from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 
@@ -35,7 +34,7 @@ def page(
     home: Home = None,
 ) -> int:
     """Print the address of the page, with the token of Kant's owner."""
-    from kant.service.client import Client, home_of
+    from kant.service.client import ServiceClient, home_of
 
     try:
         from kant.service.callers import page_token
@@ -45,7 +44,7 @@ def page(
         raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
 
     place = home_of(home)
-    address = Client(place, here=True).get("/v1/whoami")["address"]
+    address = ServiceClient(place, here=True).get("/v1/whoami")["address"]
     if not address:
         raise InputError(str(place), "a Kant that listens on an address (this one was started with --listen none)")
     url = url_of(address, page_token(place, fresh=new))
@@ -83,9 +82,9 @@ def audit(
     from rich.table import Table
 
     from kant.cli.show import console
-    from kant.service.client import Client, home_of
+    from kant.service.client import ServiceClient, home_of
 
-    found = Client(home_of(home)).get(
+    found = ServiceClient(home_of(home)).get(
         "/v1/audit", user=user, refused="true" if refused else "", limit=limit, before=before
     )
     if json:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, load_profile
-from kant.cli.simulate import print_json
+from kant.cli.output import print_json
 
 profiles_app = App(name="profiles", help="List the built-in profiles, or show one.", help_format="plaintext")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import Json, Out, check_out, load_profile
-from kant.cli.simulate import print_json
+from kant.cli.output import print_json
 
 
 def replay(

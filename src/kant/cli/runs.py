@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -13,11 +15,14 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kant.cli.progress import shown, span_of
+from kant.cli.side_by_side import cores, run_side_by_side
 from kant.model.node import ClusterSpec
 
 if TYPE_CHECKING:
+    from kant.cli.progress import Shown
     from kant.metrics.result import RunResult
-    from kant.model.tenant import Tenancy
+    from kant.model.tenant import QueueConfig
     from kant.scheduler.profile import Profile
     from kant.workload.faults_file import NodeHealth
     from kant.workload.workload import Workload
@@ -31,7 +36,7 @@ LONGEST_LABEL = 60
 
 @contextmanager
 def one_interrupt() -> Iterator[list[bool]]:
-    """Turn the first Ctrl-C into a flag, so that the run stops between two instants; the second one is final."""
+    """CyclePlan the first Ctrl-C into a flag, so that the run stops between two instants; the second one is final."""
     asked: list[bool] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -46,6 +51,53 @@ def one_interrupt() -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, previous)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What the runs of one command have in common. `runs` is how many there are.
+
+    Intervals, which pictures need, are kept for `out` or where `keep` asks for them.
+    """
+
+    workload: Workload
+    cluster: ClusterSpec
+    seed: int
+    until: int
+    out: Path | None
+    runs: int
+    keep: bool = False
+    queue_config: QueueConfig | None = None
+    ledger: bool = False
+    faults: Sequence[NodeHealth] = ()
+
+    def warm(self, profile: Profile) -> None:
+        """Make or load the kernels of a profile."""
+        from kant.sim.warm import warm_up
+
+        warm_up(profile)
+
+    def run(
+        self, label: str, profile: Profile, progress: Callable[[int, int], object], stop: Callable[[], bool]
+    ) -> RunResult:
+        """Simulate under one profile; with `out`, write its journal as it happens."""
+        from kant.sim import run
+
+        hooks = run.RunHooks(
+            progress=lambda done, total, now: progress(done, now),
+            stop=stop,
+            keep_intervals=self.keep or self.out is not None,
+            ledger=self.ledger,
+        )
+        with ExitStack() as files:
+            if self.out is not None:
+                folder = run_folder(self.out, label, self.runs)
+                folder.mkdir(parents=True, exist_ok=True)
+                hooks.journal = files.enter_context((folder / "journal.jsonl").open("wb", buffering=1 << 20)).write
+            return run.simulate(
+                self.workload, self.cluster, profile, seed=self.seed, until=self.until, hooks=hooks,
+                queue_config=self.queue_config, faults=self.faults,
+            )  # fmt: skip
+
+
 def run_all(
     workload: Workload,
     cluster: ClusterSpec,
@@ -54,52 +106,48 @@ def run_all(
     until: int,
     out: Path | None,
     keep: bool = False,
-    tenancy: Tenancy | None = None,
+    queue_config: QueueConfig | None = None,
     ledger: bool = False,
     faults: Sequence[NodeHealth] = (),
+    at_once: int | None = None,
+    quiet: bool = False,
 ) -> list[RunResult]:
-    """Simulate under each profile in turn; with `out`, write each journal as it happens.
-
-    Intervals, which pictures need, are kept for `out` or where `keep` asks for them.
-    """
+    """Simulate under each profile, `at_once` at a time, by default one on each core; with `out`, write the journals."""
     from kant.sim.options import read_options
-    from kant.sim.run import RunHooks, simulate
-    from kant.sim.warm import warm_up
 
     for profile in profiles:  # all of them are right, or nothing is run and nothing is written
         read_options(profile.simulation, f"profile {profile.name}")
-    for profile in profiles:
-        warm_up(profile)
-    results: list[RunResult] = []
+    batch = Batch(
+        workload=workload, cluster=cluster, seed=seed, until=until, out=out, runs=len(profiles), keep=keep,
+        queue_config=queue_config, ledger=ledger, faults=faults,
+    )  # fmt: skip
+    runs = list(zip(labels(profiles), profiles, strict=True))
+    at_once = min(cores() if at_once is None else at_once, len(runs))
     with ExitStack() as stack:
         asked = stack.enter_context(one_interrupt())
-        bar = stack.enter_context(progress_bar())
-        for label, profile in zip(labels(profiles), profiles, strict=True):
-            task = bar.add_task(label, total=len(workload))
-            hooks = RunHooks(
-                progress=lambda done, total, task=task: bar.update(task, completed=done, total=total),  # type: ignore[misc]
-                stop=lambda: bool(asked),
-                keep_intervals=keep or out is not None,
-                ledger=ledger,
-            )
-            with ExitStack() as files:
-                if out is not None:
-                    folder = run_folder(out, label, len(profiles))
-                    folder.mkdir(parents=True, exist_ok=True)
-                    hooks.journal = files.enter_context((folder / "journal.jsonl").open("wb", buffering=1 << 20)).write
-                results.append(
-                    simulate(
-                        workload, cluster, profile, seed=seed, until=until, hooks=hooks, tenancy=tenancy, faults=faults
-                    )
-                )
-            if asked:
-                break
+        sight = stack.enter_context(shown(len(workload), span_of(until, workload.submit.tolist()), quiet))
+        if at_once > 1:
+            return run_side_by_side(batch, runs, at_once, asked, sight)
+        return _run_in_turn(batch, runs, asked, sight)
+
+
+def _run_in_turn(batch: Batch, runs: Sequence[tuple[str, Profile]], asked: list[bool], sight: Shown) -> list[RunResult]:
+    results: list[RunResult] = []
+    for label, profile in runs:
+        sight.begin(label)
+        batch.warm(profile)
+        sight.ready(label)
+        update = partial(sight.update, label)
+        results.append(batch.run(label, profile, update, lambda: bool(asked)))
+        sight.end(label)
+        if asked:
+            break
     return results
 
 
 def cut_short(results: Sequence[RunResult], wanted: int) -> bool:
-    """Whether Ctrl-C ended the runs: in the midst of one, or before all `wanted` had their turn."""
-    return len(results) < wanted or results[-1].interrupted
+    """Whether Ctrl-C ended the runs: in the midst of one, or before all `wanted` had begun."""
+    return len(results) < wanted or any(result.interrupted for result in results)
 
 
 def progress_bar() -> Progress:

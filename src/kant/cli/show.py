@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kant.cli.output import printable
 from kant.model.units import SECOND, SIZE_CLASSES, show_duration
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Terminal(Console):
-    """Standard output. Names come from files, so nothing in a text is markup."""
+    """Standard output. Names come from files and users, so nothing in a text is markup or a command to the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
         """Whoever read us has gone: say nothing more, and let the verb come to its own end."""
@@ -187,3 +191,11 @@ def _lines(mapping: dict[str, Any], depth: int) -> None:
 
 def _short(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def section(title: str, lines: list[str]) -> None:
+    """A title and its lines, indented; nothing where there are none."""
+    if lines:
+        console.print(title, style="cyan")
+        for line in lines:
+            console.print(f"  {line}", soft_wrap=True)

@@ -27,6 +27,7 @@ from kant.cli.inputs import (
     load_workload,
     parse_until,
 )
+from kant.cli.output import print_json
 
 
 def simulate(
@@ -56,9 +57,11 @@ def simulate(
     check_out(out)
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
-    tenancy = load_queues(queues, jobs, [chosen])
+    queue_config = load_queues(queues, jobs, [chosen])
     ills = load_faults(faults, machines, [chosen])
-    results = run_all(jobs, machines, [chosen], seed, end, out, tenancy=tenancy, ledger=ledger, faults=ills)
+    results = run_all(
+        jobs, machines, [chosen], seed, end, out, queue_config=queue_config, ledger=ledger, faults=ills, quiet=json
+    )
     report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
     if json:
         print_json(results[0].summary)
@@ -78,17 +81,3 @@ def simulate(
         else:
             console.print("--out DIR writes the report, the journal and the tables", style="dim")
     return 130 if results[0].interrupted else 0
-
-
-def print_json(value: object) -> None:
-    """One JSON object on standard output, in UTF-8 wherever that leads."""
-    import sys
-    from contextlib import suppress
-    from io import TextIOWrapper
-
-    import msgspec
-
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    with suppress(BrokenPipeError):  # whoever read us has gone
-        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

@@ -1,19 +1,23 @@
-"""`kant submit`: queue a command on this machine."""
+"""`kant submit`: queue a command."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, whole
-from kant.cli.kube_place import Made
-from kant.cli.simulate import print_json
-from kant.cli.up import Home
+from kant.cli.inputs import Home, Json, whole
+from kant.cli.kube_options import KubeSubmission
+from kant.cli.output import Reply, printable
+from kant.cli.place import Wanted
+from kant.cli.places import place_of
 from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
+
+REJECTED = 1
 
 
 def submit(
@@ -41,67 +45,40 @@ def submit(
     preemptible: Annotated[bool, Parameter(help="Others may take its place.")] = True,
     home: Home = None,
     json: Json = False,
-    there: Made = Made(),  # noqa: B008 - it is frozen
+    there: KubeSubmission = KubeSubmission(),  # noqa: B008 - it is frozen
 ) -> int:
     """Queue a command and print its id. It runs with the environment of now, and sees just its GPUs.
 
+    A job that can never start is rejected at once: the reason is printed, and the exit code is 1.
+
     With --kube it becomes a Job of Kubernetes, which has the environment of its image and of --env alone."""
-    if there and home is None:
-        from kant.cli import kube_jobs
-
-        said = {
-            "gpus": gpus, "cpus": cpus, "memory": memory, "time": time, "name": name, "queue": queue,
-            "priority": priority, "array": array, "after": after, "after_ok": after_ok, "retries": retries,
-            "warn": warn, "grace": grace, "env": env, "workdir": workdir, "hold": hold, "preemptible": preemptible,
-        }  # fmt: skip
-        return kube_jobs.submit(there, command, said, json)
-    import os
-
-    from kant.service.client import Client, home_of
-
-    if not command:
-        raise InputError("COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`")
-    mask = os.umask(0)
-    os.umask(mask)
-    wish = {
-        "command": command,
-        "workdir": str((workdir or Path.cwd()).absolute()),
-        "env": _environment() | dict(pair(each) for each in env),
-        "name": name or Path(command[0]).name,
-        "queue": queue,
-        "priority": priority,
-        "gpus": gpus,
-        "cpus": cpus,
-        "memory_mib": mebibytes(memory),
-        "time_s": parse_duration(time, "--time") / SECOND if time is not None else None,
-        "warn_s": parse_duration(warn, "--warn") / SECOND,
-        "grace_s": parse_duration(grace, "--grace") / SECOND,
-        "retries": retries,
-        "array": parse_array(array) if array is not None else (),
-        "after": after,
-        "after_ok": after_ok,
-        "hold": hold,
-        "preemptible": preemptible,
-        "umask": mask,
-    }
-    found = Client(home_of(home)).post("/v1/jobs", wish)["jobs"]
-    if json:
-        print_json({"jobs": found})
-    else:
-        print(found[0] if array is None else found[0].partition("_")[0])
+    wanted = Wanted(
+        command=command,
+        gpus=gpus,
+        cpus=cpus,
+        memory_mib=mebibytes(memory),
+        time_s=parse_duration(time, "--time") / SECOND if time is not None else None,
+        name=name,
+        queue=queue,
+        priority=priority,
+        array=tuple(parse_array(array)) if array is not None else None,
+        after=after,
+        after_ok=after_ok,
+        retries=retries,
+        warn_s=parse_duration(warn, "--warn") / SECOND,
+        grace_s=parse_duration(grace, "--grace") / SECOND,
+        env=tuple(pair(each) for each in env),
+        workdir=workdir,
+        hold=hold,
+        preemptible=preemptible,
+    )
+    done = place_of(home, there).submit(wanted)
+    jobs, rejected = done.jobs, {"rejected": done.rejected} if done.rejected else {}
+    Reply({"jobs": jobs} | rejected, lambda: print(jobs[0] if array is None else jobs[0].partition("_")[0])).print(json)
+    if rejected:
+        print(f"kant: job {jobs[0]} is rejected: {printable(done.rejected)}", file=sys.stderr)
+        return REJECTED
     return 0
-
-
-def _environment() -> dict[str, str]:
-    """The environment of now, as far as it is UTF-8 and no other job's."""
-    import os
-
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("KANT_RUN", "KANT_ARRAY"))
-        and not any("\ud800" <= ch <= "\udfff" for ch in name + value)
-    }
 
 
 def pair(text: str) -> tuple[str, str]:

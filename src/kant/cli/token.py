@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json
-from kant.cli.simulate import print_json
-from kant.cli.up import Home
+from kant.cli.inputs import Home, Json
+from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from kant.cli.inputs import (
     load_workload,
     whole,
 )
-from kant.cli.simulate import print_json
+from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 trace_app = App(name="trace", help="Generate, describe and convert workloads.", help_format="plaintext")

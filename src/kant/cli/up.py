@@ -7,15 +7,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Queues, load_profile, whole
+from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.model.errors import InputError
 
-Home = Annotated[
-    Path | None,
-    Parameter(help="Where Kant keeps everything. Default: KANT_HOME, else ~/.local/share/kant."),
-]
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
-PATIENCE = 180.0  # seconds for a first start, which compiles kernels
+PATIENCE = 60.0  # seconds for a start
+SOON = 2.0  # seconds after which it is up although its kernels still compile
 
 
 def up(
@@ -55,7 +52,7 @@ def up(
 
     place = home_of(home)
     try:
-        from kant.service.daemon import Options, serve
+        from kant.service.daemon import DaemonOptions, serve
     except ModuleNotFoundError as error:
         if error.name != "aiohttp":
             raise
@@ -63,17 +60,17 @@ def up(
     if detach:
         return _detach(place)
     from kant.cli.page import tell
-    from kant.model.tenant import Tenancy
+    from kant.model.tenant import QueueConfig
     from kant.service.reload import Files
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
     return serve(
-        Options(
+        DaemonOptions(
             home=place,
             profile=load_profile(profile),
             cluster=read_cluster(cluster) if cluster is not None else None,
-            tenancy=read_tenants(queues) if queues is not None else Tenancy(),
+            queue_config=read_tenants(queues) if queues is not None else QueueConfig(),
             listen={None: LISTEN, "none": ""}.get(listen, listen) or "",
             any_port=listen is None,
             proxy_names=proxy_name,
@@ -121,7 +118,7 @@ def _detach(home: Path) -> int:
     from kant.cli.page import tell
     from kant.cli.show import console
     from kant.service.callers import page_token
-    from kant.service.client import Client
+    from kant.service.client import ServiceClient
 
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     said = home / "kant.log"
@@ -135,29 +132,34 @@ def _detach(home: Path) -> int:
             stderr=out,
             start_new_session=True,
         )
-    end = time.monotonic() + PATIENCE
+    end, soon = time.monotonic() + PATIENCE, time.monotonic() + SOON
     while time.monotonic() < end:
         if child.poll() is not None:
             with said.open("rb") as file:
                 file.seek(begins)
                 lines = file.read().decode(errors="replace").strip().splitlines()
             reason = next((line for line in reversed(lines) if line.startswith("kant: ")), "")
-            raise Refusal(reason.removeprefix("kant: ") or f"kant up: expected to start (see {said})")
+            raise StartError(reason.removeprefix("kant: ") or f"kant up: expected to start (see {said})")
         try:
-            found = Client(home, here=True).get("/v1/health")
+            found = ServiceClient(home, here=True).get("/v1/health")
         except InputError:
             time.sleep(0.05)
             continue
         if found["pid"] == child.pid:
+            if found["starting"] and time.monotonic() < soon:
+                time.sleep(0.05)
+                continue
             console.print(f"Kant is up: process {child.pid}, home {home}, log {said}", soft_wrap=True)
-            address = Client(home, here=True).get("/v1/whoami")["address"]
+            address = ServiceClient(home, here=True).get("/v1/whoami")["address"]
             if address:
                 tell(address, page_token(home))
+            if found["starting"]:
+                console.print("its kernels compile: jobs are taken at once, and start when this is done", style="dim")
             return 0
     raise InputError("kant up", f"an answer within {PATIENCE:g} s (see {said})")
 
 
-class Refusal(InputError):  # noqa: N818 - it is what was said
+class StartError(InputError):
     """What the process in the background has said."""
 
     def __init__(self, sentence: str) -> None:
@@ -172,9 +174,9 @@ def down(*, home: Home = None) -> int:
     from contextlib import suppress
 
     from kant.cli.show import console
-    from kant.service.client import Client, home_of
+    from kant.service.client import ServiceClient, home_of
 
-    found = Client(home_of(home), here=True).post("/v1/stop")
+    found = ServiceClient(home_of(home), here=True).post("/v1/stop")
     with suppress(OSError):
         watched = os.pidfd_open(found["pid"])
         select.select([watched], [], [], PATIENCE)

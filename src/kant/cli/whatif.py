@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, check_out, load_profile
-from kant.cli.kube_place import Asked
-from kant.cli.simulate import print_json
-from kant.cli.up import Home
-from kant.cli.why import At, JournalFile, parse_at
+from kant.cli.inputs import At, Home, JournalFile, Json, check_out, load_profile
+from kant.cli.kube_options import KubeQuestion
+from kant.cli.output import print_json
+from kant.cli.places import questions_of
 
 if TYPE_CHECKING:
-    from kant.sim.changes import Changes
     from kant.sim.past import Past
     from kant.sim.run import RunHooks
     from kant.sim.whatif import WhatIf
+    from kant.sim.whatif_changes import Changes
 
 
 def whatif(
@@ -50,15 +49,14 @@ def whatif(
     home: Home = None,
     json: Json = False,
     out: Annotated[Path | None, Parameter(help="Folder for both futures: journals, tables and the report.")] = None,
-    there: Asked = Asked(),  # noqa: B008 - it is frozen
+    there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
     """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits.
 
     Without a journal they begin with the Kant of this machine (`kant up`) as it is now, with --kube with a Kubernetes
     cluster as it is now."""
     from kant.cli.whatif_show import show_answer
-    from kant.sim.asked import Question, changes_of, end_of_futures
-    from kant.sim.past import read_past
+    from kant.sim.whatif_request import Question, changes_of, end_of_futures
 
     asked = Question(
         tuple(submit or ()), tuple(drain or ()), evict, tuple(quota or ()), tuple(nodes or ()), profile or "",
@@ -67,11 +65,7 @@ def whatif(
     asked.check()
     other = load_profile(profile) if profile is not None else None
     check_out(out)
-    if journal is not None:
-        past = read_past(journal, parse_at(at))
-    else:
-        _refuse_at(at)
-        past = _present_there(there) if there and home is None else _present(home)
+    past = questions_of(home, there, journal, at).past()
     changes = changes_of(past, asked, other)
     found = _simulated(past, changes, not arrivals, end_of_futures(past, asked), out)
     report = _written(out, found, past.header.workload) if out is not None else None
@@ -80,38 +74,6 @@ def whatif(
     else:
         show_answer(found, report)
     return 0
-
-
-def _refuse_at(at: str | None) -> None:
-    from kant.model.errors import InputError
-
-    if at is not None:
-        raise InputError("--at", "a journal beside it: of a Kant that runs the futures begin now", at)
-
-
-def _present_there(there: Asked) -> Past:
-    """The cluster as it is now, read from its API server as by a replica that starts."""
-    from tempfile import TemporaryDirectory
-
-    from kant.cli import kube_jobs
-    from kant.sim.past import read_past
-
-    with TemporaryDirectory(prefix="kant-") as folder:
-        journal, now = kube_jobs.recorded(there, Path(folder))
-        return read_past(journal, today=now)
-
-
-def _present(home: Path | None) -> Past:
-    """The Kant of this machine as it is now."""
-    from kant.model.errors import InputError
-    from kant.service.client import Client, home_of
-    from kant.sim.past import read_past
-
-    place = home_of(home)
-    found = Client(place, here=True).get("/v1/health")
-    if not found["journal"]:
-        raise InputError(str(place), "a Kant that can write its journal, of which the futures are made")
-    return read_past(Path(found["journal"]), today=found["now_us"])
 
 
 FOLDERS = ("before", "after")
@@ -130,7 +92,8 @@ def _simulated(past: Past, changes: Changes, arrivals: bool, until: int, out: Pa
         def hooks(name: str) -> RunHooks:
             task = bar.add_task(name, total=None)
             own = RunHooks(
-                progress=lambda done, total: bar.update(task, completed=done, total=total), stop=lambda: bool(asked)
+                progress=lambda done, total, now: bar.update(task, completed=done, total=total),
+                stop=lambda: bool(asked),
             )
             if out is not None:
                 folder = out / FOLDERS[name == AFTER]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from kant.cli.show import console, percent, plain, points, seconds
-from kant.cli.why import section
+from kant.cli.show import console, percent, plain, points, seconds, section
 from kant.model.units import SECOND, clock, show_duration
 
 if TYPE_CHECKING:

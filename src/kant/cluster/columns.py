@@ -79,7 +79,7 @@ J_DUE = 22  # -1: no due date
 J_CHECKPOINT = 23  # time between two checkpoints (-1: it saves nothing)
 J_FAILURES = 24  # how often it failed or timed out
 J_RETURNS = 25  # how often in a row it came back without having been stopped by the scheduler
-J_CORE = 26  # row of the job that it is a burst of (-1: it is none)
+J_BASE = 26  # row of the job that it is a burst replica of (-1: it is none)
 J_UNWANTED = 27  # 1: submitted while its queue took no new jobs
 J_KIND = 28  # of its run time (cluster/history.py; -1: nothing is learned)
 J_P50 = 29  # run time promised at its submission, at two probabilities (-1: nothing was known)
@@ -130,6 +130,13 @@ def end_of_devices(table: Table, node: int) -> int:
     while end > 0 and table[node, DEVICES + end - 1] < 0:
         end -= 1
     return end
+
+
+@inlined
+def copy_row(source: Table, row: int, target: Table, into: int) -> None:
+    """Copy one row. A slice would do, but Numba compiles for seconds what it says where two shapes differ."""
+    for column in range(source.shape[1]):
+        target[into, column] = source[row, column]
 
 
 @inlined
@@ -281,36 +288,3 @@ def set_lost(table: Table, log: Table, pools: Table, node: int, devices: int, lo
             table[node, FREE] += sign * 1000
     count_node(table, pools, node, 1)
     note_change(log, node)
-
-
-@compiled
-def job_starts(jobs: Table, row: int, now: int) -> None:
-    jobs[row, J_WAITED] += now - jobs[row, J_SINCE]
-    jobs[row, J_SINCE] = now
-    jobs[row, J_STARTED] = now
-    jobs[row, J_STATUS] = 1
-    if jobs[row, J_FIRST_START] < 0:
-        jobs[row, J_FIRST_START] = now
-
-
-@compiled
-def job_was_refused(jobs: Table, row: int) -> None:
-    """A start that the driver could not carry out: as if the job had gone on waiting."""
-    started = jobs[row, J_STARTED]
-    jobs[row, J_SINCE] = started  # the wait up to here has been counted
-    jobs[row, J_STATUS] = 0
-    if jobs[row, J_FIRST_START] == started:
-        jobs[row, J_FIRST_START] = -1
-
-
-@compiled
-def job_stops(jobs: Table, row: int, now: int, status: int, cost: int) -> None:
-    """A running job leaves its devices, to wait again (status 0, with `cost` more to do) or for good."""
-    elapsed = now - jobs[row, J_SINCE]
-    jobs[row, J_ATTAINED] += elapsed
-    if jobs[row, J_REMAINING] >= 0:
-        jobs[row, J_REMAINING] = max(jobs[row, J_REMAINING] - elapsed, 0) + cost
-    jobs[row, J_SINCE] = now
-    jobs[row, J_STATUS] = status
-    if status != 0:
-        jobs[row, J_END] = now

@@ -10,7 +10,7 @@ import numpy as np
 
 from kant.cluster.columns import J_ATTAINED, J_MILLI, J_PODS, J_REMAINING, J_SINCE, Table
 from kant.cluster.shapes import Shape
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
 from kant.model.units import FOREVER
 
@@ -90,7 +90,7 @@ def _highest(mask: int, count: int) -> int:
 
 
 def without(allocation: Allocation, pieces: Allocation) -> Allocation:
-    """What is left of an allocation when `pieces` are given back. Raises Violation where it does not hold them."""
+    """What is left of an allocation when `pieces` are given back. Raises StateError where it does not hold them."""
     rows: list[list[int]] = allocation.tolist()
     for piece in pieces.tolist():
         for row in rows:
@@ -101,10 +101,10 @@ def without(allocation: Allocation, pieces: Allocation) -> Allocation:
                 for column in (PODS, CPU, MEMORY):
                     row[column] -= piece[column]
                 if row[PODS] == 0 and (row[MASK] or row[CPU] or row[MEMORY]):
-                    raise Violation(f"piece {piece} leaves devices without a pod")
+                    raise StateError(f"piece {piece} leaves devices without a pod")
                 break
         else:
-            raise Violation(f"piece {piece} is not held")
+            raise StateError(f"piece {piece} is not held")
     return np.array([row for row in rows if row[PODS]], dtype=np.int64).reshape(-1, WIDTH)
 
 

@@ -1,4 +1,4 @@
-"""Health: what is wrong with nodes, and what jobs remember of it."""
+"""ClusterHealth: what is wrong with nodes, and what jobs remember of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Set
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.node import ClusterSpec
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
@@ -15,7 +15,7 @@ REMEMBERED = 8
 """Bad nodes that a job remembers: the last so many."""
 
 
-class Health:
+class ClusterHealth:
     """The sick nodes of one cluster, by index, and the jobs that have suffered from them, by row.
 
     `lost` has the devices that a node lacks, as bits; `drains` when a draining node is to be empty, where that was
@@ -61,7 +61,7 @@ class Health:
         self.broken.pop(row, None)
 
     def check(self, table: Table, live: Set[int], pending: Set[int]) -> None:
-        """Raise Violation unless this is what the node table says, and speaks of jobs that are there."""
+        """Raise StateError unless this is what the node table says, and speaks of jobs that are there."""
         slots = table[:, c.DEVICES : c.DEVICES + c.devices_of(table)] < 0
         missing = {
             node: sum(1 << device for device in range(spec.gpus) if slots[node, device])
@@ -69,12 +69,12 @@ class Health:
             if slots[node, : spec.gpus].any()
         }
         if missing != self.lost:
-            raise Violation("does not hold: the devices that are lost are those that the nodes lack")
+            raise StateError("does not hold: the devices that are lost are those that the nodes lack")
         if any(table[node, c.STATUS] != NodeStatus.DRAINING for node in self.drains):
-            raise Violation("does not hold: only a draining node has a time by which it is empty")
+            raise StateError("does not hold: only a draining node has a time by which it is empty")
         if self._failed != set((table[:, c.STATUS] == NodeStatus.FAILED).nonzero()[0].tolist()):
-            raise Violation("does not hold: the nodes that have failed are those of that status")
+            raise StateError("does not hold: the nodes that have failed are those of that status")
         if not self.bad.keys() <= live or not self.broken.keys() <= pending:
-            raise Violation("does not hold: bad nodes are those of live jobs, and broken jobs wait")
+            raise StateError("does not hold: bad nodes are those of live jobs, and broken jobs wait")
         if any(len(nodes) > REMEMBERED or len(set(nodes)) < len(nodes) for nodes in self.bad.values()):
-            raise Violation(f"does not hold: a job remembers at most {REMEMBERED} bad nodes, each once")
+            raise StateError(f"does not hold: a job remembers at most {REMEMBERED} bad nodes, each once")

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.elastic import pods_by_group
 from kant.cluster.node_table import pool_totals
+from kant.cluster.preemptible import PreemptibleCounts
+from kant.cluster.shapes import Shape
+from kant.cluster.state_data import StateData
 from kant.model import placement as pl
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.mig import GEOMETRIES
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus
 
-if TYPE_CHECKING:
-    from kant.cluster.shapes import Shape
-    from kant.cluster.state import ClusterState
 
-
-def check(state: ClusterState) -> None:
-    """Raise Violation with the first invariant that does not hold. Takes time by all nodes and all jobs there were."""
+def check(state: StateData) -> None:
+    """Raise StateError with the first invariant that does not hold. Takes time by all nodes and all jobs there were."""
     fresh = state.empty.copy()
     fresh[:, c.STATUS] = state.table[:, c.STATUS]
     scratch, ignored = c.make_log(len(state.spec.nodes)), np.zeros_like(state.pools)
@@ -54,13 +51,13 @@ def check(state: ClusterState) -> None:
     _say(set(state.running) == set(np.flatnonzero(status == JobStatus.RUNNING).tolist()),
          "every job that runs holds an allocation")  # fmt: skip
     _say(state.live.keys() == state.pending.keys() | state.running.keys(), "the live jobs wait or run")
-    for bits, rivals in state.rivals.items():
-        for own, every in ((rivals.pending, state.pending), (rivals.running, state.running)):
-            _say(list(own) == [row for row in every if state.shape_of(row).pool_bits == bits],
-                 "the rivals for some pools are the live jobs that these admit, as they came")  # fmt: skip
-    companies = {row: state.shape_of(row).company for row in state.running}
-    members = {(company.group, row) for row, company in companies.items() if company is not None and company.group}
-    _say({(group, row) for group, rows in state.companions.items() for row in rows} == members,
+    if state.preemptible is not None:
+        counted = PreemptibleCounts(state.jobs, state.running)
+        _say((state.preemptible.counts, state.preemptible.lowest) == (counted.counts, counted.lowest),
+             "the preemptible jobs are counted by priority while they run")  # fmt: skip
+    affinities = {row: state.shape_of(row).affinity for row in state.running}
+    members = {(affinity.group, row) for row, affinity in affinities.items() if affinity is not None and affinity.group}
+    _say({(group, row) for group, rows in state.affinity_members.items() for row in rows} == members,
          "the companions of an affinity group are its running jobs")  # fmt: skip
     _say(state.waiting_milli == sum(int(state.jobs[row, c.J_MILLI]) for row in state.pending),
          "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
@@ -71,10 +68,10 @@ def check(state: ClusterState) -> None:
     state.health.check(state.table, state.live.keys(), state.pending.keys())
     queues = state.jobs[:, c.J_QUEUE].tolist()
     held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
-    state.holdings.check(held)
+    state.quota_usage.check(held)
 
 
-def _slices_as_asked(state: ClusterState, shape: Shape, allocation: Allocation) -> bool:
+def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> bool:
     """Whether every MIG instance is one that its profile knows, on the GPUs that it lies on; and that of a group."""
     if not any(group.demand.mig for group in shape.groups):
         return True
@@ -92,7 +89,7 @@ def _slices_as_asked(state: ClusterState, shape: Shape, allocation: Allocation) 
     return True
 
 
-def _islands_kept(state: ClusterState, shape: Shape, allocation: Allocation) -> bool:
+def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> bool:
     """Whether the pods of each piece can lie in one island each, where every group that it may be of wants that.
 
     Of whole GPUs its pods have their devices in the order of the indices. A piece with shares is one pod.
@@ -114,4 +111,4 @@ def _islands_kept(state: ClusterState, shape: Shape, allocation: Allocation) -> 
 
 def _say(holds: bool | np.bool_, invariant: str) -> None:
     if not holds:
-        raise Violation(f"does not hold: {invariant}")
+        raise StateError(f"does not hold: {invariant}")

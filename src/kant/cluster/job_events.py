@@ -2,119 +2,131 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.elastic import Progress, pods_by_group
-from kant.cluster.node_events import blamed_for, opened
-from kant.cluster.rivals import Rivals
-from kant.cluster.size_events import resize, take
+from kant.cluster.elastic_events import not_free, resize
+from kant.cluster.node_events import blamed_for, capacity_freed
+from kant.cluster.state_data import StateData
 from kant.model import event as ev
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.job import Job
 from kant.model.placement import NODE, Reservation
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
 
-if TYPE_CHECKING:
-    from kant.cluster.state import ClusterState
+PENDING, RUNNING, FINISHED, REJECTED, CANCELLED = (
+    int(status) for status in (
+        JobStatus.PENDING, JobStatus.RUNNING, JobStatus.FINISHED, JobStatus.REJECTED, JobStatus.CANCELLED,
+    )
+)  # fmt: skip
 
 
-def submitted(state: ClusterState, event: ev.JobSubmitted) -> None:
+def submitted(state: StateData, event: ev.JobSubmitted) -> None:
     job = event.job
     if job.id in state.rows:
-        raise Violation(f"job {job.id!r} was submitted twice")
+        raise StateError(f"job {job.id!r} was submitted twice")
     numbers = (job.submit, job.estimate, job.priority, job.limit, job.due, job.checkpoint, job.retries)
     if max(map(abs, numbers)) >= FOREVER:
-        raise Violation(f"job {job.id!r} has a number beyond 62 bits")
+        raise StateError(f"job {job.id!r} has a number beyond 62 bits")
     row = len(state.ids)
     if row == len(state.jobs):
         state.jobs = np.concatenate([state.jobs, np.zeros_like(state.jobs)])
     shape = state.shapes.of(job)
-    core = state.row_of(job.core) if job.core else -1
-    if core >= 0 and core not in state.live:
-        raise Violation(f"job {job.id!r} is a burst of {job.core!r}, which has left")
+    base = state.row_of(job.base_job) if job.base_job else -1
+    if base >= 0 and base not in state.live:
+        raise StateError(f"job {job.id!r} is a burst replica of {job.base_job!r}, which has left")
+    quotas = state.quota_usage
     if job.queue not in state.queues:
         state.queues[job.queue] = len(state.queues)
-        state.holdings.queue_added(job.queue)
+        quotas.queue_added(job.queue)
     queue = state.queues[job.queue]
     user = state.users.setdefault(job.user, len(state.users))
-    kind, promises = run_time_promises(state, job, queue, user, shape.most_milli if shape.ceiling else shape.gpu_milli)
+    kind, p50, p90 = (-1, -1, -1) if state.history is None else run_time_promises(state, job, queue, user)
+    unwanted = 0 if quotas.tree is None or quotas.accepts(queue) else 1
     state.jobs[row] = (
-        job.submit, JobStatus.PENDING.value, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
+        job.submit, PENDING, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
         job.estimate, event.time, 0, 0, -1, -1, 0, state.arrivals, 0, 0, shape.pods,
-        int(job.preemptible), -1, user, job.limit, job.due, job.checkpoint, 0, 0, core,
-        int(not state.holdings.accepts(queue)), kind, *promises,
+        job.preemptible, -1, user, job.limit, job.due, job.checkpoint, 0, 0, base,
+        unwanted, kind, p50, p90,
     )  # fmt: skip
     state.arrivals += 1
     state.ids.append(job.id)
     state.rows[job.id] = row
-    state.typical.submitted(shape, state.shapes.demands)
     state.live[row] = job
-    if core >= 0:
-        state.bursts.setdefault(core, {})[row] = None
+    if base >= 0:
+        state.burst_replicas.setdefault(base, {})[row] = None
     if shape.ceiling:
         state.elastic[row] = Progress(shape, job.estimate)
         state.elastic[row].rest(state.jobs, row)
-    wait(state, row, event.time)
+    state.pending[row] = None
+    state.waiting_milli += shape.gpu_milli
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, event.time)
 
 
-def run_time_promises(state: ClusterState, job: Job, queue: int, user: int, milli: int) -> tuple[int, tuple[int, ...]]:
+def run_time_promises(state: StateData, job: Job, queue: int, user: int) -> tuple[int, int, int]:
     """The kind of a job's run time, and how long it will run at most at two probabilities."""
-    if state.history is None:
-        return -1, (-1, -1)
-    kind = state.history.kind(queue, user if job.user else -1, job.name, milli)
-    return kind, state.history.promises(kind)
+    assert state.history is not None
+    kind = state.history.kind(queue, user if job.user else -1, job.name, job.gpu_milli)
+    p50, p90 = state.history.promises(kind)
+    return kind, p50, p90
 
 
-def started(state: ClusterState, event: ev.JobStarted) -> None:
-    row = state.row_of(event.job)
+def started(state: StateData, event: ev.JobStarted) -> None:
+    row, now, jobs = state.rows.get(event.job, -1), event.time, state.jobs
     if row not in state.pending:
-        raise Violation(f"job {event.job!r} started without waiting")
-    shape = state.shape_of(row)
+        raise StateError(f"job {event.job!r} started without waiting")
+    shape = state.shapes.shapes[jobs.item(row, c.J_SHAPE)]
     if shape.ceiling and pods_by_group(shape, event.allocation) is None:
-        raise Violation(f"job {event.job!r} started with other than its floor up to its ceiling")
-    take(state, event.job, event.allocation)
+        raise StateError(f"job {event.job!r} started with other than its floor up to its ceiling")
+    missing = c.take(state.table, state.log, state.pools, event.allocation)
+    if missing >= 0:
+        raise not_free(event.job, event.allocation, missing)
     del state.pending[row]
     state.reserved.pop(row, None)
     state.health.broken.pop(row, None)
     state.waiting_milli -= shape.gpu_milli
-    rivals = state.rivals[shape.pool_bits]
-    del rivals.pending[row]
-    rivals.running[row] = None
-    queue, user = state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
-    state.holdings.started(row, queue, user, shape, event.allocation, event.time)
-    state.moved.add(row)
-    rivals.stirred = event.time
+    queue, user = jobs.item(row, c.J_QUEUE), jobs.item(row, c.J_USER)
+    state.quota_usage.started(row, queue, user, shape, event.allocation, now)
     state.running[row] = event.allocation
-    if shape.company is not None and shape.company.group:
-        state.companions.setdefault(shape.company.group, {})[row] = None
-    c.job_starts(state.jobs, row, event.time)
+    if shape.affinity is not None and shape.affinity.group:
+        state.affinity_members.setdefault(shape.affinity.group, {})[row] = None
+    jobs[row, c.J_WAITED] += now - jobs.item(row, c.J_SINCE)
+    jobs[row, c.J_SINCE] = jobs[row, c.J_STARTED] = now
+    jobs[row, c.J_STATUS] = RUNNING
+    if jobs.item(row, c.J_FIRST_START) < 0:
+        jobs[row, c.J_FIRST_START] = now
+    if state.preemptible is not None:
+        state.preemptible.starts(jobs, row)
     if shape.ceiling:
-        resize(state, row, event.time)
+        resize(state, row, now)
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, now)
 
 
-def finished(state: ClusterState, event: ev.JobFinished) -> None:
-    row = leave_devices(state, event.job, event.time, JobStatus.FINISHED, 0)
+def finished(state: StateData, event: ev.JobFinished) -> None:
+    row = leave_devices(state, event.job, event.time, FINISHED, 0)
     forget(state, row)
     if state.history is not None:
         kind, ran, *promised = state.jobs[row, [c.J_KIND, c.J_ATTAINED, c.J_P50, c.J_P90]].tolist()
         state.history.finished(kind, ran, tuple(promised))
 
 
-def preempted(state: ClusterState, event: ev.JobPreempted) -> None:
-    row = leave_devices(state, event.job, event.time, JobStatus.PENDING, event.cost)
+def preempted(state: StateData, event: ev.JobPreempted) -> None:
+    row = leave_devices(state, event.job, event.time, PENDING, event.cost)
     if not event.moved:
         state.jobs[row, c.J_PREEMPTIONS] += 1
     state.jobs[row, c.J_RETURNS] = 0
     wait(state, row, event.time)
 
 
-def evicted(state: ClusterState, event: ev.JobEvicted) -> None:
+def evicted(state: StateData, event: ev.JobEvicted) -> None:
     blamed = blamed_for(state, event.job, event.node)
-    row = leave_devices(state, event.job, event.time, JobStatus.PENDING, event.cost)
+    row = leave_devices(state, event.job, event.time, PENDING, event.cost)
     if blamed is not None:
         state.health.blame(row, blamed[0])
         state.health.broken[row] = blamed[1]
@@ -123,9 +135,9 @@ def evicted(state: ClusterState, event: ev.JobEvicted) -> None:
     wait(state, row, event.time)
 
 
-def failed(state: ClusterState, event: ev.JobFailed) -> None:
+def failed(state: StateData, event: ev.JobFailed) -> None:
     blamed = blamed_for(state, event.job, event.node)
-    row = leave_devices(state, event.job, event.time, JobStatus.PENDING, event.cost)
+    row = leave_devices(state, event.job, event.time, PENDING, event.cost)
     if blamed is not None:
         state.health.blame(row, blamed[0])
     state.jobs[row, c.J_FAILURES] += 1
@@ -133,42 +145,46 @@ def failed(state: ClusterState, event: ev.JobFailed) -> None:
     wait(state, row, event.time)
 
 
-def refused(state: ClusterState, event: ev.JobRefused) -> None:
+def refused(state: StateData, event: ev.JobRefused) -> None:
     row = give_back(state, event.job, event.time)
-    c.job_was_refused(state.jobs, row)
+    jobs, started = state.jobs, state.jobs.item(row, c.J_STARTED)
+    jobs[row, c.J_SINCE] = started  # the wait up to here has been counted
+    jobs[row, c.J_STATUS] = PENDING
+    if jobs.item(row, c.J_FIRST_START) == started:
+        jobs[row, c.J_FIRST_START] = -1
     if row in state.elastic:
         state.elastic[row].rest(state.jobs, row)
     state.jobs[row, c.J_RETURNS] += not event.blameless
     wait(state, row, event.time)
 
 
-def found(state: ClusterState, event: ev.JobFound) -> None:
+def found(state: StateData, event: ev.JobFound) -> None:
     row = state.row_of(event.job)
     if row not in state.pending:
-        raise Violation(f"job {event.job!r} was found bound without waiting")
+        raise StateError(f"job {event.job!r} was found bound without waiting")
     nodes = event.allocation[:, NODE]
     if len(nodes) == 0 or nodes.min() < 0 or nodes.max() >= len(state.spec.nodes):
-        raise Violation(f"job {event.job!r} was found bound to nodes that are not there")
+        raise StateError(f"job {event.job!r} was found bound to nodes that are not there")
     state.health.broken[row] = event.allocation
 
 
-def rejected(state: ClusterState, event: ev.JobRejected) -> None:
-    withdraw(state, state.row_of(event.job), event.time, JobStatus.REJECTED)
+def rejected(state: StateData, event: ev.JobRejected) -> None:
+    withdraw(state, state.row_of(event.job), event.time, REJECTED)
 
 
-def cancelled(state: ClusterState, event: ev.JobCancelled) -> None:
+def cancelled(state: StateData, event: ev.JobCancelled) -> None:
     row = state.row_of(event.job)
     if row in state.running:
-        leave_devices(state, event.job, event.time, JobStatus.CANCELLED, 0)
+        leave_devices(state, event.job, event.time, CANCELLED, 0)
         forget(state, row)
     else:
-        withdraw(state, row, event.time, JobStatus.CANCELLED)
+        withdraw(state, row, event.time, CANCELLED)
 
 
-def progressed(state: ClusterState, event: ev.JobProgressed) -> None:
+def progressed(state: StateData, event: ev.JobProgressed) -> None:
     row = state.row_of(event.job)
     if row not in state.running:
-        raise Violation(f"job {event.job!r} made progress without running")
+        raise StateError(f"job {event.job!r} made progress without running")
     progress = state.elastic.get(row)
     if progress is not None:
         progress.settle(state.jobs, row, event.time)
@@ -178,125 +194,136 @@ def progressed(state: ClusterState, event: ev.JobProgressed) -> None:
     if progress is not None:
         progress.left = event.remaining * progress.ceiling
         progress.turn_to(state.jobs, row, progress.pods, progress.milli)
-    state.moved.add(row)
-    state.rivals[state.shape_of(row).pool_bits].stirred = event.time
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, event.time)
 
 
-def demoted(state: ClusterState, event: ev.JobDemoted) -> None:
+def demoted(state: StateData, event: ev.JobDemoted) -> None:
     state.jobs[state.row_of(event.job), c.J_LEVEL] = event.level
 
 
-def protected(state: ClusterState, event: ev.JobProtected) -> None:
+def protected(state: StateData, event: ev.JobProtected) -> None:
     row = state.row_of(event.job)
     job = state.live.get(row)
     if job is None:
-        raise Violation(f"job {event.job!r} has left, and nobody stops it")
-    loose = int(job.preemptible and not event.by)
-    if loose == state.jobs[row, c.J_PREEMPTIBLE]:
+        raise StateError(f"job {event.job!r} has left, and nobody stops it")
+    preemptible = int(job.preemptible and not event.by)
+    if preemptible == state.jobs[row, c.J_PREEMPTIBLE]:
         return
-    state.jobs[row, c.J_PREEMPTIBLE] = loose
-    state.moved.add(row)
-    shape = state.shape_of(row)
-    state.rivals[shape.pool_bits].stirred = event.time
-    if loose and row in state.running:  # who waits may have what it holds
-        state.services += 1
-        opened(state, sum(1 << pool for pool in set(state.table[state.running[row][:, NODE], c.POOL].tolist())))
+    state.jobs[row, c.J_PREEMPTIBLE] = preemptible
+    if state.preemptible is not None and row in state.running:
+        state.preemptible.add(job.priority, 1 if preemptible else -1)
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, event.time)
+    if preemptible and row in state.running:  # who waits may have what it holds
+        state.node_version += 1
+        capacity_freed(state, sum(1 << pool for pool in set(state.table[state.running[row][:, NODE], c.POOL].tolist())))
 
 
-def ordered(state: ClusterState, event: ev.QueueOrdered) -> None:
+def ordered(state: StateData, event: ev.QueueOrdered) -> None:
     rows = [state.row_of(job) for job in event.jobs]
     state.jobs[rows, c.J_RANK] = np.arange(state.arrivals, state.arrivals + len(rows))
     state.arrivals += len(rows)
 
 
-def reserved(state: ClusterState, event: ev.JobReserved) -> None:
+def reserved(state: StateData, event: ev.JobReserved) -> None:
     row = state.row_of(event.job)
     if row not in state.pending:
-        raise Violation(f"job {event.job!r} was promised a place without waiting")
+        raise StateError(f"job {event.job!r} was promised a place without waiting")
     if not event.time <= event.start < event.end:
-        raise Violation(f"job {event.job!r} was promised a place from {event.start} to {event.end}")
+        raise StateError(f"job {event.job!r} was promised a place from {event.start} to {event.end}")
     state.reserved[row] = Reservation(event.start, event.end, event.allocation, event.time)
 
 
-def released(state: ClusterState, event: ev.JobReleased) -> None:
+def released(state: StateData, event: ev.JobReleased) -> None:
     if state.reserved.pop(state.row_of(event.job), None) is None:
-        raise Violation(f"job {event.job!r} was promised nothing")
+        raise StateError(f"job {event.job!r} was promised nothing")
 
 
-def wait(state: ClusterState, row: int, now: int) -> None:
+def wait(state: StateData, row: int, now: int) -> None:
+    """A job that ran waits again."""
     state.pending[row] = None
-    shape = state.shape_of(row)
-    state.waiting_milli += shape.gpu_milli
-    state.moved.add(row)
-    rivals = state.rivals.get(shape.pool_bits)
-    if rivals is None:
-        rivals = state.rivals[shape.pool_bits] = Rivals(shape.pool_bits)
-    rivals.pending[row] = None
-    rivals.stirred = now
+    state.waiting_milli += state.shape_of(row).gpu_milli
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, now)
 
 
-def leave_devices(state: ClusterState, job: str, now: int, status: JobStatus, cost: int) -> int:
+def leave_devices(state: StateData, job: str, now: int, status: int, cost: int) -> int:
+    """A running job gives everything back, to wait again with `cost` more to do, or for good; returns its row."""
     if not 0 <= cost < FOREVER:
-        raise Violation(f"stopping job {job!r} costs {cost}: not a time")
-    row = give_back(state, job, now)
+        raise StateError(f"stopping job {job!r} costs {cost}: not a time")
+    row, jobs = give_back(state, job, now), state.jobs
     progress = state.elastic.get(row)
     if progress is not None:
-        progress.settle(state.jobs, row, now)
+        progress.settle(jobs, row, now)
         progress.costs(cost)
-    c.job_stops(state.jobs, row, now, status.value, cost)
+    elapsed, left = now - jobs.item(row, c.J_SINCE), jobs.item(row, c.J_REMAINING)
+    jobs[row, c.J_ATTAINED] += elapsed
+    if left >= 0:
+        jobs[row, c.J_REMAINING] = max(left - elapsed, 0) + cost
+    jobs[row, c.J_SINCE] = now
+    jobs[row, c.J_STATUS] = status
+    if status != PENDING:
+        jobs[row, c.J_END] = now
     if progress is not None:
-        progress.rest(state.jobs, row)
+        progress.rest(jobs, row)
     return row
 
 
-def give_back(state: ClusterState, job: str, now: int) -> int:
-    row = state.row_of(job)
+def give_back(state: StateData, job: str, now: int) -> int:
+    """A running job holds nothing any more; returns its row."""
+    row = state.rows.get(job, -1)
     allocation = state.running.pop(row, None)
     if allocation is None:
-        raise Violation(f"job {job!r} does not run")
-    shape = state.shape_of(row)
-    rivals = state.rivals[shape.pool_bits]
-    del rivals.running[row]
-    rivals.stirred = now
-    if shape.company is not None and shape.company.group:
-        members = state.companions[shape.company.group]
+        raise StateError(f"job {job!r} does not run")
+    shape = state.shapes.shapes[state.jobs.item(row, c.J_SHAPE)]
+    if shape.affinity is not None and shape.affinity.group:
+        members = state.affinity_members[shape.affinity.group]
         del members[row]
         if not members:
-            del state.companions[shape.company.group]
-    state.holdings.stopped(row, now)
-    state.moved.add(row)
-    opened(state, int(c.give(state.table, state.log, state.pools, allocation)))
+            del state.affinity_members[shape.affinity.group]
+    state.quota_usage.stopped(row, now)
+    if state.preemptible is not None:
+        state.preemptible.stops(state.jobs, row)
+    capacity_freed(state, c.give(state.table, state.log, state.pools, allocation))
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, now)
     return row
 
 
-def withdraw(state: ClusterState, row: int, now: int, status: JobStatus) -> None:
+def withdraw(state: StateData, row: int, now: int, status: int) -> None:
+    """A waiting job leaves for good."""
     if row not in state.pending:
-        raise Violation(f"job {state.ids[row]!r} does not wait")
+        raise StateError(f"job {state.ids[row]!r} does not wait")
+    jobs = state.jobs
     del state.pending[row]
     state.reserved.pop(row, None)
     forget(state, row)
-    state.moved.add(row)
-    state.openings += 1
-    shape = state.shape_of(row)
-    state.waiting_milli -= shape.gpu_milli
-    rivals = state.rivals[shape.pool_bits]
-    del rivals.pending[row]
-    rivals.stirred = now
-    state.jobs[row, c.J_WAITED] += now - state.jobs[row, c.J_SINCE]
-    state.jobs[row, [c.J_SINCE, c.J_END]] = now
-    state.jobs[row, c.J_STATUS] = status.value
+    state.capacity_version += 1
+    state.waiting_milli -= state.shape_of(row).gpu_milli
+    jobs[row, c.J_WAITED] += now - jobs.item(row, c.J_SINCE)
+    jobs[row, c.J_SINCE] = jobs[row, c.J_END] = now
+    jobs[row, c.J_STATUS] = status
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, now)
 
 
-def forget(state: ClusterState, row: int) -> None:
-    """A job leaves for good. Bursts that have lost their core are the scheduler's to stop."""
+def forget(state: StateData, row: int) -> None:
+    """A job leaves for good. Burst replicas that have lost their base job are the scheduler's to stop."""
     del state.live[row]
-    state.health.forget(row)
+    if state.health.bad or state.health.broken:
+        state.health.forget(row)
     if row in state.elastic:
         state.elastic.pop(row).leave(state.jobs, row)
-    core = int(state.jobs[row, c.J_CORE])
-    if core >= 0:
-        del state.bursts[core][row]
-        if not state.bursts[core] and core not in state.live:
-            del state.bursts[core]
-    elif row in state.bursts and not state.bursts[row]:
-        del state.bursts[row]
+    base = state.jobs.item(row, c.J_BASE)
+    if base >= 0:
+        del state.burst_replicas[base][row]
+        if not state.burst_replicas[base] and base not in state.live:
+            del state.burst_replicas[base]
+    elif row in state.burst_replicas and not state.burst_replicas[row]:
+        del state.burst_replicas[row]

@@ -15,7 +15,7 @@ import numpy as np
 
 from kant.model.decision import Grow, Plan, Shrink, Start
 from kant.model.errors import InputError
-from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, MixObserved
+from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, TypicalPodsGiven
 from kant.model.node import ClusterSpec
 from kant.model.placement import WIDTH
 
@@ -33,8 +33,8 @@ class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
     begins: int = 0  # when the record begins: what lies before it is what was known then of those who were there
 
 
-MIX_WIDTH = 5
-"""Columns of the typical pods (`kant.placement.fragmentation`)."""
+TYPICAL_WIDTH = 5
+"""Columns of the typical pods (`kant.placement.cost.fragmentation`)."""
 
 
 class Footer(msgspec.Struct, frozen=True, tag="end", tag_field="event"):
@@ -57,7 +57,7 @@ def _plain(value: object) -> Any:
 def _array(kind: type, value: Any) -> Any:
     if kind is np.ndarray:
         if value == []:
-            return np.zeros((0, MIX_WIDTH), dtype=np.int64)
+            return np.zeros((0, TYPICAL_WIDTH), dtype=np.int64)
         array = np.array(value)
         if array.dtype != np.int64 or array.ndim != 2:
             raise ValueError("expected a table of integers")
@@ -99,8 +99,8 @@ class Journal:
 
 def _fits(record: Line) -> bool:
     """Whether the tables of a line have the columns that belong there."""
-    if isinstance(record, MixObserved):
-        return bool(record.rows.shape[1] == MIX_WIDTH)
+    if isinstance(record, TypicalPodsGiven):
+        return bool(record.rows.shape[1] == TYPICAL_WIDTH)
     if isinstance(record, JobStarted | JobGrown | JobShrunk | JobFound):
         return bool(record.allocation.shape[1] == WIDTH)
     if isinstance(record, Plan):
@@ -119,7 +119,7 @@ def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
         except (msgspec.DecodeError, ValueError, OverflowError, TypeError, RecursionError) as error:
             raise InputError(f"{where}:{number}", f"a line of a Kant journal: {error}") from None
         if not _fits(record):
-            raise InputError(f"{where}:{number}", f"tables with {WIDTH} columns (a mix: {MIX_WIDTH})")
+            raise InputError(f"{where}:{number}", f"tables with {WIDTH} columns (typical pods: {TYPICAL_WIDTH})")
         if (number == 1) != isinstance(record, Header):
             raise InputError(f"{where}:{number}", "the header on the first line, and only there")
         if ended:

@@ -1,77 +1,84 @@
-"""What happens to nodes, and what comes free on them."""
+"""What happens to nodes, queues and the typical pods, and what it changes in the state: a function for each event."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.state_data import StateData
 from kant.model import event as ev
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 from kant.model.units import GPU
 
-if TYPE_CHECKING:
-    from kant.cluster.state import ClusterState
 
-
-def node_changed(state: ClusterState, event: ev.NodeChanged) -> None:
+def node_changed(state: StateData, event: ev.NodeChanged) -> None:
     node = node_of(state, event.node)
     if event.status not in list(NodeStatus):
-        raise Violation(f"{event.status} is no status of a node")
+        raise StateError(f"{event.status} is no status of a node")
     if event.until >= 0 and event.status != NodeStatus.DRAINING:
-        raise Violation(f"node {event.node!r} has a time by which it is drained, and is not draining")
+        raise StateError(f"node {event.node!r} has a time by which it is drained, and is not draining")
     state.health.status_changed(node, event.status, event.until)
     c.set_status(state.table, state.log, state.pools, node, event.status)
-    served(state, node, event.time, event.status == NodeStatus.IN_SERVICE)
+    node_offers(state, node, event.time, event.status == NodeStatus.IN_SERVICE)
 
 
-def devices_changed(state: ClusterState, event: ev.DevicesChanged) -> None:
+def devices_changed(state: StateData, event: ev.DevicesChanged) -> None:
     node = node_of(state, event.node)
     devices, before = state.spec.nodes[node].gpus, state.health.lost.get(node, 0)
     if event.lost < 0 or event.lost >> devices:
-        raise Violation(f"node {event.node!r} has {devices} GPUs and cannot lose those of the bits {event.lost}")
+        raise StateError(f"node {event.node!r} has {devices} GPUs and cannot lose those of the bits {event.lost}")
     own = state.table[node, c.DEVICES : c.DEVICES + devices].tolist()
     for device, free in enumerate(own):
         if (event.lost >> device) & 1 and 0 <= free < GPU:
-            raise Violation(f"GPU {device} of node {event.node!r} is lost while a job holds it")
+            raise StateError(f"GPU {device} of node {event.node!r} is lost while a job holds it")
     state.health.devices_changed(node, event.lost)
     c.set_lost(state.table, state.log, state.pools, node, devices, event.lost)
-    served(state, node, event.time, before & ~event.lost != 0)
+    node_offers(state, node, event.time, before & ~event.lost != 0)
 
 
-def node_of(state: ClusterState, name: str) -> int:
+def node_of(state: StateData, name: str) -> int:
     node = state.node_index.get(name)
     if node is None:
-        raise Violation(f"there is no node {name!r}")
+        raise StateError(f"there is no node {name!r}")
     return node
 
 
-def served(state: ClusterState, node: int, now: int, opens: bool) -> None:
-    """What the node has to offer has changed; it `opens` where that may be more than before."""
-    state.services += 1
-    for rivals in state.rivals.values():
-        if (rivals.pools >> int(state.table[node, c.POOL])) & 1:
-            rivals.stirred = now
-    if opens:
-        state.freed[state.table[node, c.POOL]] += 1
-        state.openings += 1
+def node_offers(state: StateData, node: int, now: int, more: bool) -> None:
+    """The node has something else to offer from now on, and perhaps `more` than before."""
+    state.node_version += 1
+    for follower in state.followers:
+        follower.node_changed(node, now)
+    if more:
+        capacity_freed(state, 1 << state.table.item(node, c.POOL))
 
 
-def blamed_for(state: ClusterState, job: str, name: str) -> tuple[int, Allocation] | None:
+def blamed_for(state: StateData, job: str, name: str) -> tuple[int, Allocation] | None:
     """The node that a running job has suffered from, and all that it holds; None where it was no node's fault."""
     if not name:
         return None
     node, held = node_of(state, name), state.running.get(state.row_of(job))
     if held is None or not (held[:, NODE] == node).any():
-        raise Violation(f"job {job!r} does not run on node {name!r}")
+        raise StateError(f"job {job!r} does not run on node {name!r}")
     return node, held
 
 
-def opened(state: ClusterState, pools: int) -> None:
+def capacity_freed(state: StateData, pools: int) -> None:
     """Capacity came free in these pools, as bits."""
-    state.openings += 1
-    freed = state.freed
-    for pool in range(pools.bit_length()):
-        if (pools >> pool) & 1:
-            freed[pool] += 1
+    pools = int(pools)  # a kernel that is not compiled gives an integer of NumPy
+    state.capacity_version += 1
+    versions = state.pool_versions
+    while pools:
+        versions[(pools & -pools).bit_length() - 1] += 1
+        pools &= pools - 1
+
+
+def queues_changed(state: StateData, event: ev.QueuesChanged) -> None:
+    running = {row: (state.shape_of(row), allocation) for row, allocation in state.running.items()}
+    state.quota_usage.queues_changed(event.queue_config, running)
+    state.capacity_version += 1
+
+
+def typical_pods_given(state: StateData, event: ev.TypicalPodsGiven) -> None:
+    state.given_pods = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)

@@ -7,7 +7,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shapes
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.mig import GEOMETRIES
 from kant.model.node import MAX_GPUS, ClusterSpec
 from kant.model.status import NodeStatus
@@ -18,11 +18,11 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
     """The node table of an empty cluster."""
     for node in spec.nodes:
         if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
-            raise Violation(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
+            raise StateError(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
         if node.mig and node.mig not in GEOMETRIES:
-            raise Violation(f"node {node.name!r} has a MIG geometry that nobody knows: {node.mig!r}")
+            raise StateError(f"node {node.name!r} has a MIG geometry that nobody knows: {node.mig!r}")
         if not node.is_regular:
-            raise Violation(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
+            raise StateError(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
     slots = max((node.gpus for node in spec.nodes), default=0)
     table = np.zeros((len(spec.nodes), c.DEVICES + 3 * slots + 1), dtype=np.int64)
     domains: list[dict[tuple[str, ...], int]] = [{}, {}, {}, {}]

@@ -4,9 +4,9 @@ Every queue is a node, by its index in the tenancy. An amount is a vector, one i
 
     quota       = nominal + the sum over the children of (quota - guaranteed)
     guaranteed  = max(0, quota - lending limit): what nobody else may use; all of the quota at a root
-    roof        = quota + borrowing limit; the quota at a root
+    limit        = quota + borrowing limit; the quota at a root
 
-An isolated queue has the guaranteed part and the roof of a root. Source: Kueue, pkg/cache/scheduler/resource_node.go.
+An isolated queue has the guaranteed part and the limit of a root. Source: Kueue, pkg/cache/scheduler/resource_node.go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from kant.cluster.water_filling import divided
 from kant.model import tenant
-from kant.model.tenant import RESOURCES, Queue, Quota, Tenancy, validated
+from kant.model.tenant import RESOURCES, Queue, QueueConfig, Quota, validated
 from kant.model.units import FOREVER
 
 Key = tuple[str, str]
@@ -34,9 +34,9 @@ class QuotaLimits:
     A slot is one key at one node: node * len(keys) + key; -1 stands for what is above a root.
     """
 
-    def __init__(self, tenancy: Tenancy) -> None:
-        queues = validated(tenancy).queues
-        self.tenancy = tenancy
+    def __init__(self, queue_config: QueueConfig) -> None:
+        queues = validated(queue_config).queues
+        self.queue_config = queue_config
         self.queues: tuple[Queue, ...] = queues
         self.index = {queue.name: node for node, queue in enumerate(queues)}
         self.parents = tuple(self.index[queue.parent] if queue.parent else -1 for queue in queues)
@@ -71,7 +71,7 @@ class QuotaLimits:
         self._nominal = [quota.nominal for quota in named]
         self._quota = self._nominal.copy()
         self._guaranteed = [0] * len(named)
-        self._roof = [0] * len(named)
+        self._limit = [0] * len(named)
         for node in reversed(self.downward):
             alone = self.parents[node] < 0 or self.queues[node].isolated
             for slot in range(node * width, node * width + width):
@@ -79,15 +79,15 @@ class QuotaLimits:
                 borrowing = 0 if alone else named[slot].borrowing_limit
                 quota = self._quota[slot]
                 self._guaranteed[slot] = max(0, quota - lending) if lending >= 0 else 0
-                self._roof[slot] = quota + borrowing if borrowing >= 0 else FOREVER
+                self._limit[slot] = quota + borrowing if borrowing >= 0 else FOREVER
                 if self._up[slot] >= 0:
                     self._quota[self._up[slot]] += quota - self._guaranteed[slot]
-        self._ceiling = self._roof.copy()
+        self._ceiling = self._limit.copy()
         for node in self.downward:
             for slot in range(node * width, node * width + width):
                 if self._up[slot] >= 0:
                     most = self._guaranteed[slot] + self._ceiling[self._up[slot]]
-                    self._ceiling[slot] = min(self._roof[slot], most)
+                    self._ceiling[slot] = min(self._limit[slot], most)
         self._user_limit = {slot: quota.user_limit for slot, quota in enumerate(named) if quota.user_limit >= 0}
         self._user_slots = [  # for each slot, those at and above it where a user is limited
             tuple(above * width + key for above in path if above * width + key in self._user_limit)
@@ -128,10 +128,10 @@ class QuotaLimits:
         Source: Bertsekas and Gallager, Data Networks, section 6.5.2; the over-quota weight of KAI-Scheduler.
         """
         width = len(self.keys)
-        quota, guaranteed, roof = (limits[key::width] for limits in (self._quota, self._guaranteed, self._roof))
+        quota, guaranteed, limit = (limits[key::width] for limits in (self._quota, self._guaranteed, self._limit))
         wants = list(demand)
         for node in reversed(self.downward):
-            wants[node] = min(wants[node], roof[node])
+            wants[node] = min(wants[node], limit[node])
             if self.parents[node] >= 0:
                 wants[self.parents[node]] += max(0, wants[node] - guaranteed[node])
         shares = [0] * len(self.queues)

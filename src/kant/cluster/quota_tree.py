@@ -5,7 +5,7 @@ For each key (`cluster/quota_limits.py` has the limits):
     usage  = what the queue's own jobs hold + the sum over its children of max(0, usage - guaranteed)
 
 So a queue is charged for what it uses, and its parent only for what goes beyond the guaranteed part. Usage that grows
-may not pass the roof of any node that is charged.
+may not pass the limit of any node that is charged.
 
 Source: Kueue, pkg/cache/scheduler/resource_node.go. It differs where quotas were lowered below what is used: Kueue
 subtracts what a cohort is overcharged from the guaranteed part of its queues too; here that stays theirs.
@@ -14,11 +14,13 @@ subtracts what a cohort is overcharged from the guaranteed part of its queues to
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from operator import gt
 from typing import Literal, NamedTuple
 
 from kant.cluster.quota_limits import Amounts, Key, QuotaLimits
-from kant.model.errors import Violation
-from kant.model.tenant import Tenancy
+from kant.model.errors import StateError
+from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER
 
 Held = tuple[int, int, Amounts]
@@ -47,8 +49,8 @@ class QuotaTree(QuotaLimits):
     `shortage` take time by the depth of the tree, not by its size.
     """
 
-    def __init__(self, tenancy: Tenancy) -> None:
-        super().__init__(tenancy)
+    def __init__(self, queue_config: QueueConfig) -> None:
+        super().__init__(queue_config)
         slots = len(self.queues) * len(self.keys)
         self._usage = [0] * slots
         self._own = [0] * slots  # what the jobs of the queue itself hold
@@ -76,7 +78,7 @@ class QuotaTree(QuotaLimits):
                 slot = up[slot]
 
     def refund(self, queue: int, user: int, amounts: Amounts) -> None:
-        """A job of `user` in `queue` gives `amounts` back. Raises Violation where they were never charged."""
+        """A job of `user` in `queue` gives `amounts` back. Raises StateError where they were never charged."""
         usage, guaranteed, up = self._usage, self._guaranteed, self._up
         first = queue * len(self.keys)
         for slot, amount in enumerate(amounts, start=first):
@@ -87,7 +89,7 @@ class QuotaTree(QuotaLimits):
                 least = min(least, self._of_user(limited, user))
             if amount > least:
                 key = self.keys[slot - first]
-                raise Violation(f"queue {self.queues[queue].name!r} gives back {amount} of {key}, and holds {least}")
+                raise StateError(f"queue {self.queues[queue].name!r} gives back {amount} of {key}, and holds {least}")
         for slot, amount in enumerate(amounts, start=first):
             if amount == 0:
                 continue
@@ -112,7 +114,7 @@ class QuotaTree(QuotaLimits):
 
         Only limits at which the usage would grow are looked at: what others have overdrawn does not count.
         """
-        usage, guaranteed, roof, up = self._usage, self._guaranteed, self._roof, self._up
+        usage, guaranteed, limit, up = self._usage, self._guaranteed, self._limit, self._up
         for key, amount in enumerate(amounts):
             if amount <= 0:
                 continue
@@ -124,7 +126,7 @@ class QuotaTree(QuotaLimits):
             rest = amount
             while slot >= 0 and rest > 0:
                 used = usage[slot]
-                if used + rest > roof[slot]:
+                if used + rest > limit[slot]:
                     return self._short(usage, queue, key, amount)
                 if used < guaranteed[slot]:
                     rest -= guaranteed[slot] - used
@@ -174,6 +176,24 @@ class QuotaTree(QuotaLimits):
 
     # --- who borrows from whom ---------------------------------------------------------------------------------
 
+    @cached_property
+    def nominal_parts(self) -> list[int]:
+        """By slot, the part of the nominal quotas that is for the queue's own jobs.
+
+        A leaf has all of its quota. Any other queue has what it names itself; the rest is for the queues below it.
+        """
+        parts: list[int] = []
+        for node, queue in enumerate(self.queues):
+            named: dict[Key, int] = {(quota.model, quota.resource): quota.nominal for quota in queue.quotas}
+            own = [self.nominal(node, key) if self.is_leaf[node] else named.get(name, 0)
+                   for key, name in enumerate(self.keys)]  # fmt: skip
+            parts += own
+        return parts
+
+    def any_beyond_nominal(self) -> bool:
+        """Whether the own jobs of some queue hold more than its part of the nominal quotas."""
+        return any(map(gt, self._own, self.nominal_parts))
+
     def within_nominal(self, queue: int, amounts: Amounts) -> bool:
         """Whether the queue may take `amounts` and nobody on its path to the root borrows for it.
 
@@ -217,7 +237,7 @@ class QuotaTree(QuotaLimits):
         return other
 
     def check(self, held: Iterable[Held] | None = None) -> None:
-        """Raise Violation unless the usage adds up, and is that of the jobs in `held` where they are given."""
+        """Raise StateError unless the usage adds up, and is that of the jobs in `held` where they are given."""
         width = len(self.keys)
         for slot, used in enumerate(self._usage):
             node, key = divmod(slot, width)
@@ -225,7 +245,7 @@ class QuotaTree(QuotaLimits):
                 max(0, self.usage(child, key) - self._guaranteed[child * width + key]) for child in self.children[node]
             )
             if used != self._own[slot] + charged or self._own[slot] < 0:
-                raise Violation(
+                raise StateError(
                     f"queue {self.queues[node].name!r} uses {used} of {self.keys[key]}, not what its own jobs hold "
                     f"({self._own[slot]}) and what those below it hold beyond their guaranteed parts ({charged})"
                 )
@@ -234,15 +254,15 @@ class QuotaTree(QuotaLimits):
             users = self._held.get(slot, {})
             below = sum(own for other, own in enumerate(self._own[key::width]) if node in self.paths[other])
             if sum(users.values()) != below or min(users.values(), default=1) <= 0:
-                raise Violation(
+                raise StateError(
                     f"what users hold of {self.keys[key]} in queue {self.queues[node].name!r} is not {below}"
                 )
         if held is not None:
-            fresh = QuotaTree(self.tenancy)
+            fresh = QuotaTree(self.queue_config)
             for queue, user, amounts in held:
                 fresh.charge(queue, user, amounts)
             if (fresh._own, fresh._usage, fresh._held) != (self._own, self._usage, self._held):
-                raise Violation("does not hold: the usage of the quotas is the sum over the jobs")
+                raise StateError("does not hold: the usage of the quotas is the sum over the jobs")
 
     # --- finding the limit that binds --------------------------------------------------------------------------
 
@@ -257,7 +277,7 @@ class QuotaTree(QuotaLimits):
                 available = FOREVER
             elif free > 0:
                 available = free + max(0, available)
-            room = self._roof[slot] - usage[slot]
+            room = self._limit[slot] - usage[slot]
             if room <= available:
                 available, binding = room, node
         return available, binding

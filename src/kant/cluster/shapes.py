@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kant.cluster.columns import DEMAND_WIDTH, Table
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.matching import Match
 from kant.model.mig import PROFILES, profile_on
@@ -17,7 +17,7 @@ from kant.model.node import Node, PoolKey
 from kant.model.units import GPU
 
 
-class Company(NamedTuple):
+class Affinity(NamedTuple):
     """What a job wishes of others: its affinity group ("": none), and as indices in LEVELS, -1 for none, the level of
     which a domain should hold one pod of the group alone, and that of which it likes one that hosts the group.
     """
@@ -29,7 +29,7 @@ class Company(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """All that tells shapes apart: `pools` as bits; `level`, `required` and `company` as the shape has them.
+    """All that tells shapes apart: `pools` as bits; `level`, `required` and `affinity` as the shape has them.
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
     whether somebody may be stopped for it.
@@ -39,7 +39,7 @@ class Ask(NamedTuple):
     pools: int
     level: int = -1
     required: bool = False
-    company: Company | None = None
+    affinity: Affinity | None = None
     workload: int = 0
     preempts: bool = True
 
@@ -71,7 +71,7 @@ class Shape:
     """For each group the pods of a segment and the level (index in LEVELS) of which one domain must hold each segment;
     (0, -1) for a group that is not cut. Empty where no group is."""
 
-    company: Company | None = None
+    affinity: Affinity | None = None
     """Its affinity group and what it wishes of it; None where it has none and its pods may lie together."""
 
     ceiling: tuple[int, ...] = ()
@@ -85,23 +85,23 @@ class Shape:
         return sum(most * group.demand.gpu_milli for most, group in zip(self.ceiling, self.groups, strict=True))
 
     @property
-    def picky(self) -> bool:
+    def has_affinity(self) -> bool:
         """Whether it matters to it where its affinity group runs, or its own pods."""
-        return self.company is not None and (self.company.apart >= 0 or self.company.near >= 0)
+        return self.affinity is not None and (self.affinity.apart >= 0 or self.affinity.near >= 0)
 
     @property
-    def fickle(self) -> bool:
+    def order_dependent(self) -> bool:
         """Whether it may come to fit though nothing comes free in its pools.
 
         Groups are placed one after the other: a node taken elsewhere may change the first one's place. A domain that
         has to be free of an affinity group may become so on nodes of another pool.
         """
-        return len(self.parts) > 1 or (self.company is not None and self.company.apart_required)
+        return len(self.parts) > 1 or (self.affinity is not None and self.affinity.apart_required)
 
     @property
-    def promisable(self) -> bool:
+    def reservable(self) -> bool:
         """Whether the timeline can promise it a place: it knows neither segments nor who has to stay apart."""
-        return not self.cuts and not (self.company is not None and self.company.apart_required)
+        return not self.cuts and not (self.affinity is not None and self.affinity.apart_required)
 
 
 MAX_PODS = 10_000_000
@@ -123,18 +123,18 @@ def _sensible(group: PodGroup) -> bool:
     )
 
 
-def _company(job: Job) -> Company | None:
+def _affinity(job: Job) -> Affinity | None:
     for level in (job.apart, job.near):
         if level not in ("", *LEVELS):
-            raise Violation(f"job {job.id!r} asks for the level {level!r}; expected one of {', '.join(LEVELS)}")
+            raise StateError(f"job {job.id!r} asks for the level {level!r}; expected one of {', '.join(LEVELS)}")
     if job.near and not job.affinity_group:
-        raise Violation(f"job {job.id!r} wants to be near an affinity group; expected the name of one")
+        raise StateError(f"job {job.id!r} wants to be near an affinity group; expected the name of one")
     if job.apart and any(group.within for group in job.groups):
-        raise Violation(f"job {job.id!r} wants its pods apart and in segments; expected one of these")
+        raise StateError(f"job {job.id!r} wants its pods apart and in segments; expected one of these")
     apart = job.apart if job.pods > 1 or job.affinity_group else ""
     if not job.affinity_group and not apart:
         return None
-    return Company(
+    return Affinity(
         job.affinity_group,
         LEVELS.index(apart) if apart else -1,
         bool(apart) and job.apart_required,
@@ -149,11 +149,11 @@ def _distinct(groups: tuple[PodGroup, ...]) -> bool:
 
 
 def _check_elastic(job: Job, ask: Ask) -> None:
-    """Raise Violation where it would not be known which pods of a gang may go, or which more may come."""
+    """Raise StateError where it would not be known which pods of a gang may go, or which more may come."""
     if not _distinct(job.groups):
-        raise Violation(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
-    if ask.company is not None or any(group.within or group.demand.mig for group in job.groups):
-        raise Violation(
+        raise StateError(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
+    if ask.affinity is not None or any(group.within or group.demand.mig for group in job.groups):
+        raise StateError(
             f"elastic gang {job.id!r} asks for segments, MIG slices, its pods apart or an affinity group; "
             "expected none of these beside a floor"
         )
@@ -162,7 +162,7 @@ def _check_elastic(job: Job, ask: Ask) -> None:
 def _level(job: Job) -> int:
     """The level that the job asks for; -1 for a single pod, which is in one domain of every level anyway."""
     if job.within not in LEVELS:
-        raise Violation(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
+        raise StateError(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
     return LEVELS.index(job.within) if job.pods > 1 else -1
 
 
@@ -185,22 +185,34 @@ class Shapes:
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
+        self._by_request: dict[tuple[object, ...], Shape] = {}  # by all that a job without wishes of others says
         self._by_ask: dict[Ask, Shape] = {}
-        self._by_size: dict[Ask, Shape] = {}
-        self._sizes: list[Shape] = []
+        self._by_planned_ask: dict[Ask, Shape] = {}
+        self._planned_shapes: list[Shape] = []
         self._demand_rows: dict[tuple[Demand, int], int] = {}
         self._pools_by_job: dict[tuple[tuple[str, ...], tuple[str, ...], str, frozenset[tuple[str, int]]], int] = {}
 
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
+        if self.workloads or job.affinity_group or job.apart or job.near:
+            return self._find(job)
+        request = (
+            job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
+        )  # fmt: skip
+        shape = self._by_request.get(request)
+        if shape is None:
+            shape = self._by_request[request] = self._find(job)
+        return shape
+
+    def _find(self, job: Job) -> Shape:
         level = _level(job) if job.within else -1
-        company = _company(job) if job.affinity_group or job.apart or job.near else None
+        affinity = _affinity(job) if job.affinity_group or job.apart or job.near else None
         workload = self._workload(job) if self.workloads else 0
         groups = job.groups
         if any(group.floor for group in groups):
             groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
         required = level >= 0 and job.within_required
-        ask = Ask(groups, self._pools(job), level, required, company, workload, job.preempts)
+        ask = Ask(groups, self._pools(job), level, required, affinity, workload, job.preempts)
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def _workload(self, job: Job) -> int:
@@ -223,7 +235,7 @@ class Shapes:
         bits = self._pools_by_job.get(key)
         if bits is None:
             if len({bool(mig) for mig, _ in asked}) > 1:
-                raise Violation(f"job {job.id!r} asks for MIG slices in some of its groups and not in others")
+                raise StateError(f"job {job.id!r} asks for MIG slices in some of its groups and not in others")
             bits = self.pools_admitting(job.models)
             for pool, (_, queues, _, flavor) in enumerate(self.pool_keys):
                 kept = (not queues or job.queue in queues) and (not job.flavors or flavor in job.flavors)
@@ -248,11 +260,11 @@ class Shapes:
 
     def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(_sensible(group) for group in job.groups):
-            raise Violation(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
+            raise StateError(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
         for group in job.groups:
             if group.within not in ("", *LEVELS) or (group.segment and not group.within):
                 expected = f"one of {', '.join(LEVELS)} for its segments"
-                raise Violation(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
+                raise StateError(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
         if any(group.floor for group in ask.groups):
             _check_elastic(job, ask)
         return self._intern(ask)
@@ -283,7 +295,7 @@ class Shapes:
             level=ask.level,
             required=ask.required,
             cuts=_cuts(groups),
-            company=ask.company,
+            affinity=ask.affinity,
             ceiling=tuple(group.count for group in ask.groups) if elastic else (),
         )
 
@@ -305,16 +317,28 @@ class Shapes:
         groups = tuple(
             PodGroup(count, group.demand) for count, group in zip(counts, shape.groups, strict=True) if count
         )
-        ask = shape.ask._replace(groups=groups)
-        found = self._by_size.get(ask)
+        return self._planned(shape.ask._replace(groups=groups))
+
+    def anywhere(self, shape: Shape) -> Shape:
+        """The pods of `shape` without what it asks of the topology and of its affinity group; itself for nothing.
+
+        No job is of it, so its index is below zero.
+        """
+        if shape.level < 0 and not shape.cuts and shape.affinity is None:
+            return shape
+        groups = tuple(PodGroup(group.count, group.demand) for group in shape.groups)
+        return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None))
+
+    def _planned(self, ask: Ask) -> Shape:
+        found = self._by_planned_ask.get(ask)
         if found is None:
-            found = self._by_size[ask] = self._make_shape(ask, -1 - len(self._sizes))
-            self._sizes.append(found)
+            found = self._by_planned_ask[ask] = self._make_shape(ask, -1 - len(self._planned_shapes))
+            self._planned_shapes.append(found)
         return found
 
     def at(self, index: int) -> Shape:
-        """The shape of this index, of jobs or of a size."""
-        return self.shapes[index] if index >= 0 else self._sizes[-1 - index]
+        """The shape of this index: of jobs, or below zero one that was made while planning."""
+        return self.shapes[index] if index >= 0 else self._planned_shapes[-1 - index]
 
     def _demand(self, demand: Demand, pools: int) -> int:
         row = self._demand_rows.get((demand, pools))

@@ -15,7 +15,7 @@ from kant.compiled import compiled
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 
-NO_MIX: Table = np.zeros((0, 5), dtype=np.int64)
+NO_TYPICAL_PODS: Table = np.zeros((0, 5), dtype=np.int64)
 
 
 @compiled
@@ -38,7 +38,7 @@ def copy_changed(source: Table, source_log: Table, seen: int, target: Table, tar
             node = target_log[1 + (tried + k - first) % target_ring]
         for column in range(source.shape[1]):
             if target[node, column] != source[node, column]:
-                target[node, :] = source[node, :]
+                c.copy_row(source, node, target, node)
                 c.note_change(target_log, node)
                 break
 
@@ -66,30 +66,31 @@ class Snapshot:
         self.now = state.now
         self.previous = 0  # time of the cycle before this one
         self.table = state.table.copy()
-        self._lasting = False
+        self._empty = False
         self.log = c.make_log(len(state.spec.nodes))
         self._seen = int(state.log[0])
         self._tried = 0
 
     def of_empty_cluster(self) -> Snapshot:
-        """The same cluster with every node in service and nothing taken. It follows nothing: never refresh it."""
+        """The cluster with every node in service and nothing taken. It follows nothing: never refresh it."""
         empty = Snapshot(self.state)
         empty.table = self.state.empty.copy()
-        empty._lasting = True
+        empty._empty = True
         return empty
 
     @property
-    def mix(self) -> Table:
-        """The typical pods. On the empty cluster, where verdicts are for good, none but those that stay."""
+    def typical_pods(self) -> Table:
+        """The typical pods. On the empty cluster, where answers are for good, none but those that were given."""
         state = self.state
-        return NO_MIX if self._lasting and state.told is None else state.mix
+        return NO_TYPICAL_PODS if self._empty and state.given_pods is None else state.typical_pods
 
     def refresh(self, now: int) -> None:
         """Follow the state. The cost is that of the nodes that changed, or were tried, since the last time."""
         self.now = now
-        source = self.state.log
+        state = self.state
+        source = state.log
         if source[0] != self._seen or self.log[0] != self._tried:
-            copy_changed(self.state.table, source, self._seen, self.table, self.log, self._tried)
+            copy_changed(state.table, source, self._seen, self.table, self.log, self._tried)
             self._seen = int(source[0])
             self._tried = int(self.log[0])
 
@@ -101,7 +102,7 @@ class Trial:
         self.table = snapshot.table
         self.log = snapshot.log
         self.state = snapshot.state
-        self._done: list[tuple[bool, Allocation, str]] = []  # taken or given back; by whom of which affinity group
+        self._done: list[tuple[bool, Allocation, str]] = []  # taken (True) or given back; the affinity group
         self.cycles = 0  # how often it has begun anew
 
     def checkpoint(self) -> int:
@@ -151,10 +152,10 @@ class Trial:
     def held_by(self, group: str) -> list[Allocation]:
         """What the jobs of an affinity group hold as the trial stands.
 
-        Who was evicted is known by his own allocation: one of several jobs together leaves them where they are.
+        A job that was evicted is known by its own allocation. What several jobs hold together, given back, evicts none.
         """
         running = self.state.running
-        known = {id(running[row]): running[row] for row in self.state.companions.get(group, ())}
+        known = {id(running[row]): running[row] for row in self.state.affinity_members.get(group, ())}
         there = dict.fromkeys(known)
         for taking, allocation, whose in self._done:
             if whose == group:
@@ -168,12 +169,12 @@ class Trial:
 
     def keeps_apart(self, shape: Shape, allocation: Allocation) -> bool:
         """Whether `allocation` of a job of this shape is in no domain with its affinity group, if it requires that."""
-        company = shape.company
-        if company is None or not company.apart_required or not company.group:
+        affinity = shape.affinity
+        if affinity is None or not affinity.apart_required or not affinity.group:
             return True
-        own = self._domains(company.apart, allocation)
-        others = (held for held in self.held_by(company.group) if held is not allocation)
-        return all(own.isdisjoint(self._domains(company.apart, held)) for held in others)
+        own = self._domains(affinity.apart, allocation)
+        others = (held for held in self.held_by(affinity.group) if held is not allocation)
+        return all(own.isdisjoint(self._domains(affinity.apart, held)) for held in others)
 
     def _domains(self, level: int, allocation: Allocation) -> set[int]:
         nodes = allocation[:, NODE]

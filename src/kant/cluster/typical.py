@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster.columns import D_CPU, D_GPUS, D_MILLI, D_POOLS, Table
-from kant.cluster.shapes import Shape
+from kant.cluster.shapes import Shape, Shapes
 
 FIRST = 32
 """Jobs after which something is known. After that it is looked at anew each time that their number has doubled."""
@@ -23,24 +23,32 @@ MOST = 64
 class TypicalPods:
     """Follows the submissions. What it knows depends on them alone, so every scheduler of a state sees the same.
 
-    A job counts once for each of its pods, and a pod with what it asks for except memory. `mix` is another table
-    whenever it has changed, and that is rare, since every score may then be another one.
+    A job counts once for each of its pods, and a pod with what it asks for except memory. The answer is another table
+    whenever it has changed. That is rare, since every score may then be another one.
     """
 
     def __init__(self) -> None:
-        self.mix: Table = np.zeros((0, 5), dtype=np.int64)  # rows (cpu, gpus, milli, pool mask, weight)
+        self._rows: Table = np.zeros((0, 5), dtype=np.int64)  # rows (cpu, gpus, milli, pool mask, weight)
         self._pods: dict[int, int] = {}  # by row of the demand table
+        self._seen = 0  # submissions that have been counted
         self._jobs = 0
         self._next = FIRST
 
-    def submitted(self, shape: Shape, demands: Table) -> None:
-        """One more job of this shape."""
+    def rows_of(self, submitted: Table, shapes: Shapes) -> Table:
+        """The typical pods of these submissions, given as the shape of each. Only those since the last call cost."""
+        if self._seen < len(submitted):
+            for index in submitted[self._seen :].tolist():
+                self._count(shapes.shapes[index], shapes.demands)
+            self._seen = len(submitted)
+        return self._rows
+
+    def _count(self, shape: Shape, demands: Table) -> None:
         pods = self._pods
         for count, demand in shape.parts:
             pods[demand] = pods.get(demand, 0) + count
         self._jobs += 1
         if self._jobs == self._next:
-            self.mix = self._typical(demands)
+            self._rows = self._typical(demands)
             self._next *= 2
         if self._jobs == PERIOD:
             self._pods = {demand: count // 2 for demand, count in pods.items() if count > 1}

@@ -16,7 +16,7 @@ from math import isqrt
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.units import HOUR, SECOND
 
 HOURS = 28 * 24
@@ -41,10 +41,10 @@ def weights(half_life: int) -> Table:
     """The weight of an hour by its age in hours, 2^(-age / half life) in 20-bit fixed point (1 << 20 is one).
 
     The power is a product of roots of a half, one for each bit of the exponent's fraction: it halves exactly after
-    a half life. Raises Violation unless `half_life` (microseconds) is positive.
+    a half life. Raises StateError unless `half_life` (microseconds) is positive.
     """
     if half_life <= 0:
-        raise Violation(f"a half life is longer than nothing, not {half_life} µs")
+        raise StateError(f"a half life is longer than nothing, not {half_life} µs")
     result = np.zeros(HOURS, dtype=np.int64)
     for age in range(HOURS):
         halvings, rest = divmod(age * HOUR, half_life)
@@ -75,13 +75,13 @@ class UsageHours:
     def changed(self, queue: int, milli_delta: int, now: int) -> None:
         """Jobs of `queue` (a code from 0 on) hold `milli_delta` milli-GPUs more from `now` (microseconds) on.
 
-        Raises Violation, and changes nothing, where the queue would then hold less than nothing.
+        Raises StateError, and changes nothing, where the queue would then hold less than nothing.
         """
         if queue >= len(self.running):
             self._admit(queue)
         running = self.running[queue]
         if running + milli_delta < 0:
-            raise Violation(f"queue {queue} holds {running} milli-GPUs and cannot give back {-milli_delta}")
+            raise StateError(f"queue {queue} holds {running} milli-GPUs and cannot give back {-milli_delta}")
         if now >= (self._hour[queue] + 1) * HOUR:
             self._turn(queue, now // HOUR)
         self._used[queue] += running * (now - self._since[queue])
@@ -92,7 +92,7 @@ class UsageHours:
         """Milli-GPU-seconds of each queue up to `now`, by code, an hour of age a weighing 2^(-a / half_life).
 
         The present hour is of age 0 and counts as far as it has come; an hour's weight changes when the clock strikes.
-        Rounded down, by less than a milli-GPU-second an hour. Raises Violation unless `half_life` is positive.
+        Rounded down, by less than a milli-GPU-second an hour. Raises StateError unless `half_life` is positive.
         """
         if half_life not in self._weights:
             self._weights[half_life] = weights(half_life)

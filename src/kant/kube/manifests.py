@@ -28,7 +28,7 @@ OPTIONAL = {"gates": "gates", "service-monitor": "serviceMonitor"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ManifestSettings:
     """What a cluster may want otherwise. `profile` is the text of a profile."""
 
     namespace: str = NAMESPACE
@@ -70,7 +70,7 @@ def indented(text: str, by: int = 4) -> str:
     return "\n".join(" " * by + line if line else "" for line in text.strip("\n").split("\n"))
 
 
-def render(settings: Settings) -> str:
+def render(settings: ManifestSettings) -> str:
     """All objects as one stream of YAML documents, for `kubectl apply -f -`. Raises InputError."""
     settings.check()
     values = {

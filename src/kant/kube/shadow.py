@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kant.cluster.journal import Header, read_lines
+from kant.live.journal_walk import read_journal
 from kant.model.decision import Plan, Start
-from kant.model.errors import InputError
 from kant.model.event import JobRefused, JobStarted, JobSubmitted
 from kant.model.node import ClusterSpec
 from kant.model.placement import NODE, Allocation
@@ -36,34 +35,24 @@ class Compared:
 
 def compared(path: Path) -> tuple[list[Compared], int]:
     """The jobs that waited while a journal was kept, and for how long it was (microseconds). Raises InputError."""
-    try:
-        with path.open("rb") as file:
-            lines = read_lines(iter(file), str(path))
-            header = next(lines, None)
-            if not isinstance(header, Header):
-                raise InputError(f"{path}:1", "the header of a Kant journal")
-            jobs: dict[str, Compared] = {}
-            tried: dict[str, JobStarted] = {}
-            last = 0
-            for line in lines:
-                if isinstance(line, Header):
-                    continue
-                last = line.time
-                if isinstance(line, JobSubmitted):
-                    jobs[line.job.id] = Compared(line.job.id, line.job.gpu_milli / 1000, line.time)
-                elif isinstance(line, Plan):
-                    _decide(jobs, line, header.cluster)
-                elif isinstance(line, JobRefused):
-                    tried.pop(line.job, None)
-                elif isinstance(line, JobStarted):
-                    tried[line.job] = line
-    except OSError as error:
-        raise InputError(str(path), f"a journal that can be read ({error.strerror})") from None
+    walk = read_journal(path)
+    header = walk.header
+    jobs: dict[str, Compared] = {}
+    tried: dict[str, JobStarted] = {}
+    for line in walk:
+        if isinstance(line, JobSubmitted):
+            jobs[line.job.id] = Compared(line.job.id, line.job.gpu_milli / 1000, line.time)
+        elif isinstance(line, Plan):
+            _decide(jobs, line, header.cluster)
+        elif isinstance(line, JobRefused):
+            tried.pop(line.job, None)
+        elif isinstance(line, JobStarted):
+            tried[line.job] = line
     for job, event in tried.items():
         jobs[job].started = event.time
         jobs[job].started_nodes, jobs[job].started_leaves = _spans(event.allocation, header.cluster)
     begins = header.begins
-    return [job for job in jobs.values() if job.started < 0 or job.started >= begins], last - begins
+    return [job for job in jobs.values() if job.started < 0 or job.started >= begins], walk.time - begins
 
 
 def _decide(jobs: dict[str, Compared], plan: Plan, cluster: ClusterSpec) -> None:

@@ -1,1 +1,1 @@
-"""What every live driver holds: the core with its clock, journals, log lines, and answers about how things stand."""
+"""What every live driver holds: the core with its clock, journals, log lines, and answers about jobs and queues."""

@@ -1,4 +1,4 @@
-"""Answers about how things stand, as objects for `--json` and for the API: why, when, who uses what, what is free."""
+"""Answers about a state, as objects for `--json` and for the API: why a job waits, when it starts, what queues use."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from kant.cluster import columns as c
 from kant.cluster.columns import J_MILLI, J_QUEUE, J_SINCE, J_STARTED
 from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
-from kant.live.sentences import public, publicly
+from kant.insight.cooperative import Task, cooperative
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.domain_choice import domain_choices
+from kant.insight.eta import renewed
+from kant.insight.eta_calibrator import Learned, calibrated_starts
+from kant.insight.explanation import Explanation, is_final
+from kant.insight.facts import fact_sentence
+from kant.insight.suggestions import suggestion_sentence
+from kant.live.sentences import public_id, with_public_ids
 from kant.model.decision import Reason, sentence
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import GPU
-from kant.placement.wait_or_place import Choice
-from kant.scheduler.answers import Learned, expecting
-from kant.scheduler.choice import choosing
+from kant.placement.cost.wait_or_place import Choice
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.eta import renewed
-from kant.scheduler.evidence import fact, remedy
-from kant.scheduler.explain import Explanation, is_final
-from kant.scheduler.inquiry import Inquiry
-from kant.scheduler.steps import Steps, at_once
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
@@ -34,9 +35,9 @@ def as_json(found: Explanation) -> dict[str, Any]:
     return {
         "reason": found.reason,
         "sentence": sentence(found.reason) if found.reason is not None else "",
-        "facts": [{"fact": each, "sentence": fact(each)} for each in found.facts],
-        "remedies": [{"remedy": each, "sentence": remedy(each)} for each in found.remedies],
-        "among_rivals": {"rank": found.among_rivals.rank, "of": found.among_rivals.of},
+        "facts": [{"fact": each, "sentence": fact_sentence(each)} for each in found.facts],
+        "remedies": [{"remedy": each, "sentence": suggestion_sentence(each)} for each in found.suggestions],
+        "among_rivals": {"rank": found.among_competitors.rank, "of": found.among_competitors.of},
         "in_queue": {"rank": found.in_queue.rank, "of": found.in_queue.of},
         "wait_or_place": either(found.choice),
         "expected_us": {"p50": early, "p90": late, "never": is_final(found.reason)},
@@ -45,13 +46,13 @@ def as_json(found: Explanation) -> dict[str, Any]:
 
 
 def known(found: Explanation) -> Explanation:
-    """The same with the ids by which people know jobs: for a Kant that runs, whose jobs may come more than once."""
+    """The explanation with public job ids: in a live run a job may be submitted to the core more than once."""
     return replace(
         found,
-        job=public(found.job),
-        reason=publicly(found.reason) if found.reason is not None else None,
-        facts=tuple(publicly(each) for each in found.facts),
-        remedies=tuple(publicly(each) for each in found.remedies),
+        job=public_id(found.job),
+        reason=with_public_ids(found.reason) if found.reason is not None else None,
+        facts=tuple(with_public_ids(each) for each in found.facts),
+        suggestions=tuple(with_public_ids(each) for each in found.suggestions),
     )
 
 
@@ -60,35 +61,25 @@ def either(choice: Choice | None) -> dict[str, Any] | None:
     return None if choice is None else {"wait": choice.wait, "sentence": str(choice)}
 
 
+@cooperative
 def expectations(
     scheduler: Scheduler,
     now: int,
     job: str | None = None,
     learned: Learned = None,
     words: Callable[[Reason], str] = sentence,
-) -> list[dict[str, Any]]:
+) -> Task[list[dict[str, Any]]]:
     """When the waiting jobs (or one of them) are expected to start, first in order first. `words` says reasons."""
-    return at_once(expecting_rows(scheduler, now, job, learned, words))
-
-
-def expecting_rows(
-    scheduler: Scheduler,
-    now: int,
-    job: str | None = None,
-    learned: Learned = None,
-    words: Callable[[Reason], str] = sentence,
-) -> Steps[list[dict[str, Any]]]:
-    """The same, in steps."""
     state = scheduler.state
-    starts = yield from expecting(scheduler, learned, now, only=job or "")
-    waits = yield from choosing(scheduler, now, only=job or "")
-    inquiry = Inquiry(scheduler, now)
+    starts = yield from calibrated_starts.task(scheduler, learned, now, only=job or "")
+    waits = yield from domain_choices.task(scheduler, now, only=job or "")
+    diagnosis = Diagnosis(scheduler, now)
     rows: list[dict[str, Any]] = []
     for place, (name, answer) in enumerate(starts.items(), start=1):
         row = state.rows[name]
         if (job is not None and name != job) or row not in state.pending:
             continue
-        reason = inquiry.why(row)
+        reason = diagnosis.why(row)
         rows.append(
             {
                 "job": name,
@@ -105,7 +96,7 @@ def expecting_rows(
             }
         )
         if (yield):
-            inquiry = renewed(inquiry)
+            diagnosis = renewed(diagnosis)
     return rows
 
 
@@ -135,7 +126,7 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
 
     keys: Any = ("nominal_gpus", "used_gpus", "borrowed_gpus", "lent_gpus")
     found = []
-    tree = state.holdings.tree
+    tree = state.quota_usage.tree
     declared = tree.queues if tree is not None else ()
     lends: dict[int, list[int]] = {}
     for queue, own in enumerate(declared):
@@ -182,7 +173,7 @@ def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
 
 
 def job_facts(state: ClusterState, job: str, now: int) -> dict[str, Any]:
-    """What is known of a job, wherever it stands."""
+    """What is known of a job, in any status."""
     row = state.rows[job]
     own = state.jobs[row]
     return {

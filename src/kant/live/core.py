@@ -1,4 +1,4 @@
-"""The core as a driver holds it: one state, one scheduler, one journal, and the clock of the run."""
+"""The core that a driver runs: one state, one scheduler, one journal, and the clock of the run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Protocol
 from kant import __version__
 from kant.cluster.columns import J_STATUS
 from kant.cluster.journal import Footer, Header, Journal
-from kant.cluster.state import ClusterState
+from kant.insight.eta_calibrator import EtaCalibrator
 from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
-from kant.model.errors import Violation
+from kant.model.errors import StateError
 from kant.model.event import Event, JobCancelled, JobSubmitted
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
-from kant.scheduler.answers import Answers
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.mend import mend
+from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
 
 Clock = Callable[[], float]
@@ -30,7 +29,7 @@ MOST_ASKED = 2_000
 
 
 class Observer(Protocol):
-    """Is told all that happens, in order, when the state has taken it in, and all that is decided."""
+    """Receives every event after the state has applied it, and every plan, in order."""
 
     def happened(self, event: Event) -> None: ...
 
@@ -57,9 +56,9 @@ class Core:
         self.clock = clock
         self.zero = zero
         self.profile = profile
-        self.state = ClusterState(spec, learn=profile.estimates.learns, workloads=profile.matches)
+        self.state = profile.new_state(spec)
         self.scheduler = Scheduler(self.state, profile, seed)
-        self.answers = Answers(self.scheduler)
+        self.answers = EtaCalibrator(self.scheduler)
         self.waits = Waits(self.scheduler, waited)
         self.journal = Journal(sink)
         begins = int(clock() * 1e6) - zero
@@ -78,9 +77,9 @@ class Core:
         return int(seconds * 1e6) - self.zero
 
     def happen(self, event: Event) -> None:
-        """Take one event in and record it. Raises Violation, and records nothing, where it contradicts the state.
+        """Take one event in and record it. Raises StateError, and records nothing, where it contradicts the state.
 
-        Until `settled` they are collected: who was there before us came and started at times of his own.
+        Until `settled` events are collected: jobs that were there before this core came and started at earlier times.
         """
         if self._history is not None:
             self._history.append(event)
@@ -91,7 +90,7 @@ class Core:
             observer.happened(event)
 
     def settled(self) -> dict[str, str]:
-        """What was there before us is complete: it happens now, in the order of its times.
+        """Apply the collected events in the order of their times: all earlier jobs are known.
 
         Returns the jobs that cannot be, each with the reason.
         """
@@ -102,7 +101,7 @@ class Core:
             try:
                 if job not in refused:
                     self.happen(event)
-            except Violation as violation:
+            except StateError as violation:
                 refused[job] = str(violation)
                 if job in self.state.rows:
                     self.happen(JobCancelled(self.state.now, job))
@@ -113,23 +112,23 @@ class Core:
         return self._history is None
 
     def cycle(self) -> Plan:
-        """What to do now."""
+        """Run one scheduling cycle now."""
         return self._decided(self.scheduler.cycle(self.now))
 
     def observe(self, idle: bool = True) -> None:
-        """The turn is over: learn from what became of earlier expected starts. Decides nothing.
+        """Learn from what became of earlier expected starts, at the end of a turn. Decides nothing.
 
-        A new plan to learn from is made only while the driver is `idle`, a piece in each turn (`Answers.look`).
+        A new plan to learn from is made only while the driver is `idle`, a step in each turn.
         """
-        self.answers.look(self.now, idle and len(self.state.pending) <= MOST_ASKED)
+        self.answers.observe_step(self.now, idle and len(self.state.pending) <= MOST_ASKED)
 
     def attribute(self) -> None:
-        """The turn is over: find what the waiting jobs wait for from now on. Decides nothing."""
+        """Attribute the waits of jobs to causes, at the end of a turn. Decides nothing."""
         self.waits.observe(self.now)
 
-    def mend(self) -> Plan:
+    def complete_partial_gangs(self) -> Plan:
         """What to do now about gangs that were found bound in part."""
-        return self._decided(mend(self.scheduler, self.now))
+        return self._decided(complete_partial_gangs(self.scheduler, self.now))
 
     def _decided(self, plan: Plan) -> Plan:
         self.journal.plan(plan)
@@ -138,7 +137,7 @@ class Core:
         return plan
 
     def end(self) -> None:
-        """The record ends here; what runs runs on."""
+        """End the journal. Running jobs go on."""
         self.journal.write(Footer(self.now, cut=True))
 
     def fresh_id(self, name: str) -> str:
@@ -147,7 +146,7 @@ class Core:
         return name if count == 1 else f"{name}~{count}"
 
     def status(self, job: str) -> JobStatus | None:
-        """Where a job stands; None for one that never came."""
+        """The status of a job; None for one that never came."""
         row = self.state.rows.get(job)
         return None if row is None else JobStatus(int(self.state.jobs[row, J_STATUS]))
 

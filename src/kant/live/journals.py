@@ -1,7 +1,8 @@
 """Journals of a live cluster: a folder of files, one for each time that a state was built.
 
 Their names are in the order in which they were begun, whatever the clock did. They are for people and for
-`kant replay`, not for truth: a disk that is full ends the record, not the scheduling.
+`kant replay`, not for truth: a disk that is full ends the record, not the scheduling. The record goes on in a new file
+when the disk can be written again.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import calendar
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from kant.model.errors import InputError
 
 NAME = re.compile(r"([0-9]{8}T[0-9]{6})\.([0-9]{6})\.jsonl")
+BUFFER = 1 << 16  # bytes
+PROBE = 1 << 20  # bytes that a disk has to take before the record goes on
+RETRY = 30.0  # seconds between two looks at a disk that could not be written
 
 
 def name_at(time_us: int) -> str:
@@ -31,12 +36,27 @@ def time_of(name: str) -> int:
 
 
 class Journals:
-    """Writes to one file at a time. `on_trouble` is told once when a file cannot be written any more."""
+    """Writes to one file at a time.
 
-    def __init__(self, folder: Path, on_trouble: Callable[[Exception], None] = lambda error: None) -> None:
+    `trouble` says why nothing is recorded now, "" while all is well; `on_trouble` is told when it begins. With
+    `most_bytes` the files take no more than that: the oldest are removed, and `wants_new_file` asks for another file
+    when the one that is written to has a quarter of it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        on_trouble: Callable[[Exception], None] = lambda error: None,
+        most_bytes: int = 0,
+    ) -> None:
         self.folder = folder
         self.on_trouble = on_trouble
-        self._file: BinaryIO | None = None
+        self.most_bytes = most_bytes
+        self.trouble = ""
+        self._file: FileIO | None = None
+        self._buffer = bytearray()
+        self._written = 0
+        self._retry_at = 0.0
 
     @property
     def path(self) -> Path | None:
@@ -48,41 +68,90 @@ class Journals:
         self.close()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            last = max((path.name for path in self.folder.glob("*.jsonl") if NAME.fullmatch(path.name)), default="")
+            earlier = self._files()
+            last = earlier[-1].name if earlier else ""
             name = name_at(time.time_ns() // 1000)
             if name <= last:
                 name = name_at(time_of(last) + 1)
-            self._file = (self.folder / name).open("xb", buffering=1 << 16)
+            self._remove_oldest(earlier, self.most_bytes * 3 // 4)
+            self._file = FileIO(self.folder / name, "xb")
+            self._written, self.trouble = 0, ""
         except OSError as error:
             self._give_up(error)
         return self._write
 
-    def _write(self, line: bytes) -> None:
+    def wants_new_file(self) -> bool:
+        """Whether another file should be opened: this one is long, or a disk that was full has room again."""
         if self._file is not None:
-            try:
-                self._file.write(line)
-            except OSError as error:
-                self._give_up(error)
+            return 0 < self.most_bytes <= 4 * self._written
+        now = time.monotonic()
+        if not self.trouble or now < self._retry_at:
+            return False
+        self._retry_at = now + RETRY
+        return self._has_room()
 
     def flush(self) -> None:
         """What has been written can be read by others."""
         if self._file is not None:
             try:
-                self._file.flush()
+                while self._buffer:
+                    count = self._file.write(self._buffer)
+                    del self._buffer[:count]
+                    self._written += count
             except OSError as error:
                 self._give_up(error)
 
     def close(self) -> None:
+        """End the file, if one is written to."""
         self.flush()
+        self._close()
+
+    def _write(self, line: bytes) -> None:
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            self._buffer += line
+            if len(self._buffer) >= BUFFER:
+                self.flush()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        self._buffer.clear()
+        if file is not None:
+            with suppress(OSError):  # a disk on the network may say only now that it is full
+                file.close()
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("*.jsonl") if NAME.fullmatch(path.name))
+
+    def _remove_oldest(self, files: list[Path], most: int) -> None:
+        """Remove the oldest files until the others take at most so many bytes; 0: remove none."""
+        sizes = [path.stat().st_size for path in files]
+        for path, left in zip(files, [sum(sizes[at:]) for at in range(len(sizes))], strict=True):
+            if not 0 < most < left:
+                break
+            path.unlink()
+
+    def _has_room(self) -> bool:
+        """Whether the disk takes another piece; if it does not, the oldest file makes room for the next look."""
+        probe = self.folder / "probe.tmp"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(bytes(PROBE))
+            return True
+        except OSError:
+            files = self._files()
+            if self.most_bytes and files:
+                with suppress(OSError):
+                    files[0].unlink()
+            return False
+        finally:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
 
     def _give_up(self, error: OSError) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.detach() if hasattr(file, "detach") else None
+        self._close()
+        self._retry_at = time.monotonic() + RETRY
+        self.trouble = f"the journal in {self.folder}: {error.strerror}"
         where = f"the journal in {self.folder}"
         self.on_trouble(
-            InputError(where, f"a disk that can be written ({error.strerror}); nothing is recorded from now on")
+            InputError(where, f"a disk that can be written ({error.strerror}); nothing is recorded until it can")
         )

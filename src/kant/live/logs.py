@@ -68,14 +68,14 @@ def set_up(format: str = "json", level: str = "info", stream: TextIO | None = No
     return logger
 
 
-def said(logger: logging.Logger, message: str, level: int = logging.INFO, **fields: Any) -> None:
+def log_event(logger: logging.Logger, message: str, level: int = logging.INFO, **fields: Any) -> None:
     """One line with its fields; those that are None or empty are left out."""
     if logger.isEnabledFor(level):
         kept = {key: value for key, value in fields.items() if value is not None and value != "" and value != []}
         logger.log(level, message, extra={"fields": kept})
 
 
-def decisions(logger: logging.Logger, plan: Plan, names: Sequence[str]) -> None:
+def log_decisions(logger: logging.Logger, plan: Plan, names: Sequence[str]) -> None:
     """A line for each decision of a plan that touches a job; `names` are those of the nodes by their index."""
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -90,16 +90,16 @@ def decisions(logger: logging.Logger, plan: Plan, names: Sequence[str]) -> None:
                 more = len(nodes) - MOST_NODES
                 shown = [names[node] for node in nodes[:MOST_NODES]]
                 verb = _verb(each)
-                said(logger, verb, job=job, decision=verb, nodes=shown, more_nodes=more if more > 0 else None)
+                log_event(logger, verb, job=job, decision=verb, nodes=shown, more_nodes=more if more > 0 else None)
             case Preempt(job=job, by=by, why=why):
-                said(logger, "preempt", job=job, decision="preempt", by=by, reason=why)
+                log_event(logger, "preempt", job=job, decision="preempt", by=by, reason=why)
             case Hold(job=job, reason=reason) | Reject(job=job, reason=reason):
                 why = str(reason.__struct_config__.tag)
-                said(logger, sentence(reason), job=job, decision=_verb(each), reason=why)
+                log_event(logger, sentence(reason), job=job, decision=_verb(each), reason=why)
             case Reserve(job=job, start=start):
-                said(logger, "reserve", job=job, decision="reserve", start_s=start / 1e6)
+                log_event(logger, "reserve", job=job, decision="reserve", start_s=start / 1e6)
             case Expire(job=job):
-                said(logger, "expire", job=job, decision="expire")
+                log_event(logger, "expire", job=job, decision="expire")
 
 
 def _verb(decision: Any) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kant.cluster.change_log import ChangeLog
 from kant.cluster.columns import Table
-from kant.cluster.rowlog import RowLog
 
 
 class Rows:
@@ -16,7 +16,7 @@ class Rows:
     def __init__(self, width: int) -> None:
         self.table: Table = np.zeros((256, width), dtype=np.int64)
         self.used = 0
-        self.log = RowLog()
+        self.log = ChangeLog()
 
     def add(self, values: Sequence[int]) -> int:
         """A new row; returns its index."""
@@ -33,11 +33,8 @@ class Rows:
         self.table[row] = values
         self.log.add(row)
 
-    def since(self, mark: int | None) -> list[int] | None:
-        """The rows that have come or changed since the log's `end` was `mark`; None where that is not known any more.
-
-        Without a mark: all of them.
-        """
+    def since(self, mark: int | None) -> list[int]:
+        """The rows that have come or changed since the log's `end` was `mark`; without a mark all of them."""
         return list(range(self.used)) if mark is None else self.log.since(mark)
 
     def keep(self, rows: Sequence[int]) -> dict[int, int]:

@@ -22,7 +22,7 @@ Told = tuple[int, str, str]
 S = TypeVar("S", bound=Struct)
 
 
-class Telling:
+class JobSentences:
     """The sentences of each job, by its row in the record."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
@@ -49,10 +49,10 @@ class Telling:
         text = ""
         match decision:
             case d.Hold(reason=reason):
-                text = f"it waits: {said(reason)}"
+                text = f"it waits: {public_sentence(reason)}"
             case d.Preempt(moved=moved, by=by, why=why):
                 how = "it is to move to other GPUs" if moved else "it is to stop"
-                text = how + (f", for job {public(by)}" if by else "") + (f" ({why})" if why else "")
+                text = how + (f", for job {public_id(by)}" if by else "") + (f" ({why})" if why else "")
             case d.Expire():
                 text = "it has reached its limit, and is to stop"
         if text:
@@ -81,11 +81,11 @@ class Telling:
             case ev.JobGrown(allocation=place):
                 return f"it grew by {self.place(place)}"
             case ev.JobShrunk(allocation=place, by=by):
-                return f"it gave back {self.place(place)}" + (f", for job {public(by)}" if by else "")
+                return f"it gave back {self.place(place)}" + (f", for job {public_id(by)}" if by else "")
             case ev.JobFinished():
                 return "it finished"
             case ev.JobPreempted(moved=moved, by=by):
-                return "it moved" if moved else "it was stopped" + (f" for job {public(by)}" if by else "")
+                return "it moved" if moved else "it was stopped" + (f" for job {public_id(by)}" if by else "")
             case ev.JobEvicted(reason=reason, node=node):
                 return f"it lost its place: {reason}" + (f" (node {node})" if node else "")
             case ev.JobRefused(reason=reason):
@@ -93,9 +93,9 @@ class Telling:
             case ev.JobFailed(reason=reason):
                 return f"it failed: {reason}"
             case ev.JobReserved(start=start, allocation=place):
-                return f"it is promised {self.place(place)} from {clock(start)}"
+                return f"it has a reservation of {self.place(place)} from {clock(start)}"
             case ev.JobReleased():
-                return "what it was promised is promised no longer"
+                return "its reservation is withdrawn"
             case ev.JobRejected(reason=reason):
                 return f"it was given back: {reason}"
             case ev.JobCancelled():
@@ -116,25 +116,25 @@ class Telling:
         return f"{gpus}{', '.join(names)}{more}"
 
 
-def public(job: str) -> str:
+def public_id(job: str) -> str:
     """The id by which people know a job that has come more than once (`kant.live.core.Core.fresh_id`)."""
     return job.partition("~")[0]
 
 
-def publicly(found: S) -> S:
+def with_public_ids(found: S) -> S:
     """A reason, a fact, a remedy, or whatever else names jobs, with the ids by which people know them."""
     changed: dict[str, Any] = {}
     for name in found.__struct_fields__:
         value = getattr(found, name)
         if name == "job":
-            changed[name] = public(value)
+            changed[name] = public_id(value)
         elif name == "jobs" and isinstance(value, tuple):  # of others it is how many they are
-            changed[name] = tuple(public(job) for job in value)
+            changed[name] = tuple(public_id(job) for job in value)
         elif isinstance(value, Struct):
-            changed[name] = publicly(value)
+            changed[name] = with_public_ids(value)
     return replace(found, **changed) if changed else found
 
 
-def said(reason: d.Reason) -> str:
+def public_sentence(reason: d.Reason) -> str:
     """A reason for people, with the ids by which they know jobs."""
-    return d.sentence(publicly(reason))
+    return d.sentence(with_public_ids(reason))

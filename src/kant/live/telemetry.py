@@ -20,8 +20,8 @@ from kant.metrics.summary import size_masks
 from kant.model.decision import Hold, Plan, Reject, Start
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
-from kant.placement.communication import FULL
-from kant.placement.spans import Slowdowns
+from kant.placement.cost.communication import FULL
+from kant.placement.cost.slowdown import Slowdowns
 
 WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
 QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -71,14 +71,14 @@ class Telemetry:
             ),
         ]
 
-    def standing(self) -> Standing:
+    def standing(self) -> StateGauges:
         """What is read off the state."""
-        return Standing(self)
+        return StateGauges(self)
 
     # --- what the driver says ----------------------------------------------------------------------------------------
 
     def follow(self, state: ClusterState, now: int = 0) -> None:
-        """A state has been built: gauges speak of it from now on, and counters go on."""
+        """Use a state that is built anew for the gauges. Counters continue."""
         if self._occupancy is not None:
             self._earlier.update(_by_pool(self._occupancy))
         self._occupancy = Occupancy(state)
@@ -146,8 +146,8 @@ class Telemetry:
             self._reasons = {job: why for job, why in self._reasons.items() if job in jobs}
 
 
-class Standing(Collector):
-    """The gauges that are read off the state at each scrape."""
+class StateGauges(Collector):
+    """Gauges that are computed from the state at each scrape."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.telemetry = telemetry
@@ -179,7 +179,7 @@ class Standing(Collector):
         yield from families.values()
 
     def pending(self, state: ClusterState) -> Iterator[Metric]:
-        """Who waits, and why."""
+        """The waiting jobs, by queue and reason."""
         telemetry, names = self.telemetry, _queue_names(state)
         jobs: Tally[tuple[str, str]] = Tally()
         rows = list(state.pending)
@@ -203,7 +203,7 @@ def _by_pool(occupancy: Occupancy) -> dict[tuple[str, str], float]:
 
 def _queue_names(state: ClusterState) -> list[str]:
     """The label of each queue, by its code: those that are declared, else the first that jobs have named."""
-    declared = state.holdings.tree.index if state.holdings.tree is not None else None
+    declared = state.quota_usage.tree.index if state.quota_usage.tree is not None else None
     return [
         name if (name in declared if declared is not None else code < MOST_QUEUES) else "(other)"
         for code, name in enumerate(state.queues)
@@ -231,7 +231,7 @@ def _queues(state: ClusterState) -> Iterator[Metric]:
     nominal = GaugeMetricFamily("kant_queue_nominal_gpus", "GPUs of the queue's quota.", labels=named)
     used = GaugeMetricFamily("kant_queue_used_gpus", "GPUs in use by the queue and those below it.", labels=named)
     borrowed = GaugeMetricFamily("kant_queue_borrowed_gpus", "GPUs in use beyond the quota.", labels=named)
-    tree = state.holdings.tree
+    tree = state.quota_usage.tree
     if tree is not None:
         for queue, declared in enumerate(tree.queues):
             for key, (model, resource) in enumerate(tree.keys):

@@ -1,4 +1,4 @@
-"""What every wait of a live run is owed to: a ledger that may not cost much, and what was known before it began.
+"""Attributes the waits of a live run to causes, at a bounded cost, and keeps what was known before the run began.
 
 A live Kant builds its state anew: when it starts, and when its nodes or its profile change. Each state gets a ledger of
 its own. What a job had waited by then is split as far as the one before knew; the rest is UNKNOWN.
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from kant.cluster.columns import J_STATUS, Table
-from kant.live.sentences import public
-from kant.metrics.ledger import CAUSES, Ledger, waits_at
+from kant.live.sentences import public_id
+from kant.metrics.wait_ledger import CAUSES, Ledger, waits_at
 from kant.model.event import Event, JobSubmitted
 from kant.model.status import JobStatus
 from kant.model.units import SECOND
@@ -53,7 +53,7 @@ class Waits:
         """The state has taken in an event."""
         if not isinstance(event, JobSubmitted):
             return
-        row, name = self.state.rows[event.job.id], public(event.job.id)
+        row, name = self.state.rows[event.job.id], public_id(event.job.id)
         before = self._latest.get(name)
         if before is not None and self.state.jobs[before, J_STATUS] == JobStatus.CANCELLED:
             self._prior[row] = before
@@ -110,7 +110,7 @@ class Waits:
         rows = list(self.state.live)
         table = self.table(now, rows)
         found = {
-            public(self.state.ids[row]): self.of(row, now) if row in self._prior else _named(split)
+            public_id(self.state.ids[row]): self.of(row, now) if row in self._prior else _named(split)
             for row, split in zip(rows, table.tolist(), strict=True)
         }
         return {job: split for job, split in found.items() if split}
@@ -125,7 +125,7 @@ class Waits:
         return {name: a + b / SECOND for name, a, b in zip(NAMES, whole, rest, strict=True)}
 
     def _before(self, row: int, waited: int) -> list[int]:
-        return fitted(self._earlier.get(public(self.state.ids[row]), {}), waited)
+        return fitted(self._earlier.get(public_id(self.state.ids[row]), {}), waited)
 
 
 def _named(split: Sequence[int]) -> dict[str, int]:

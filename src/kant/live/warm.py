@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.state import ClusterState
 from kant.live.answers import expectations
 from kant.metrics.live import Occupancy
 from kant.model.decision import Start
 from kant.model.event import JobCancelled, JobFinished, JobFound, JobStarted, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
-from kant.placement.spans import Slowdowns
+from kant.placement.cost.slowdown import Slowdowns
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.mend import mend
+from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
 
 
 def warm(profile: Profile) -> None:
     """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part.
 
-    Then some end, and those who wait are asked why, and for when they are expected to start.
+    Then some jobs end, and expected starts are computed for those that wait.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
-    state = ClusterState(ClusterSpec("warm", nodes), learn=profile.estimates.learns, workloads=profile.matches)
+    state = profile.new_state(ClusterSpec("warm", nodes))
     scheduler = Scheduler(state, profile)
     jobs = (
         Job("pod", 0, (PodGroup(1, Demand(1)),)),
@@ -39,7 +38,7 @@ def warm(profile: Profile) -> None:
             state.apply(JobStarted(0, decision.job, decision.allocation))
     state.apply(JobSubmitted(1, Job("part", 0, (PodGroup(2, Demand(1)),))))
     state.apply(JobFound(1, "part", np.array([[3, 1, 128, 1000, 0, 0, 1]], dtype=np.int64)))
-    mend(scheduler, 1)
+    complete_partial_gangs(scheduler, 1)
     Occupancy(state).observe(2)
     slowdowns = Slowdowns(state)
     for allocation in state.running.values():

@@ -3,59 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kant.local import cgroups
 from kant.local.cores import counted, share
-from kant.local.record import Record
-from kant.local.runs import Exit, Run, begin, find, read_spec
-from kant.local.wishes import most_memory, spec_of
+from kant.local.record import JobRecord
+from kant.local.runs import Exit, SupervisedRun, begin, find, read_spec
+from kant.local.submission import most_memory, spec_of
 from kant.model.placement import CPU, MASK, MEMORY, NODE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kant.local.driver import Settings
     from kant.local.runs import Spec
+    from kant.local.settings import LocalSettings
 
 Place = list[list[int]]
+SLICE = 0.02  # seconds for which runs begin before others have their turn
 
 
 class Launcher:
     """The runs that live, by job, with what they hold; and those that are to begin, in the order of the plans."""
 
-    def __init__(self, settings: Settings, over: Callable[[Record, Exit], None]) -> None:
+    def __init__(
+        self,
+        settings: LocalSettings,
+        over: Callable[[JobRecord, Exit], None],
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ticks = ticks
         self.settings = settings
         self.over = over
-        self.runs: dict[str, Run] = {}
-        self.holds: dict[str, tuple[Record, Place]] = {}
-        self.planned: dict[str, tuple[Record, Place]] = {}
+        self.runs: dict[str, SupervisedRun] = {}
+        self.holds: dict[str, tuple[JobRecord, Place]] = {}
+        self.planned: dict[str, tuple[JobRecord, Place]] = {}
         self.cores: dict[str, tuple[int, ...]] = {}
-        self.to_stop: list[Record] = []
-        self._to_begin: list[Record] = []
+        self.to_stop: list[JobRecord] = []
+        self._to_begin: list[JobRecord] = []
+
+    @property
+    def begins_more(self) -> bool:
+        """Whether runs that are ready wait for the next call of `go`."""
+        return bool(self._to_begin)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is planned that a state built anew would not know of."""
+        """Whether runs are planned that a rebuilt state would not know."""
         return bool(self.planned or self._to_begin)
 
-    def folder(self, record: Record) -> Path:
+    def folder(self, record: JobRecord) -> Path:
         """Where the present run of a job keeps its files."""
         return self.settings.runs / record.id / str(record.attempt)
 
-    def plan(self, record: Record, place: Place) -> None:
+    def plan(self, record: JobRecord, place: Place) -> None:
         """A run is to begin at this place, as soon as it is empty."""
         self.planned[record.id] = (record, place)
 
-    def is_planned(self, record: Record) -> bool:
+    def is_planned(self, record: JobRecord) -> bool:
         return record.id in self.planned
 
-    def unplan(self, record: Record) -> bool:
+    def cancel_plan(self, record: JobRecord) -> bool:
         """It is not to begin. False where it was not planned."""
         return self.planned.pop(record.id, None) is not None
 
-    def unbegin(self, record: Record) -> bool:
+    def cancel_start(self, record: JobRecord) -> bool:
         """A run that was ready, but has not begun, is not to begin. False where there is none."""
         if record not in self._to_begin:
             return False
@@ -63,7 +76,7 @@ class Launcher:
         self.gone(record)
         return True
 
-    def ready(self) -> list[Record]:
+    def ready(self) -> list[JobRecord]:
         """Those whose place is empty; from now on they hold it."""
         found = []
         for job, (record, place) in list(self.planned.items()):
@@ -76,11 +89,15 @@ class Launcher:
                 found.append(record)
         return found
 
-    def go(self) -> Iterator[tuple[Record, str]]:
-        """Begin and stop what has been written down. Gives those that could not begin, and why."""
-        begins, self._to_begin = self._to_begin, []
-        stops, self.to_stop = self.to_stop, []
-        for record in begins:
+    def go(self) -> Iterator[tuple[JobRecord, str]]:
+        """Stop what has been written down, and begin it for a SLICE of time; the rest begins when it is called again.
+
+        Gives the jobs that could not begin, and why.
+        """
+        self.stop_all()
+        end = self.ticks() + SLICE
+        while self._to_begin and self.ticks() < end:
+            record = self._to_begin.pop(0)
             folder = self.folder(record)
             try:
                 run = begin(folder, self._spec(record, folder))
@@ -89,10 +106,8 @@ class Launcher:
                 yield record, error.strerror or str(error)
             else:
                 self._watch(record, run)
-        for record in stops:
-            self.stop(record)
 
-    def _spec(self, record: Record, folder: Path) -> Spec:
+    def _spec(self, record: JobRecord, folder: Path) -> Spec:
         """What its supervisor has to know; from now on it has its cores."""
         others = [(self.cores[job], counted(place)) for job, (_, place) in self.holds.items() if job in self.cores]
         cores = share(self.settings.cores, counted(record.place), others)
@@ -103,16 +118,22 @@ class Launcher:
             own = str(cgroups.of_run(base, folder))
         return spec_of(record, folder, self.settings.cluster, self.settings.log_bytes, cores, own)
 
-    def stop(self, record: Record) -> None:
+    def stop_all(self) -> None:
+        """Stop the runs that are to be stopped: that needs no disk."""
+        stops, self.to_stop = self.to_stop, []
+        for record in stops:
+            self.stop(record)
+
+    def stop(self, record: JobRecord) -> None:
         """Tell a run to end."""
         run = self.runs.get(record.id)
         if run is not None:
             run.stop()
 
-    def find(self, record: Record) -> Run | Exit | None:
+    def find(self, record: JobRecord) -> SupervisedRun | Exit | None:
         """What has become of a run that the last Kant knew; one that lives is watched from now on. Raises OSError."""
         found = find(self.folder(record))
-        if isinstance(found, Run):
+        if isinstance(found, SupervisedRun):
             self.holds[record.id] = (record, record.place)
             spec = read_spec(self.folder(record))
             if spec is not None and spec.cores:
@@ -127,12 +148,12 @@ class Launcher:
             living = {cgroups.of_run(base, run.folder) for run in self.runs.values()}
             cgroups.sweep(base, self.settings.runs, living)
 
-    def _watch(self, record: Record, run: Run) -> None:
+    def _watch(self, record: JobRecord, run: SupervisedRun) -> None:
         self.runs[record.id] = run
         run.over = lambda run: self.over(record, run.exit())
         run.watch(asyncio.get_running_loop())
 
-    def gone(self, record: Record) -> None:
+    def gone(self, record: JobRecord) -> None:
         """Its place is empty."""
         self.runs.pop(record.id, None)
         self.holds.pop(record.id, None)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from kant.live.logs import said
+from kant.live.logs import log_event
 from kant.local.nvml import Gpu, list_gpus, load
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, ClusterSpec, Node
@@ -45,7 +45,7 @@ def gpus() -> list[Gpu]:
     if found is None:
         found = by_program()
     for index, gpu in enumerate(found):
-        said(log, "GPU", index=index, model=gpu.model, uuid=gpu.uuid, mig=gpu.mig)
+        log_event(log, "GPU", index=index, model=gpu.model, uuid=gpu.uuid, mig=gpu.mig)
     return checked(found)
 
 

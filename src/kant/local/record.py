@@ -13,8 +13,8 @@ Amount = Annotated[float, Meta(ge=0, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class Phase(StrEnum):
-    """Where a job stands."""
+class JobPhase(StrEnum):
+    """The phase of a job's life."""
 
     HELD = "held"
     BLOCKED = "blocked"  # another job has to end first
@@ -27,7 +27,7 @@ class Phase(StrEnum):
     REJECTED = "rejected"
 
 
-OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.CANCELLED, Phase.REJECTED})
+OVER = frozenset({JobPhase.FINISHED, JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.REJECTED})
 
 
 class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -63,7 +63,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class JobRecord:
     """One job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
     `attempt` counts its runs, `failures` those that failed. `stopping` says why a run of it is being stopped. `held_by`
@@ -77,7 +77,7 @@ class Record:
     digest: bytes  # of the submission, under which the store keeps it
     user: str
     submitted: int
-    phase: Phase
+    phase: JobPhase
     array: int = -1  # the first `seq` of its array
     index: int = -1
     after: tuple[str, ...] = ()
@@ -101,8 +101,8 @@ class Record:
 class Book(Protocol):
     """Where records are kept. `write` returns when they are safe; it raises OSError where they cannot be."""
 
-    def write(self, records: list[Record]) -> None: ...
+    def write(self, records: list[JobRecord]) -> None: ...
 
-    def phase_of(self, job: str) -> Phase | None:
-        """Where any job stands that ever was; None for one that never came."""
+    def phase_of(self, job: str) -> JobPhase | None:
+        """The phase of any job that ever was; None for one that never came."""
         ...

@@ -77,13 +77,13 @@ class Spec(Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class SupervisedRun:
     """A supervisor that lives, ours or one that was adopted. `over` is called once when it has gone."""
 
     folder: Path
     claim: Claim
     own: subprocess.Popen[bytes] | None = None
-    over: Callable[[Run], None] = lambda run: None
+    over: Callable[[SupervisedRun], None] = lambda run: None
     _handle: int = -1
     _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
@@ -158,7 +158,7 @@ def mark(folder: Path) -> str:
     return f"{MARK}={folder}"
 
 
-def begin(folder: Path, spec: Spec) -> Run:
+def begin(folder: Path, spec: Spec) -> SupervisedRun:
     """Start the run whose folder this is to be. Raises OSError, and then nothing runs."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     file = os.open(folder / "spec.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -173,10 +173,10 @@ def begin(folder: Path, spec: Spec) -> Run:
         cwd="/",
         env={MARK: str(folder)} | {name: os.environ[name] for name in LOADER if name in os.environ},
     )
-    return Run(folder, Claim(own.pid), own)
+    return SupervisedRun(folder, Claim(own.pid), own)
 
 
-def find(folder: Path) -> Run | Exit | None:
+def find(folder: Path) -> SupervisedRun | Exit | None:
     """What has become of a run that was meant to begin: it lives, it has ended, or (None) it never will begin.
 
     Raises OSError where the disk does not let us make sure.
@@ -195,7 +195,7 @@ def find(folder: Path) -> Run | Exit | None:
     if claim.boot != boot_id():
         return Exit(lost=REBOOTED)
     if started(claim.pid) == claim.start:
-        return Run(folder, claim)
+        return SupervisedRun(folder, claim)
     ended = read_exit(folder)
     if ended is None:
         clear(folder)

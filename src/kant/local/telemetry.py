@@ -1,29 +1,27 @@
-"""Telemetry of this machine's Kant: what every live Kant has, and its jobs by where they stand (docs/up.md)."""
+"""Telemetry of this machine's Kant: what every live Kant has, and its jobs by phase (docs/up.md)."""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from kant.live import telemetry
-from kant.live.telemetry import Standing
-from kant.local.record import OVER, Phase, Record
-
-if TYPE_CHECKING:
-    from kant.local.driver import Driver
+from kant.live.telemetry import StateGauges
+from kant.local.jobs import LocalJobs
+from kant.local.record import OVER, JobPhase, JobRecord
 
 
-class Telemetry(telemetry.Telemetry):
-    """Of one driver, which tells it what happens."""
+class LocalTelemetry(telemetry.Telemetry):
+    """Of the jobs of one driver, which tells it what happens. `trouble` says why nothing can be written."""
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
+    def __init__(self, jobs: LocalJobs, trouble: Callable[[], str]) -> None:
+        self.jobs = jobs
+        self.trouble = trouble
         super().__init__()
-        self.stand = lambda: (driver.core.state, driver.core.now)
+        self.stand = lambda: (jobs.core.state, jobs.core.now) if jobs.ready else None
 
     def counters(self) -> list[Counter | Histogram | Gauge]:
         here = self.registry
@@ -34,17 +32,17 @@ class Telemetry(telemetry.Telemetry):
             Counter("kant_jobs_pruned", "Old jobs that were forgotten.", registry=here),
         ]
 
-    def standing(self) -> Standing:
-        return _Standing(self)
+    def standing(self) -> StateGauges:
+        return _LocalGauges(self)
 
-    def started(self, record: Record) -> None:
+    def started(self, record: JobRecord) -> None:
         """A run of the job begins."""
         self._inc("kant_runs_started")
-        state, name = self.driver.core.state, self.driver.core_id.get(record.id)
+        state, name = self.jobs.core.state, self.jobs.core_id.get(record.id)
         if name is not None:
-            self.whole(state, state.rows[name], self.driver.core.now)
+            self.whole(state, state.rows[name], self.jobs.core.now)
 
-    def changed(self, record: Record) -> None:
+    def changed(self, record: JobRecord) -> None:
         """A job has changed, and that is safe."""
         if record.phase in OVER:
             self._inc("kant_jobs_over", phase=str(record.phase))
@@ -53,18 +51,18 @@ class Telemetry(telemetry.Telemetry):
         self._inc("kant_jobs_pruned", jobs)
 
 
-class _Standing(Standing):
-    telemetry: Telemetry
+class _LocalGauges(StateGauges):
+    telemetry: LocalTelemetry
 
     def collect(self) -> Iterator[Metric]:
-        driver = self.telemetry.driver
+        jobs = self.telemetry.jobs
         family = GaugeMetricFamily("kant_jobs", "Jobs that are not over, by where they stand.", labels=["phase"])
-        counts = Tally(str(record.phase) for record in driver.records.values())
-        for phase in Phase:
+        counts = Tally(str(record.phase) for record in jobs.records.values())
+        for phase in JobPhase:
             if phase not in OVER:
                 family.add_metric([str(phase)], counts[str(phase)])
         yield family
         writable = GaugeMetricFamily("kant_store_writable", "1 unless the store cannot be written.")
-        writable.add_metric([], int(not driver.trouble))
+        writable.add_metric([], int(not self.telemetry.trouble()))
         yield writable
         yield from super().collect()

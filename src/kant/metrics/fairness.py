@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from kant.metrics.result import JobTable
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.model.units import GPU
 
 
-def nominal_gpus(tenancy: Tenancy, name: str) -> float:
+def nominal_gpus(queue_config: QueueConfig, name: str) -> float:
     """GPUs of all models that the queue's own quotas name, or those of the nearest queue above that has any; else 0."""
-    queues = {queue.name: queue for queue in tenancy.queues}
+    queues = {queue.name: queue for queue in queue_config.queues}
     while name in queues:
         own = sum(quota.nominal for quota in queues[name].quotas if quota.resource == "gpu")
         if own > 0:

@@ -1,7 +1,7 @@
 """JTTED: how much longer a job is expected to run where it was put than where it could best have been put.
 
-The expectation is that of the communication model (placement/communication.py). The two plain ratios need no model:
-nodes used over the fewest possible, and leaf groups used over the fewest possible.
+The expectation is that of the communication model (placement/cost/communication.py). The two plain ratios need no
+model: nodes used over the fewest possible, and leaf groups used over the fewest possible.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.placement.communication import FULL
-from kant.placement.spans import T_LEAVES, T_NODES
+from kant.placement.cost.communication import FULL
+from kant.placement.cost.slowdown import T_LEAVES, T_NODES
 
 
 def jtted(spans: Table, best: Table, slowdowns: Table, sizes: dict[str, Any]) -> dict[str, Any]:

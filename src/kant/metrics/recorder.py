@@ -11,7 +11,7 @@ from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.metrics.result import Series
 from kant.model.placement import Allocation
-from kant.placement.spans import SPANS_WIDTH, Slowdowns
+from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns
 
 # Columns of a sample. Each holds from its time to the next sample's.
 S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)

@@ -18,7 +18,7 @@ from kant.metrics.result import JobTable
 from kant.metrics.statistics import over_time, spread
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
-from kant.placement.spans import SPANS_WIDTH, T_LEAVES, T_NODES
+from kant.placement.cost.slowdown import SPANS_WIDTH, T_LEAVES, T_NODES
 
 GONE = -1
 """In place of the status of a job that does not count."""
@@ -184,7 +184,7 @@ def _by_queue(
     useful, busy = _useful_and_busy(state, table, served, end)
     for row, work in recorder.lost_work.items():
         useful[row] = max(int(useful[row]) - work, 0)
-    tenancy = state.holdings.tenancy
+    queue_config = state.quota_usage.queue_config
     in_service = sum(recorder.integral(rec.I_CAPACITY)) / GPU / (HOUR / SECOND)
     result = {}
     for name, code in state.queues.items():
@@ -195,6 +195,6 @@ def _by_queue(
             "wait_s": spread(table.wait[own & admitted], quantile),
             "gpu_hours": hours,
             "sor": _share(hours, in_service),
-            "rho": rho(table, useful, busy, own & admitted, nominal_gpus(tenancy, name)),
+            "rho": rho(table, useful, busy, own & admitted, nominal_gpus(queue_config, name)),
         }
     return result

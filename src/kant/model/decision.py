@@ -86,8 +86,8 @@ class BackOff(_Reason, frozen=True, tag="back-off"):
     until: int
 
 
-class CoreWaits(_Reason, frozen=True, tag="core-waits"):
-    """It is a burst of `job`, which does not run."""
+class BaseJobWaits(_Reason, frozen=True, tag="core-waits"):
+    """It is a burst replica of `job`, which does not run."""
 
     job: str
 
@@ -98,7 +98,7 @@ class RetriesUsed(_Reason, frozen=True, tag="retries-used"):
     failures: int
 
 
-Reason = NoFit | NeverFits | Behind | OverQuota | Reserved | Closed | BackOff | CoreWaits | RetriesUsed
+Reason = NoFit | NeverFits | Behind | OverQuota | Reserved | Closed | BackOff | BaseJobWaits | RetriesUsed
 
 
 def amount(value: int, resource: str) -> str:
@@ -137,8 +137,8 @@ def sentence(reason: Reason) -> str:
             return f"queue {queue} is on {state}" if state != "stop" else f"queue {queue} is stopped"
         case BackOff(returns=returns, until=until):
             return f"it came back {returns} times in a row and is tried again at {clock(until)}"
-        case CoreWaits(job=job):
-            return f"it is a burst of job {job}, which does not run"
+        case BaseJobWaits(job=job):
+            return f"it is a burst replica of job {job}, which does not run"
         case RetriesUsed(failures=failures):
             return f"it has failed {failures} times and may not be tried again"
         case NoFit(pods=pods, fits=fits, level=level) if level:
@@ -175,7 +175,7 @@ class Preempt(_Decision, frozen=True, tag="preempt"):
     """Stop a running job; `moved` when the same plan starts it again elsewhere.
 
     `by` names the job that takes its place and `why` the right by which it does: `priority`, `reclaim`, `backfill`
-    or `core` (its core has stopped); `queue` where its queue was stopped, `drain` where a node of it was drained.
+    or `core` (its base job has stopped); `queue` where its queue was stopped, `drain` where a node of it was drained.
     """
 
     moved: bool = False
@@ -244,7 +244,7 @@ class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):
     """The outcome of one cycle: decisions in the order in which to carry them out.
 
     `review_at` is the time at which the plan may change although nothing happened (-1: never). With `mending` it is
-    only about gangs that were bound in part (`kant.scheduler.mend`).
+    only about gangs that were bound in part (`scheduler/partial_gangs.py`).
     """
 
     time: int

@@ -18,7 +18,7 @@ class InputError(Exception):
         super().__init__(f"{where}: expected {expected}{found}")
 
 
-class Violation(AssertionError):  # noqa: N818 - the word that the invariants use
+class StateError(AssertionError):
     """An event that contradicts the state, or an invariant that does not hold: a fault in a driver or in Kant."""
 
 

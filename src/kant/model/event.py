@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from kant.model.job import Job
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 
 
 class _Event(Struct, frozen=True, omit_defaults=True, tag_field="event"):
@@ -92,7 +92,7 @@ class JobFound(_Event, frozen=True, tag="found"):
     """Pods of a waiting gang hold `allocation` already, in part or whole: bound by somebody who did not finish.
 
     Until it starts it is free on paper, so a driver says this only before it asks for the gang to be mended
-    (`kant.scheduler.mend`), and takes no other decision before the gang has started, or left.
+    (`scheduler/partial_gangs.py`), and takes no other decision before the gang has started, or left.
     """
 
     job: str
@@ -166,10 +166,10 @@ class QueueOrdered(_Event, frozen=True, tag="ordered"):
     jobs: tuple[str, ...]
 
 
-class QueuesChanged(_Event, frozen=True, tag="queues"):
+class QueuesChanged(_Event, frozen=True, tag="queues", rename={"queue_config": "tenancy"}):
     """The tree of queues and their quotas as they are from now on, in place of those before."""
 
-    tenancy: Tenancy
+    queue_config: QueueConfig
 
 
 class NodeChanged(_Event, frozen=True, tag="node"):
@@ -193,7 +193,7 @@ class DevicesChanged(_Event, frozen=True, tag="devices"):
     lost: int
 
 
-class MixObserved(_Event, frozen=True, tag="mix"):
+class TypicalPodsGiven(_Event, frozen=True, tag="mix"):
     """The typical pods: rows (cpu, gpus, milli, pool mask, weight); what fragmentation is measured against."""
 
     rows: np.ndarray
@@ -221,5 +221,5 @@ Event = (
     | QueuesChanged
     | NodeChanged
     | DevicesChanged
-    | MixObserved
+    | TypicalPodsGiven
 )

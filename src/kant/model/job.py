@@ -54,7 +54,7 @@ class PodGroup(Struct, frozen=True, array_like=True):
         return self.floor or self.count
 
 
-class Job(Struct, frozen=True, omit_defaults=True):
+class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     """One submission. It runs when every pod of every group is placed, and not before.
 
     `models` lists the GPU models it accepts, the best liked first, and `flavors` those of nodes (empty: any). A
@@ -62,7 +62,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
     are microseconds, -1 for none: `estimate` is the run time that policies may use, `limit` the longest that it may
     run, `due` the moment by which its owner wants it done, `checkpoint` how often it saves its work. It may fail or
     time out `retries` times and go back to its queue. Jobs of one owner and `name` are likely to run alike. A burst
-    names the job that is its core: it runs only while its core does. `within` is the level of the fabric of which one
+    replica names its base job, and runs only while that does. `within` is the level of the fabric of which one
     domain should hold all its pods; with `within_required` the job waits until one does, else the pods then go to as
     few domains as can be.
     `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
@@ -85,7 +85,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
     due: int = -1
     checkpoint: int = -1
     retries: int = 0
-    core: str = ""
+    base_job: str = ""
     within: Level = ""
     within_required: bool = False
     affinity_group: str = ""

@@ -61,7 +61,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     fallback: Fallback = "listed"
 
 
-class Tenancy(Struct, frozen=True, omit_defaults=True):
+class QueueConfig(Struct, frozen=True, omit_defaults=True):
     """All queues, in index order (the order of the last tie-break), and prices of GPU models.
 
     A price is (model, thousandths of the currency for an hour of one GPU).
@@ -92,27 +92,27 @@ def runs(states: Iterable[QueueState]) -> bool:
 # --- What is wrong with it -------------------------------------------------------------------------------------
 
 
-def validated(tenancy: Tenancy, where: str = "tenants") -> Tenancy:
-    """`tenancy` itself. Raises InputError where it is no forest of queues or holds a number out of range."""
+def validated(queue_config: QueueConfig, where: str = "tenants") -> QueueConfig:
+    """`queue_config` itself. Raises InputError where it is no forest of queues or holds a number out of range."""
     by_name: dict[str, Queue] = {}
-    for queue in tenancy.queues:
+    for queue in queue_config.queues:
         if not queue.name:
             raise InputError(f"{where}, queue {len(by_name) + 1}, name", "a name", queue.name)
         if queue.name in by_name:
             raise InputError(f"{where}, queue {queue.name!r}, name", "a name that no other queue has", queue.name)
         by_name[queue.name] = queue
-    for queue in tenancy.queues:
+    for queue in queue_config.queues:
         _check_queue(f"{where}, queue {queue.name!r}", queue)
         if queue.parent and queue.parent not in by_name:
             raise InputError(f"{where}, queue {queue.name!r}, parent", "the name of a queue", queue.parent)
     _check_roots(where, by_name)
     priced: set[str] = set()
-    for model, price in tenancy.prices:
+    for model, price in queue_config.prices:
         if model in priced:
             raise InputError(f"{where}, prices, {model}", "one price for each model")
         priced.add(model)
         _check_range(f"{where}, prices, {model}", price, 0)
-    return tenancy
+    return queue_config
 
 
 def _check_roots(where: str, queues: Mapping[str, Queue]) -> None:

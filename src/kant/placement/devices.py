@@ -4,7 +4,7 @@ The devices of a node stand in blocks of three sizes, each inside the next (`col
 switch with its NICs, of one NUMA node, of one NVLink island, in the order of their sizes. A pod goes into the narrowest
 block that holds it, and of those into the one with the fewest devices left: one that it fills exactly, else the most
 broken. So blocks that are whole stay whole for the next pod that needs one. This is best fit, level by level, as gangs
-choose domains of the fabric (`rooms.best_domain`).
+choose domains (`domain_capacity.best_domain`).
 
 Sets of devices are bits of one integer.
 """

@@ -17,16 +17,16 @@ Unit = Annotated[int, Meta(gt=0, le=1 << 40)]
 """An amount that others are measured in."""
 
 Score = Callable[[Table, int, Table, int, Table, Any, int], int]
-"""score(table, node, demands, d, mix, params, salt): how good the node is for a pod of demand d, never negative.
+"""score(table, node, demands, d, typical, params, draw): how good the node is for a pod of demand d, never negative.
 
 Asked only for nodes on which the pod fits. The highest score wins, and ties go to the first node in tie order.
-`mix` is the typical pods (rows: cpu, gpus, milli, pool mask, weight), `params` the policy's numbers. A score
+`typical` is the typical pods (rows: cpu, gpus, milli, pool mask, weight), `params` the policy's numbers. A score
 depends on its own node's row alone, so that it is computed again only when that node changes; a policy whose
-score uses `salt` says so by `fresh = True` and is scored anew for every pod.
+score uses `draw` says so by `fresh = True` and is scored anew for every pod.
 """
 
 Pick = Callable[[Table, int, Table, int, Table, Any, int], int]
-"""pick(table, node, demands, d, mix, params, salt): the devices that the pod gets, as bits."""
+"""pick(table, node, demands, d, typical, params, draw): the devices that the pod gets, as bits."""
 
 
 Terms = dict[str, float]
@@ -34,7 +34,7 @@ Terms = dict[str, float]
 
 
 @inlined
-def pick_tightest(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def pick_tightest(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     return tightest(table, node, demands, d)
 
 
@@ -51,13 +51,13 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     score: ClassVar[Any]  # staticmethod of a Score
     pick: ClassVar[Any] = staticmethod(pick_tightest)  # of a Pick
     fresh: ClassVar[bool] = False
-    wish: ClassVar[Level] = ""
+    preferred_level: ClassVar[Level] = ""
     """The level of which one domain should hold a gang that asks for none; empty: the fabric plays no part."""
     spreads: ClassVar[bool] = False
     """Whether the pods of one service keep apart (`spreading`); gangs that name a level still go by the score."""
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         """What `score` makes of this node for a pod of demand d, for `kant explain`; empty: the number says it all.
 
         The score must follow from the terms: nodes with equal terms have equal scores. Asked as `score` is, but
@@ -65,8 +65,10 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         """
         return {}
 
-    roams: ClassVar[bool] = False
+    ignores_topology: ClassVar[bool] = False
     """A pod smaller than a node goes to the best node of all; else, where there is a wish, its leaf is chosen first."""
+    reads_typical_pods: ClassVar[bool] = False
+    """Whether `score`, `pick` or `numbers` look at the typical pods. Others are given none."""
     learns: ClassVar[bool] = False
     """The typical pods are those of the recent stream; else a simulation tells them in advance."""
 
@@ -75,10 +77,10 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         """The numbers that `score` and `pick` read."""
         return ()
 
-    def numbers(self, mix: Table) -> Table:
+    def numbers(self, typical: Table) -> Table:
         """These numbers as a table; with what has to be worked out once for the typical pods, where that is much."""
         return np.array(self.params or (0,), dtype=np.int64)
 
-    def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
+    def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
         """Who places group number `group` of a gang of `groups`, and whether node by node instead of pod by pod."""
         return self, False

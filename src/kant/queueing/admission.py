@@ -5,11 +5,11 @@ Source: the two steps of Kant (arXiv 2510.01256), static then dynamic admission;
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_CORE, J_QUEUE, J_UNWANTED, J_USER
+from kant.cluster.columns import J_BASE, J_QUEUE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
-from kant.model.decision import Closed, CoreWaits, OverQuota
+from kant.model.decision import BaseJobWaits, Closed, OverQuota
 from kant.model.placement import Allocation
 
 
@@ -18,25 +18,29 @@ class Admission:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.holdings = state.holdings
-        self.bursts = {burst for bursts in state.bursts.values() for burst in bursts} if state.bursts else frozenset()
+        self.quota_usage = state.quota_usage
+        self.burst_replicas = (
+            {replica for replicas in state.burst_replicas.values() for replica in replicas}
+            if state.burst_replicas
+            else frozenset()
+        )
         self._books: QuotaTree | None = None
         self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
 
     @property
-    def books(self) -> QuotaTree:
+    def quota_tree(self) -> QuotaTree:
         """The usage of the quotas as the plan leaves it. Only where there is a tree."""
         if self._books is None:
-            assert self.holdings.tree is not None
-            self._books = self.holdings.tree.copy()
+            assert self.quota_usage.tree is not None
+            self._books = self.quota_usage.tree.copy()
         return self._books
 
-    def closed(self, row: int) -> Closed | CoreWaits | None:
+    def closed(self, row: int) -> Closed | BaseJobWaits | None:
         """Why the job may not start, whatever is free; None where it may."""
-        core, queue = self.state.jobs[row, [J_CORE, J_QUEUE]].tolist()
-        if core >= 0 and not self._runs.get(core, core in self.state.running):
-            return CoreWaits(self.state.ids[core])
-        tree, node = self.holdings.tree, self.holdings.node_of[queue]
+        base, queue = self.state.jobs[row, [J_BASE, J_QUEUE]].tolist()
+        if base >= 0 and not self._runs.get(base, base in self.state.running):
+            return BaseJobWaits(self.state.ids[base])
+        tree, node = self.quota_usage.tree, self.quota_usage.node_of[queue]
         if tree is None:
             return None
         if node < 0:
@@ -55,16 +59,16 @@ class Admission:
         Models are told apart where a quota or a price names one: a gang then stays on one model. They are tried as
         the job lists them, or the cheapest first, as its queue says.
         """
-        tree, tenancy = self.holdings.tree, self.holdings.tenancy
-        if shape.model is not None or tree is None or not (tenancy.prices or any(model for model, _ in tree.keys)):
+        tree, queue_config = self.quota_usage.tree, self.quota_usage.queue_config
+        if shape.model is not None or tree is None or not (queue_config.prices or any(model for model, _ in tree.keys)):
             return [shape]
         shapes = self.state.shapes
         offered = [shapes.pool_keys[pool][0] for pool in shape.pools]
         models = list(dict.fromkeys(model for model in self.state.live[row].models if model in offered) or
                       dict.fromkeys(offered))  # fmt: skip
-        node = self.holdings.node_of[int(self.state.jobs[row, J_QUEUE])]
+        node = self.quota_usage.node_of[int(self.state.jobs[row, J_QUEUE])]
         if node >= 0 and tree.queues[node].fallback == "cheapest":
-            prices = dict(tenancy.prices)
+            prices = dict(queue_config.prices)
             models.sort(key=lambda model: prices.get(model, 1 << 62))
         return [shapes.on_model(shape, model) for model in models] or [shape]
 
@@ -73,15 +77,15 @@ class Admission:
         node, user = self._place_in_tree(row)
         if node < 0:
             return None
-        return self._over(self.books.shortage(node, user, self.holdings.amounts(shape)), ever=False)
+        return self._over(self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape)), ever=False)
 
-    def unwanted(self, row: int) -> Closed | CoreWaits | None:
-        """Why nobody will ever let the job start: its queue took no new jobs when it came, or its core has left."""
-        queue, core, unwanted = self.state.jobs[row, [J_QUEUE, J_CORE, J_UNWANTED]].tolist()
+    def unwanted(self, row: int) -> Closed | BaseJobWaits | None:
+        """Why nobody will ever let the job start: its queue took no new jobs when it came, or its base job has left."""
+        queue, base, unwanted = self.state.jobs[row, [J_QUEUE, J_BASE, J_UNWANTED]].tolist()
         if unwanted:
             return Closed(self._queue_name(queue), "drain")
-        if core >= 0 and core not in self.state.live:
-            return CoreWaits(self.state.ids[core])
+        if base >= 0 and base not in self.state.live:
+            return BaseJobWaits(self.state.ids[base])
         return None
 
     def never(self, row: int, shape: Shape) -> OverQuota | None:
@@ -89,21 +93,21 @@ class Admission:
         node, _ = self._place_in_tree(row)
         if node < 0:
             return None
-        return self._over(self.books.shortage_ever(node, self.holdings.amounts(shape)), ever=True)
+        return self._over(self.quota_tree.shortage_ever(node, self.quota_usage.amounts(shape)), ever=True)
 
     def _place_in_tree(self, row: int) -> tuple[int, int]:
         """The node of the job's queue, -1 where nothing is limited, and its user."""
-        if self.holdings.tree is None:
+        if self.quota_usage.tree is None:
             return -1, 0
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
-        return self.holdings.node_of[queue], user
+        return self.quota_usage.node_of[queue], user
 
     def _over(self, short: Shortage | None, ever: bool) -> OverQuota | None:
         if short is None:
             return None
         model, resource = short.key
         return OverQuota(
-            self.books.queues[short.queue].name, model, resource, short.asked, short.available, short.kind, ever
+            self.quota_tree.queues[short.queue].name, model, resource, short.asked, short.available, short.kind, ever
         )
 
     def starts(self, row: int, allocation: Allocation) -> None:
@@ -111,20 +115,20 @@ class Admission:
         self._runs[row] = True
         node, user = self._place_in_tree(row)
         if node >= 0:
-            self.books.charge(node, user, self.holdings.amounts(self.state.shape_of(row), allocation))
+            self.quota_tree.charge(node, user, self.quota_usage.amounts(self.state.shape_of(row), allocation))
 
     def resizes(self, row: int, pieces: Allocation, sign: int) -> None:
         """The plan gives an elastic gang `pieces` in addition (1), or takes them back (-1)."""
         node, user = self._place_in_tree(row)
         if node >= 0:
-            amounts = self.holdings.amounts(self.state.shape_of(row), pieces)
-            (self.books.charge if sign > 0 else self.books.refund)(node, user, amounts)
+            amounts = self.quota_usage.amounts(self.state.shape_of(row), pieces)
+            (self.quota_tree.charge if sign > 0 else self.quota_tree.refund)(node, user, amounts)
 
     def stops(self, row: int) -> None:
         """The plan stops a running job."""
         self._runs[row] = False
-        if self.holdings.tree is None:
+        if self.quota_usage.tree is None:
             return
-        queue, user, _, amounts = self.holdings.charged[row]
-        if self.holdings.node_of[queue] >= 0:
-            self.books.refund(self.holdings.node_of[queue], user, amounts)
+        queue, user, _, amounts = self.quota_usage.charged[row]
+        if self.quota_usage.node_of[queue] >= 0:
+            self.quota_tree.refund(self.quota_usage.node_of[queue], user, amounts)

@@ -7,32 +7,35 @@ from typing import ClassVar
 import numpy as np
 from msgspec import Struct
 
-from kant.queueing.turn import Turn
+from kant.queueing.cycle_plan import CyclePlan
 
 
 class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
     """Base of the disciplines."""
 
     source: ClassVar[str] = ""
-    lanes: ClassVar[bool] = True
-    """Whether it serves the lanes; otherwise it looks at all live jobs in every cycle, and none are kept."""
+    buckets: ClassVar[bool] = True
+    """Whether it serves buckets; otherwise it looks at all live jobs in every cycle, and there are no buckets."""
     forecasts: ClassVar[bool] = False
     """Whether it asks when something will be free, so that the cycle keeps a forecast for it."""
     quotas: ClassVar[bool] = True
-    """Whether it heeds quotas, back-offs and bursts. Those that reproduce an experiment do not."""
+    """Whether it heeds quotas, back-offs and burst replicas. Those that reproduce an experiment do not."""
 
-    def lane(self, queue: int, shape: int) -> tuple[int, ...]:
-        """Jobs in one lane are tried in order; the first that cannot start stops the lane. Its queue comes first."""
+    def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
+        """The key of a job's bucket. In a bucket only the first job is tried. A queue in the key comes first."""
         return (queue,)
 
-    def run(self, turn: Turn) -> None:
-        """Write this cycle's decisions into `turn.plan`. By default: serve the lanes, best head first."""
-        for row, shape, lane in turn.waiting.walk(turn.share if turn.order.shares else None):
-            result = turn.seat(row, shape)
-            if isinstance(result, np.ndarray):
-                turn.start(row, result)
-                turn.waiting.took(lane)
-            else:
-                turn.hold(row, result)
-                turn.waiting.block(lane, shape, turn.retry_at, turn.lasts)
-        turn.review(turn.waiting.retry_at)
+    def run(self, cycle: CyclePlan) -> None:
+        """Write this cycle's decisions into `cycle.plan`. By default: try the first jobs of the buckets, best first."""
+        pending = cycle.pending
+        if pending.awake or pending.brief:
+            for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
+                result = cycle.nominate(row, shape)
+                if isinstance(result, np.ndarray):
+                    cycle.start(row, result)
+                    pending.took(bucket)
+                else:
+                    cycle.hold(row, result)
+                    pending.sleep(bucket, shape, cycle.retry_at, cycle.definitive)
+        if pending.retries:
+            cycle.wake_at(pending.wakes_at())

@@ -15,8 +15,8 @@ from kant.model.units import FOREVER
 from kant.queueing.estimates import Estimates
 
 
-class Timeline(Protocol):
-    """Commitments in time on real devices (`placement/timeline.py`). Keys are job rows."""
+class Calendar(Protocol):
+    """Commitments in time on real devices (`placement/calendar/calendar.py`). Keys are job rows."""
 
     def __contains__(self, key: object) -> bool: ...
     def add(self, key: int, allocation: Allocation, start: int, end: int) -> None: ...
@@ -41,24 +41,24 @@ class Forecast:
     `failed` are what was asked in vain; to forget them costs time only.
     """
 
-    def __init__(self, state: ClusterState, timeline: Timeline, estimates: Estimates) -> None:
+    def __init__(self, state: ClusterState, calendar: Calendar, estimates: Estimates) -> None:
         self.state = state
-        self.timeline = timeline
+        self.calendar = calendar
         self.estimates = estimates
         self.opened = 0
         self.tightened = True
         self.settled: dict[int, int] = {}  # promises, and what `opened` was when they could not be bettered
-        self.failed: dict[int, tuple[int, int]] = {}  # shapes: the shortest run time that had no room, and when
+        self.no_room: dict[int, tuple[int, int]] = {}  # shapes: the shortest run time that had no room, and when
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
-        self._seen = -1
         self._marks = (-1, -1)  # queues and nodes: what else can open something
 
-    def refresh(self, now: int) -> None:
-        """Follow the state; put off the end of jobs that outlive their estimate."""
+    def refresh(self, now: int, moved: list[int] | None) -> None:
+        """Follow the state; put off the end of jobs that outlive their estimate.
+
+        `moved` has the rows that came, left, started or stopped, each once; None where nobody knows.
+        """
         state = self.state
-        moved = None if self._seen < 0 else state.moved.since(self._seen)
-        self._seen = state.moved.end
         if moved is None:
             moved = [*state.running, *state.pending]
         for row in dict.fromkeys([*self._written, *moved]):
@@ -67,26 +67,26 @@ class Forecast:
             self.settled.pop(row, None)
         self._written.clear()
         for row, reservation in state.reserved.items():
-            if row not in self.timeline or self.timeline.start_of(row) != reservation.start:
+            if row not in self.calendar or self.calendar.start_of(row) != reservation.start:
                 self._reconcile(row, now)
         while self._ends and self._ends[0][0] <= now:
             end, row = heappop(self._ends)
-            if row in state.running and row in self.timeline and self.timeline.expected_end(row) == end:
+            if row in state.running and row in self.calendar and self.calendar.expected_end(row) == end:
                 later = self.estimates.end(state, row, now)
-                self.timeline.move(row, self.timeline.start_of(row), later)
+                self.calendar.move(row, self.calendar.start_of(row), later)
                 heappush(self._ends, (later, row))
                 self.tightened = True
-        marks = (state.holdings.refunds if state.holdings.tree is not None else 0, state.services)
+        marks = (state.quota_usage.quota_version if state.quota_usage.tree is not None else 0, state.node_version)
         if marks != self._marks:
-            if state.services:
-                self.timeline.lack(state.health.lost, now)
+            if state.node_version:
+                self.calendar.lack(state.health.lost, now)
             self._marks = marks
             self.opened += 1
             self.tightened = True
 
     def _reconcile(self, row: int, now: int) -> None:
         """Make the commitment of one job what the state says."""
-        state, timeline = self.state, self.timeline
+        state, calendar = self.state, self.calendar
         wanted: tuple[Allocation, int, int] | None = None
         if row in state.running:
             start = int(state.jobs[row, J_STARTED])
@@ -94,18 +94,18 @@ class Forecast:
         elif row in state.reserved:
             promise = state.reserved[row]
             wanted = (promise.allocation, promise.start, promise.end)
-        if row in timeline:
+        if row in calendar:
             if (
                 wanted is not None
-                and timeline.allocation_of(row) is wanted[0]
-                and (timeline.start_of(row), timeline.expected_end(row)) == wanted[1:]
+                and calendar.allocation_of(row) is wanted[0]
+                and (calendar.start_of(row), calendar.expected_end(row)) == wanted[1:]
             ):
                 return
-            if timeline.expected_end(row) > (now if wanted is None else wanted[2]):
+            if calendar.expected_end(row) > (now if wanted is None else wanted[2]):
                 self.opened += 1
-            timeline.remove(row)
+            calendar.remove(row)
         if wanted is not None:
-            timeline.add(row, *wanted)
+            calendar.add(row, *wanted)
             self.tightened = True
             if row in state.running and wanted[2] < FOREVER:
                 heappush(self._ends, (wanted[2], row))
@@ -117,23 +117,23 @@ class Forecast:
         promise = self.state.reserved.get(row)
         if promise is not None and (promise.start > now or not np.array_equal(promise.allocation, allocation)):
             self.opened += 1
-        self.lifts(row)
-        self.timeline.add(row, allocation, now, end)
+        self.withdraws(row)
+        self.calendar.add(row, allocation, now, end)
         if end < FOREVER:
             heappush(self._ends, (end, row))
 
-    def promises(self, row: int, allocation: Allocation, start: int, end: int) -> None:
+    def reserves(self, row: int, allocation: Allocation, start: int, end: int) -> None:
         """The plan promises a place."""
-        self.lifts(row)
-        self.timeline.add(row, allocation, start, end)
+        self.withdraws(row)
+        self.calendar.add(row, allocation, start, end)
 
     def stops(self, row: int) -> None:
         """The plan stops a job, or takes its promise back."""
         self.opened += 1
-        self.lifts(row)
+        self.withdraws(row)
 
-    def lifts(self, row: int) -> None:
+    def withdraws(self, row: int) -> None:
         """What a job holds is off the timeline, to be put back."""
         self._written.add(row)
-        if row in self.timeline:
-            self.timeline.remove(row)
+        if row in self.calendar:
+            self.calendar.remove(row)

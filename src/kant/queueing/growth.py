@@ -1,7 +1,7 @@
-"""Growth: what nobody who waits can use goes to elastic gangs, up to their ceilings.
+"""Growth: capacity that no waiting job can use goes to elastic gangs, up to their ceilings.
 
-First to those that the plan starts, which have their floors so far; then to those that run, in the order in which they
-started. Each gets as many pods as fit, its quota lets it have, and stay clear of what is promised.
+The gangs that the plan starts come first; so far they have their floors. Then come those that run, in the order in
+which they started. Each gets as many pods as fit, as its quota admits, and as stay clear of all reservations.
 
 Sources: the idea of a floor and a ceiling is Pollux' and Torch Elastic's (`--nnodes=MIN:MAX`); that growth comes after
 everybody who waits, so that it keeps nobody from starting, is that of Elastic in Volcano and of KAI-Scheduler.
@@ -22,8 +22,8 @@ from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit, Start
 from kant.model.placement import NODE, Allocation
 from kant.model.units import SECOND
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.resizing import end_with, gives_back_after, grow, widen
-from kant.queueing.turn import Turn
 
 Counts = tuple[int, ...]
 
@@ -39,96 +39,103 @@ class Elastic(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Growth:
-    """The growth of one state's gangs. It remembers for whom there was no room: losing that costs time only."""
+    """The growth of one state's gangs. It remembers which gangs found no capacity; to forget that costs time only."""
 
     def __init__(self, state: ClusterState, rule: Elastic) -> None:
         self.state = state
         self.rule = rule
         self._failed: dict[int, tuple[int, int]] = {}  # running gang -> its size, and what must not change
 
-    def run(self, turn: Turn) -> None:
+    def run(self, cycle: CyclePlan) -> None:
         """Hand out what is left at the end of a cycle."""
         if not self.state.elastic:
             return
         if len(self._failed) > 2 * len(self.state.elastic):
             self._failed.clear()
-        starts = [decision for decision in turn.plan.decisions if isinstance(decision, Start)]
+        starts = [decision for decision in cycle.plan.decisions if isinstance(decision, Start)]
         for start in starts:
             if self.state.rows[start.job] in self.state.elastic:
-                self._widen(turn, start)
+                self._widen(cycle, start)
         if self.rule.grow_s >= 0:
-            for row in self._may_grow(turn):
-                self._grow(turn, row)
+            for row in self._may_grow(cycle):
+                self._grow(cycle, row)
 
     # --- who starts ------------------------------------------------------------------------------------------
 
-    def _widen(self, turn: Turn, start: Start) -> None:
+    def _widen(self, cycle: CyclePlan, start: Start) -> None:
         """The whole gang is placed anew, with as many pods as can be; else it stays where its floor is."""
-        row, trial, shapes = self.state.rows[start.job], turn.placer.trial, self.state.shapes
-        if row in self.state.bursts and gives_back_after(turn, start):
-            return  # it would have to start after them, but not after its bursts
-        option = self._option(turn, row, start.allocation)
+        row, trial, shapes = self.state.rows[start.job], cycle.placer.trial, self.state.shapes
+        if row in self.state.burst_replicas and gives_back_after(cycle, start):
+            return  # it would have to start after them, but not after its burst replicas
+        option = self._option(cycle, row, start.allocation)
         floor = tuple(group.count for group in option.groups)
 
         def place(more: Counts) -> Allocation | NoFit:
             counts = tuple(a + b for a, b in zip(floor, more, strict=True))
-            until = end_with(turn, row, sum(counts)) if turn.forecast is not None else 0
-            return turn.place_beside(row, shapes.sized(option, counts), until)
+            until = end_with(cycle, row, sum(counts)) if cycle.forecast is not None else 0
+            return cycle.place_beside(row, shapes.sized(option, counts), until)
 
-        most = self._allowed(turn, row, option, floor)
+        most = self._allowed(cycle, row, option, floor)
         if most:
             trial.evict(start.allocation)
-            found = self._largest(turn, option, floor, most, place)
+            found = self._largest(cycle, option, floor, most, place)
             if found is None:
                 trial.restore(start.allocation)
             else:
-                widen(turn, start, found)
+                widen(cycle, start, found)
 
     # --- who runs --------------------------------------------------------------------------------------------
 
-    def _may_grow(self, turn: Turn) -> Iterator[int]:
+    def _may_grow(self, cycle: CyclePlan) -> Iterator[int]:
         """Gangs below their ceiling whose time has come; asks for a cycle when that of another one does."""
         state = self.state
         for row in [row for row in state.running if row in state.elastic]:
             progress = state.elastic[row]
-            if progress.pods >= progress.ceiling or row in turn.stopped or row in turn.shrunk:
+            if progress.pods >= progress.ceiling or row in cycle.stopped or row in cycle.shrunk:
                 continue
             ripe = progress.resized + self.rule.grow_s * SECOND
-            if ripe > turn.now:
-                turn.review(ripe)
-            elif turn.forecast is not None or self._failed.get(row) != (progress.pods, self._stamp(turn, row)):
+            if ripe > cycle.now:
+                cycle.wake_at(ripe)
+            elif (
+                cycle.forecast is not None
+                or cycle.stopped  # what the plan frees may serve it
+                or cycle.shrunk
+                or self._failed.get(row) != (progress.pods, self._stamp(row))
+            ):
                 yield row
 
-    def _stamp(self, turn: Turn, row: int) -> int:
-        """What must not change for a verdict "no room" to hold: capacity came free, or what quotas say."""
-        verdicts, holdings = turn.waiting.verdicts, self.state.holdings
-        return verdicts.room(self.state.shape_of(row)) + holdings.refunds + verdicts.freed * (holdings.tree is not None)
+    def _stamp(self, row: int) -> int:
+        """What must not change for "no room" to hold: a count of what came free, and of what quotas say."""
+        state = self.state
+        shape = state.shape_of(row)
+        room = int(state.log[0]) if shape.order_dependent else sum(state.pool_versions[pool] for pool in shape.pools)
+        return room + state.quota_usage.quota_version
 
-    def _grow(self, turn: Turn, row: int) -> None:
+    def _grow(self, cycle: CyclePlan, row: int) -> None:
         held, shapes = self.state.running[row], self.state.shapes
-        if turn.admission.closed(row) is not None:
+        if cycle.admission.closed(row) is not None:
             return
-        option = self._option(turn, row, held)
+        option = self._option(cycle, row, held)
         counts = pods_by_group(self.state.shape_of(row), held)
         assert counts is not None
 
         def place(more: Counts) -> Allocation | NoFit:
-            until = end_with(turn, row, sum(counts) + sum(more)) if turn.forecast is not None else 0
-            return turn.place_beside(row, shapes.sized(option, more), until, held)
+            until = end_with(cycle, row, sum(counts) + sum(more)) if cycle.forecast is not None else 0
+            return cycle.place_beside(row, shapes.sized(option, more), until, held)
 
-        most = self._allowed(turn, row, option, counts)
-        found = self._largest(turn, option, counts, most, place) if most else None
+        most = self._allowed(cycle, row, option, counts)
+        found = self._largest(cycle, option, counts, most, place) if most else None
         if found is not None:
-            grow(turn, row, found)
+            grow(cycle, row, found)
         else:
-            self._failed[row] = (sum(counts), self._stamp(turn, row))
+            self._failed[row] = (sum(counts), self._stamp(row))
 
     # --- how many --------------------------------------------------------------------------------------------
 
-    def _option(self, turn: Turn, row: int, held: Allocation) -> Shape:
+    def _option(self, cycle: CyclePlan, row: int, held: Allocation) -> Shape:
         """The shape on whose pools a gang is: where quotas tell GPU models apart it stays on its own."""
         pool = int(self.state.table[held[0, NODE], POOL])
-        options = turn.admission.options(row, self.state.shape_of(row))
+        options = cycle.admission.options(row, self.state.shape_of(row))
         return next(option for option in options if option.pool_bits >> pool & 1)
 
     def _more(self, option: Shape, counts: Counts, pods: int) -> Counts:
@@ -139,30 +146,30 @@ class Growth:
             pods -= more[-1]
         return tuple(more)
 
-    def _allowed(self, turn: Turn, row: int, option: Shape, counts: Counts) -> int:
+    def _allowed(self, cycle: CyclePlan, row: int, option: Shape, counts: Counts) -> int:
         """How many more pods its ceiling and its quota let it have."""
-        most, holdings = sum(option.ceiling) - sum(counts), self.state.holdings
+        most, quota_usage = sum(option.ceiling) - sum(counts), self.state.quota_usage
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
-        if most == 0 or holdings.tree is None or holdings.node_of[queue] < 0:
+        if most == 0 or quota_usage.tree is None or quota_usage.node_of[queue] < 0:
             return most
         low, high = 0, most + 1
         while low + 1 < high:
             pods = most if high > most else (low + high) // 2
-            asked = holdings.amounts(self.state.shapes.sized(option, self._more(option, counts, pods)))
-            if turn.admission.books.shortage(holdings.node_of[queue], user, asked) is None:
+            asked = quota_usage.amounts(self.state.shapes.sized(option, self._more(option, counts, pods)))
+            if cycle.admission.quota_tree.shortage(quota_usage.node_of[queue], user, asked) is None:
                 low = pods
             else:
                 high = pods
         return low
 
     def _largest(
-        self, turn: Turn, option: Shape, counts: Counts, most: int, place: Callable[[Counts], Allocation | NoFit]
+        self, cycle: CyclePlan, option: Shape, counts: Counts, most: int, place: Callable[[Counts], Allocation | NoFit]
     ) -> Allocation | None:
         """The placement of as many more pods as fit, taken on the trial; None where not one does.
 
         By halving between what fits and what does not; a verdict on a gang of one group says at once how many do.
         """
-        trial, low, high, pods = turn.placer.trial, 0, most + 1, most
+        trial, low, high, pods = cycle.placer.trial, 0, most + 1, most
         while low + 1 < high:
             mark = trial.checkpoint()
             found = place(self._more(option, counts, pods))

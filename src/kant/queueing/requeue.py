@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -42,3 +43,46 @@ class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
 def retries_used(state: ClusterState, row: int, failures: int) -> RetriesUsed | None:
     """Why a job that has failed `failures` times may not be tried again; None where it may."""
     return RetriesUsed(failures) if failures > state.live[row].retries else None
+
+
+class BackOffs:
+    """The waiting jobs that are not tried yet, by the end of their back-off."""
+
+    def __init__(self, state: ClusterState, requeue: Requeue) -> None:
+        self.state = state
+        self.requeue = requeue
+        self.ends: list[tuple[int, int]] = []
+        """A heap of (end of the back-off, row). Entries of jobs that no longer wait are dropped as they come up."""
+        self._end: dict[int, int] = {}  # of each row, the end that counts
+
+    def waits(self, row: int, now: int) -> bool:
+        """Whether a job backs off at `now`; it is remembered until then."""
+        back_off = self.requeue.back_off(self.state, row)
+        if back_off is None or back_off.until <= now:
+            return False
+        if self._end.get(row) != back_off.until:
+            self._end[row] = back_off.until
+            heappush(self.ends, (back_off.until, row))
+        return True
+
+    def over(self, now: int) -> list[int]:
+        """The rows whose back-off has ended by `now`, each once."""
+        rows = []
+        while self.ends and self.ends[0][0] <= now:
+            until, row = heappop(self.ends)
+            if self._counts(until, row):
+                del self._end[row]
+                rows.append(row)
+        return rows
+
+    def next_end(self) -> int:
+        """When the next back-off ends, µs; -1 where no job backs off."""
+        while self.ends and not self._counts(*self.ends[0]):
+            heappop(self.ends)
+        return self.ends[0][0] if self.ends else -1
+
+    def _counts(self, until: int, row: int) -> bool:
+        """Whether the back-off of a row ends at `until`."""
+        if row not in self.state.pending:
+            self._end.pop(row, None)
+        return self._end.get(row) == until

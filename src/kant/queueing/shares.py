@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kant.cluster.columns import CPU, GPUS, MEMORY, P_CAPACITY, STATUS
-from kant.cluster.holdings import Held
+from kant.cluster.quota_usage import Held
 from kant.cluster.state import ClusterState
+from kant.model.errors import StateError
 from kant.model.status import NodeStatus
 from kant.model.tenant import RESOURCES
 from kant.model.units import FOREVER
@@ -24,20 +25,20 @@ class Shares:
         self.state = state
         self.now = now
         self.admission = admission
-        self.holdings = state.holdings
+        self.quota_usage = state.quota_usage
         self.capacity = _capacity(state)
         self.held: dict[int, list[int]] = {}  # by path node
         self._paths: dict[int, tuple[int, ...]] = {}
         self._of_keys: list[int] = []
         self._used: dict[int, dict[int, int]] = {}  # by half life, then by path node
-        for queue, held in enumerate(self.holdings.held):
+        for queue, held in enumerate(self.quota_usage.held):
             self.add(queue, (held[0], held[1], held[2]), 1)
 
     def path(self, queue: int) -> tuple[int, ...]:
         """The nodes of the tree from the root to `queue`; a number below zero stands for its own jobs alone."""
         path = self._paths.get(queue)
         if path is None:
-            tree, node = self.holdings.tree, self.holdings.node_of[queue]
+            tree, node = self.quota_usage.tree, self.quota_usage.node_of[queue]
             path = () if tree is None or node < 0 else tree.paths[node][::-1]
             if tree is None or node < 0 or not tree.is_leaf[node]:
                 path = (*path, -1 - queue)
@@ -46,7 +47,7 @@ class Shares:
 
     def weight(self, node: int) -> int:
         """The weight of a path's node among its siblings."""
-        return self.holdings.tree.weight(node) if self.holdings.tree is not None and node >= 0 else 1
+        return self.quota_usage.tree.weight(node) if self.quota_usage.tree is not None and node >= 0 else 1
 
     def add(self, queue: int, held: Held, sign: int) -> None:
         """A job of `queue` starts (1) or stops (-1) in this plan."""
@@ -62,13 +63,13 @@ class Shares:
 
     def beyond_nominal(self, node: int) -> float:
         """As `dominant`, of what the node holds beyond its nominal quota; of own jobs and unknown queues all."""
-        tree = self.holdings.tree
+        tree = self.quota_usage.tree
         if tree is None or node < 0:
             return self.dominant(node)
-        books = self.admission.books
+        tree = self.admission.quota_tree
         if not self._of_keys:
             self._of_keys = [max(self._capacity_of(*key), 1) for key in tree.keys]
-        return max((books.borrowed(node, key) / of_all for key, of_all in enumerate(self._of_keys)), default=0.0)
+        return max((tree.borrowed(node, key) / of_all for key, of_all in enumerate(self._of_keys)), default=0.0)
 
     def _capacity_of(self, model: str, resource: str) -> int:
         """Of one resource, on the nodes of one GPU model or of all."""
@@ -82,7 +83,10 @@ class Shares:
         used = self._used.get(half_life)
         if used is None:
             used = self._used[half_life] = {}
-            for queue, amount in enumerate(self.holdings.usage.decayed(self.now, half_life).tolist()):
+            hours = self.quota_usage.hours
+            if hours is None:
+                raise StateError("the state was not made to keep what queues have used (`usage_hours`)")
+            for queue, amount in enumerate(hours.decayed(self.now, half_life).tolist()):
                 for above in self.path(queue):
                     used[above] = used.get(above, 0) + amount
         return used.get(node, 0)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_FAILURES
+from kant.cluster.columns import J_LIMIT
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
-from kant.model.decision import Plan, Reason
-from kant.model.errors import Violation
+from kant.model.decision import Plan
+from kant.model.errors import StateError
 from kant.placement.placer import Placer
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.forecast import Forecast
 from kant.queueing.growth import Growth
 from kant.queueing.limits import Limits
-from kant.queueing.repair import repair
-from kant.queueing.requeue import retries_used
-from kant.queueing.turn import Turn
-from kant.queueing.waiting import Waiting
+from kant.queueing.node_replacement import replace_lost_nodes
+from kant.queueing.pending import PendingQueue
+from kant.queueing.rejection import reject_impossible
 from kant.scheduler.profile import Profile, draws
 
 
@@ -29,79 +29,75 @@ class Scheduler:
         self.state = state
         self.profile = profile
         self.snapshot = Snapshot(state)
-        lane = profile.discipline.lane if profile.discipline.lanes else None
-        preempts = profile.preemption is not None
-        self.waiting = Waiting(state, profile.order, profile.requeue, lane, preempts, draws(profile.placement))
+        by = profile.preemption
+        bucket_of = profile.discipline.bucket if profile.discipline.buckets else None
+        fair = by is not None and by.reclaim == "fair-share"
+        self.pending = PendingQueue(
+            state, profile.order, profile.requeue, bucket_of, by is not None, draws(profile.placement), fair
+        )
         self.limits = Limits(state)
         if state.shapes.workloads != profile.matches:
-            raise Violation("the state was not made to tell the profile's workloads apart (`workloads`)")
+            raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
         self.growth = Growth(state, profile.elastic)
         self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         ahead = profile.discipline.forecasts
-        self.forecast = Forecast(state, self.placer.timeline, profile.estimates) if ahead else None
+        self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
+        self._seen = -1  # up to where the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
-        self.catch_up(now)
-        turn = Turn(
-            self.snapshot, self.profile.order, self.waiting, self.placer, self.profile.preemption, self.forecast
-        )
-        run_cycle(turn, self.profile, self.limits, self.growth)
+        cycle = self.begin(now)
+        run_cycle(cycle, self.profile, self.limits, self.growth)
         self.snapshot.previous = now
-        return turn.plan
+        return cycle.plan
 
-    def catch_up(self, now: int) -> None:
-        """Bring the snapshot and the queue up to date with the state."""
+    def begin(self, now: int) -> CyclePlan:
+        """An empty plan at `now`, before a snapshot and a queue that are up to date."""
+        profile, state, log = self.profile, self.state, self.state.job_changes
+        moved: list[int] | None = None  # nobody knows
+        if log.end == self._seen:
+            moved = []
+        elif self._seen >= 0:
+            moved = log.since(self._seen)
+        self._seen = log.end
         self.snapshot.refresh(now)
-        self.waiting.refresh(now)
-        self.limits.refresh()
+        self.pending.refresh(now, moved)
+        if moved is None or (moved and max(state.jobs[moved, J_LIMIT].tolist()) >= 0):
+            self.limits.follow(moved)
         if self.forecast is not None:
-            self.forecast.refresh(now)
+            self.forecast.refresh(now, moved)
         self.placer.trial.begin()
+        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, profile.preemption, self.forecast)
 
 
-def run_cycle(turn: Turn, profile: Profile, limits: Limits, growth: Growth) -> None:
+def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth) -> None:
     """Stop, order, admit, place, make room or hold: the decisions of one instant, in the order to carry them out."""
-    waiting = turn.waiting
+    state, pending = cycle.state, cycle.pending
 
-    # 1. What may not run on stops: jobs at their limit, in stopped queues, bursts that have lost their core.
-    limits.stop(turn)
+    # 1. What may not run on stops: jobs at their limit, in stopped queues, replicas that have lost their base job.
+    if limits.ends or cycle.limited or state.health.drains:
+        limits.stop(cycle)
 
     # 2. What can never start goes back to its owner at once, and blocks nobody.
-    for row in waiting.arrived:
-        never = never_starts(turn, row)
-        if never is not None:
-            turn.reject(row, never)
-            waiting.leave(row)
-    waiting.arrived.clear()
+    if pending.arrived:
+        reject_impossible(cycle)
 
     # 3. Gangs that have just lost a node get another in its place, before anybody may take the rest of what they held.
-    repair(turn, profile.discipline.quotas)
+    if cycle.drained or state.health.broken:
+        replace_lost_nodes(cycle, profile.discipline.quotas)
 
-    # 4. The discipline takes the others in the profile's order. For each it asks for a seat: within the quota, for
+    # 4. The discipline takes the others in the profile's order. For each it asks for a place: within the quota, for
     #    the whole gang at once, with room made for it if the profile's preemption can. It decides what it means that
-    #    there is none: hold the job, pass it, or promise it a place in time.
-    profile.discipline.run(turn)
+    #    there is none: hold the job, pass it, or reserve a place in time.
+    if state.pending or not profile.discipline.buckets:
+        profile.discipline.run(cycle)
 
-    # 5. Whoever had to make room and fits elsewhere moves.
-    turn.resettle()
+    # 5. Victims that fit elsewhere move.
+    if cycle.victims:
+        cycle.relocate_victims()
 
-    # 6. What nobody who waits can use goes to elastic gangs, up to their ceilings.
-    growth.run(turn)
-    turn.review(waiting.next_ready())
-
-
-def never_starts(turn: Turn, row: int) -> Reason | None:
-    """Why a job can never start here; None where it could."""
-    state, first = turn.state, None
-    failures = int(state.jobs[row, J_FAILURES])
-    used = retries_used(state, row, failures) if failures else None
-    unwanted = used or turn.admission.unwanted(row)
-    if unwanted is not None:
-        return unwanted
-    for option in turn.admission.options(row, state.shape_of(row)):
-        never = turn.admission.never(row, option) or turn.placer.never_fits(option)
-        if never is None:
-            return None
-        first = first or never
-    return first
+    # 6. What no waiting job can use goes to elastic gangs, up to their ceilings.
+    if state.elastic:
+        growth.run(cycle)
+    if pending.back_offs.ends:
+        cycle.wake_at(pending.back_offs.next_end())

@@ -9,14 +9,16 @@ from typing import Any
 
 import msgspec
 
+from kant.cluster.state import ClusterState
 from kant.model.errors import InputError
 from kant.model.matching import Match
+from kant.model.node import ClusterSpec
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.estimates import Estimates
 from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
 from kant.scheduler.strategies import Strategy, parse_strategies
@@ -55,6 +57,10 @@ class Profile:
     def matches(self) -> tuple[Match, ...]:
         """Which jobs each strategy is for."""
         return tuple(strategy.match for strategy in self.strategies)
+
+    def new_state(self, cluster: ClusterSpec) -> ClusterState:
+        """The state of a cluster to which nothing has happened yet, with all that the policies look at."""
+        return ClusterState(cluster, learn=self.estimates.learns, workloads=self.matches, usage_hours=self.order.shares)
 
     @property
     def placements(self) -> tuple[NodePolicy, ...]:

@@ -1,31 +1,50 @@
-"""The policies there are: every class with a tag in the policy folders. A new file is a new policy."""
+"""The policies there are: Kant's own, one file each, and those of installed packages, found by entry point.
+
+A package offers a policy under the entry point group `kant.policies`. The name is the kind and the tag, the value is
+the class: `"order.largest-first" = "kant_largest_first:LargestFirst"`. A package is imported only if a profile names
+its policy, or all policies are listed.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
+import re
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
+from kant.model.errors import InputError
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.order import Order
 
-KINDS: dict[str, tuple[type, str]] = {
-    "order": (Order, "kant.queueing.orders"),
-    "discipline": (Discipline, "kant.queueing.disciplines"),
-    "placement": (NodePolicy, "kant.placement.policies"),
+KINDS: dict[str, tuple[type, tuple[str, ...]]] = {
+    "order": (Order, ("kant.queueing.orders",)),
+    "discipline": (Discipline, ("kant.queueing.disciplines", "kant.reproduce")),
+    "placement": (NodePolicy, ("kant.placement.policies",)),
 }
-"""For each part of a profile: the base class of its policies, and the package whose modules hold them."""
+"""For each part of a profile: the base class of its policies, and the packages whose modules hold Kant's own."""
+
+GROUP = "kant.policies"
+"""The entry point group of policies from other packages."""
+
+OWN = "kant"
+"""The package of Kant's own policies."""
+
+TAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""What a policy's name in a profile looks like: words of small letters and digits, joined by hyphens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy as people see it."""
+    """One policy as people see it, and the package that it comes from."""
 
     kind: str
     name: str
@@ -33,54 +52,157 @@ class Policy:
     about: str
     source: str
     fields: tuple[FieldInfo, ...]
+    package: str
 
 
 @cache
 def policies(kind: str) -> dict[str, Policy]:
-    """The policies of one kind (a key of KINDS), by name."""
-    base, package_name = KINDS[kind]
-    package = importlib.import_module(package_name)
-    found: dict[str, Policy] = {}
-    for module_info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{package_name}.{module_info.name}")
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__:
-                found[_tag(value)] = _describe(kind, value)
-    return dict(sorted(found.items()))
+    """The policies of one kind (a key of KINDS), by name. Raises InputError for a package whose policy is unusable."""
+    for point in entry_points(group=GROUP):
+        if point.name.partition(".")[0] not in KINDS or not TAG.fullmatch(point.name.partition(".")[2]):
+            expected = f"an entry point of {GROUP} named KIND.TAG, with {', '.join(KINDS)} as KIND"
+            raise InputError(f"package {_package(point)}", expected, point.name)
+    return {tag: _policy(kind, tag) for tag in _tags(kind)}
+
+
+def _tags(kind: str) -> list[str]:
+    """The names of all policies of one kind, sorted. No other package is imported."""
+    own = {_tag(policy) for module in _modules(kind) for policy in _policies_in(module, kind)}
+    return sorted(own | {tag for offered_kind, tag in _offers() if offered_kind == kind})
+
+
+def is_offered(kind: str, tag: str) -> bool:
+    """Whether there is a policy of that name. No other package is imported."""
+    return _own(kind, tag) is not None or (kind, tag) in _offers()
+
+
+@cache
+def _policy(kind: str, tag: str) -> Policy:
+    """The policy that one package offers. Raises InputError if several packages do, or its class is unusable."""
+    own, points = _own(kind, tag), _offers().get((kind, tag), ())
+    packages = [OWN] * (own is not None) + [_package(point) for point in points]
+    if len(packages) > 1:
+        names = " and ".join(dict.fromkeys(packages)) if len(set(packages)) > 1 else f"{packages[0]} twice"
+        raise InputError(f"{kind} {tag}", f"one package that offers it, but it is offered by {names}: uninstall one")
+    return _describe(kind, own, OWN) if own is not None else _load(kind, tag, points[0])
+
+
+# --- Kant's own ------------------------------------------------------------------------------------------------------
+
+
+def _own(kind: str, tag: str) -> type | None:
+    """Kant's own policy of that name. Its module is named after it, or else all modules are looked through."""
+    for package in KINDS[kind][1]:
+        name = f"{package}.{tag.replace('-', '_')}"
+        if TAG.fullmatch(tag) and importlib.util.find_spec(name) is not None:
+            for policy in _policies_in(importlib.import_module(name), kind):
+                if _tag(policy) == tag:
+                    return policy
+    every = (policy for module in _modules(kind) for policy in _policies_in(module, kind))
+    return next((policy for policy in every if _tag(policy) == tag), None)
+
+
+def _modules(kind: str) -> list[ModuleType]:
+    """The modules of Kant's own policies."""
+    return [
+        importlib.import_module(f"{package}.{module.name}")
+        for package in KINDS[kind][1]
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__)
+    ]
+
+
+def _policies_in(module: ModuleType, kind: str) -> list[type]:
+    """The policies that a module defines."""
+    base = KINDS[kind][0]
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
+    ]
+
+
+# --- those of other packages -----------------------------------------------------------------------------------------
+
+
+@cache
+def _offers() -> dict[tuple[str, str], tuple[EntryPoint, ...]]:
+    """What installed packages offer, by kind and tag, in the order of their names. Nothing is imported."""
+    found: dict[tuple[str, str], tuple[EntryPoint, ...]] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _package(point), point.value)):
+        kind, _, tag = point.name.partition(".")
+        found[kind, tag] = (*found.get((kind, tag), ()), point)
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "?"
+
+
+def _load(kind: str, tag: str, point: EntryPoint) -> Policy:
+    """Import a policy of another package. Raises InputError if it cannot be imported or does not conform."""
+    base, package = KINDS[kind][0], _package(point)
+    where = f"{kind} {tag} of package {package}"
+    try:
+        policy = point.load()
+    except Exception as error:  # whatever the module of somebody else raises
+        raise InputError(
+            where, f"a class that can be imported ({type(error).__name__}: {error})", point.value
+        ) from None
+    if not (isinstance(policy, type) and issubclass(policy, base)):
+        raise InputError(where, f"a subclass of {base.__module__}.{base.__name__}", point.value)
+    if _tag(policy) != tag:
+        raise InputError(where, f'a class with tag="{tag}"', point.value)
+    if any(field.required for field in fields(policy)):  # type: ignore[arg-type]
+        raise InputError(where, "a default for each of its fields", point.value)
+    return _describe(kind, policy, package)
+
+
+# --- profiles --------------------------------------------------------------------------------------------------------
 
 
 def _tag(policy: type) -> str:
     return str(policy.__struct_config__.tag)  # type: ignore[attr-defined]
 
 
-def _describe(kind: str, policy: type) -> Policy:
+def _describe(kind: str, policy: type, package: str) -> Policy:
     about = " ".join((policy.__doc__ or "").split("\n\n")[0].split())
     source: str = policy.source  # type: ignore[attr-defined]
-    return Policy(kind, _tag(policy), policy, about, source, fields(policy))
+    return Policy(kind, _tag(policy), policy, about, source, fields(policy), package)
 
 
 def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
-    """The policy that a table of a profile describes: `policy` names it, the other keys are its fields.
+    """The policy that a table of a profile describes.
 
-    Raises InputError for an unknown policy, an unknown field or a value of the wrong type.
+    `policy` names it, `package` may say which package it comes from, the other keys are its fields. Raises InputError
+    for an unknown policy, an unknown field or a value of the wrong type.
     """
-    from kant.model.errors import InputError
-
-    known = policies(kind)
-    name = settings.get("policy")
-    if not isinstance(name, str) or name not in known:
-        raise InputError(f"{where}.policy", f"one of {', '.join(known)}", name)
+    settings = dict(settings)
+    name, package = settings.get("policy"), settings.pop("package", None)
+    if package is not None and not isinstance(package, str):
+        raise InputError(f"{where}.package", "the name of a package", package)
+    if not isinstance(name, str) or not is_offered(kind, name):
+        raise _unknown(kind, name, package, where)
+    policy = _policy(kind, name)
+    if package is not None and package != policy.package:
+        raise InputError(f"{where}.package", f"{policy.package}, which offers {name}", package)
     try:
-        return msgspec.convert(settings, known[name].type)
+        return msgspec.convert(settings, policy.type)
     except msgspec.ValidationError as error:
-        allowed = ", ".join(field.name for field in known[name].fields) or "none"
+        allowed = ", ".join(field.name for field in policy.fields) or "none"
         raise InputError(where, f"a valid configuration of {name} (fields: {allowed}): {error}") from None
+
+
+def _unknown(kind: str, name: object, package: str | None, where: str) -> InputError:
+    """The error for a policy that nothing here offers. It says which package may be missing."""
+    if isinstance(name, str) and package is not None:
+        return InputError(f"{where}.policy", f"the package {package}, which offers it, to be installed", name)
+    known = ", ".join(_tags(kind))
+    others = f"; or is a package missing that offers {kind}.{name}?" if isinstance(name, str) else ""
+    return InputError(f"{where}.policy", f"one of {known}{others}", name)
 
 
 def make_settings(kind: type, settings: Any, where: str) -> Any:
     """A table of a profile as the configuration that `kind` is. Raises InputError for what it cannot be."""
-    from kant.model.errors import InputError
-
     try:
         return msgspec.convert(settings, kind)
     except msgspec.ValidationError as error:

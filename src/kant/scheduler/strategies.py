@@ -54,8 +54,8 @@ def check_zone(placements: tuple[NodePolicy, ...], where: str) -> None:
         return
     if len(zones) > 1:
         raise InputError(f"{where}: workloads", "one inference zone: e-spread with the same fields everywhere")
-    others = [placement for placement in placements if not placement.wish]
+    others = [placement for placement in placements if not placement.preferred_level]
     if others:
-        able = ", ".join(name for name, policy in policies("placement").items() if policy.type.wish)  # type: ignore[attr-defined]
+        able = ", ".join(name for name, policy in policies("placement").items() if policy.type.preferred_level)  # type: ignore[attr-defined]
         tag = others[0].__struct_config__.tag
         raise InputError(f"{where}: placement", f"one of {able} wherever another workload has e-spread", str(tag))

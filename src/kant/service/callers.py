@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from kant.live.logs import said
+from kant.live.logs import log_event
 from kant.model.errors import InputError
 from kant.service.roles import Caller, Role
 from kant.service.tokens import TOKENS, Key, digest, fresh_token, read_keys, write_private
@@ -62,7 +62,7 @@ class Keys:
             try:
                 self.found = read_keys(self.path, self.owner)
             except InputError as error:
-                said(log, f"{error}; the tokens from before stay", logging.ERROR)
+                log_event(log, f"{error}; the tokens from before stay", logging.ERROR)
         return self.found
 
 

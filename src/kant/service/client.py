@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from kant.model.errors import InputError
 
 SOCKET = "kant.sock"
+PATIENCE = 60.0  # seconds for which a Kant that has just started is waited for
 
 
 def home_of(given: Path | None) -> Path:
@@ -61,7 +64,7 @@ def _token() -> str:
     raise InputError("KANT_TOKEN", "a token for KANT_URL, there or in a file (KANT_TOKEN_FILE)")
 
 
-class Client:
+class ServiceClient:
     """Asks the Kant of one home; in place of the home by default the one at KANT_URL, unless it has to be `here`.
 
     Every method raises InputError with the sentence that Kant has answered.
@@ -86,9 +89,38 @@ class Client:
     def stream(self, path: str, **query: Any) -> tuple[dict[str, str], Iterator[bytes]]:
         """The headers, and the body as it comes."""
         response = self._ask("GET", path, query)
-        return dict(response.getheaders()), iter(lambda: response.read1(1 << 16), b"")
+        return dict(response.getheaders()), self._parts(response)
+
+    def _parts(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while part := response.read1(1 << 16):
+                yield part
+        except (OSError, http.client.HTTPException):
+            raise InputError(self.url or str(self.home), "a Kant that goes on answering (it has gone)") from None
 
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> http.client.HTTPResponse:
+        """The answer of Kant; of one that has just started it is waited for."""
+        end = time.monotonic() + PATIENCE
+        told = time.monotonic() + 2
+        while True:
+            response = self._answer(method, path, query, body)
+            if response.status < 400:
+                return response
+            again = response.status == 503 and response.getheader("Retry-After") and time.monotonic() < end
+            if not again:
+                try:
+                    sentence = json.loads(response.read())["error"]
+                except (ValueError, KeyError):
+                    sentence = f"{method} {path}: expected an answer, got {response.status} {response.reason}"
+                raise RefusedError(sentence)
+            if time.monotonic() > told:
+                told = end
+                print(
+                    "kant: Kant has just started and compiles its kernels; it answers in some seconds", file=sys.stderr
+                )
+            time.sleep(0.1)
+
+    def _answer(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> http.client.HTTPResponse:
         given = {name: value for name, value in query.items() if value not in (None, "")}
         url = f"{path}?{urlencode(given)}" if given else path
         connection = _at(self.url) if self.url else _Connection(self.home / SOCKET)
@@ -107,16 +139,10 @@ class Client:
             ) from None
         except http.client.HTTPException as error:
             raise InputError(self.url or str(self.home), f"an answer of Kant ({type(error).__name__})") from None
-        if response.status >= 400:
-            try:
-                sentence = json.loads(response.read())["error"]
-            except (ValueError, KeyError):
-                sentence = f"{method} {path}: expected an answer, got {response.status} {response.reason}"
-            raise Refused(sentence)
         return response
 
 
-class Refused(InputError):  # noqa: N818 - it is what Kant has answered
+class RefusedError(InputError):
     """What Kant has answered in place of doing it: one sentence, as it is."""
 
     def __init__(self, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""`kant up`: one Kant on one home, from the lock to the last answer."""
+"""`kant up`: runs one Kant on one home, from taking the lock to the last answer."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from pathlib import Path
 import msgspec
 
 from kant.live.journals import Journals
-from kant.live.logs import said, set_up
+from kant.live.logs import log_event, set_up
 from kant.live.warm import warm
 from kant.local import cgroups
 from kant.local.clock import Offset, steady_clock
-from kant.local.driver import NO_QUEUES, Driver, Settings
+from kant.local.driver import LocalDriver
 from kant.local.machine import own_cores, this_machine
-from kant.local.record import Record
-from kant.local.telemetry import Telemetry
+from kant.local.record import JobRecord
+from kant.local.settings import NO_QUEUES, LocalSettings
+from kant.local.telemetry import LocalTelemetry
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.model.units import DAY
 from kant.scheduler.profile import Profile
-from kant.service.api import Api
 from kant.service.callers import Callers, page_token
 from kant.service.client import SOCKET
 from kant.service.events import Events
 from kant.service.guard import Guard, address
-from kant.service.http import Server, Service
+from kant.service.http import HttpServer, Service
 from kant.service.prune import Places, Pruner, in_doubt, wanted
+from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
 from kant.service.reload import Files, Reloader, check_quotas
 from kant.service.store import Store
-from kant.service.waited import Keeper, kept
+from kant.service.waits_store import WaitsWriter, read_waits
 
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DaemonOptions:
     """`cluster`: None for this machine. `token_file`: more tokens than the home has. `proxy_names`: see `Guard`.
 
     `any_port`: the port of `listen` is a wish. `on_listen` is told the address and the token of Kant's owner.
@@ -57,7 +58,7 @@ class Options:
     home: Path
     profile: Profile
     cluster: ClusterSpec | None = None
-    tenancy: Tenancy = NO_QUEUES
+    queue_config: QueueConfig = NO_QUEUES
     listen: str = ""
     any_port: bool = False
     token_file: Path | None = None
@@ -70,12 +71,12 @@ class Options:
     log_level: str = "info"
 
 
-def serve(options: Options) -> int:
+def serve(options: DaemonOptions) -> int:
     """Schedule until SIGTERM, SIGINT or `kant down`. Raises InputError."""
     if sys.platform != "linux":
         raise InputError("this machine", "Linux: Kant looks after processes by its /proc and pidfds", sys.platform)
     set_up(options.log_format, options.log_level)
-    check_quotas(options.profile, options.tenancy)
+    check_quotas(options.profile, options.queue_config)
     callers = Callers(options.home, options.token_file)
     if options.listen:
         address(options.listen, callers.is_shared)
@@ -92,7 +93,7 @@ def serve(options: Options) -> int:
     return 0
 
 
-async def _serve(options: Options, store: Store, callers: Callers) -> None:
+async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None:
     began = time.monotonic()
     offset = store.kept("clock")
     if store.last()[0] == 0 and any((options.home / "runs").glob("*")):
@@ -100,18 +101,17 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
     latest = store.last()[1]
     clock = steady_clock(msgspec.json.decode(offset, type=Offset) if offset is not None else None, latest)
     store.keep("clock", msgspec.json.encode(clock.offset))
-    journals = Journals(options.home / "journal", lambda error: said(log, str(error), logging.WARNING))
+    journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
     cluster = options.cluster or this_machine()
-    settings = Settings(
-        cluster, options.profile, options.home / "runs", options.tenancy, journals, options.log_bytes,
+    settings = LocalSettings(
+        cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
     )  # fmt: skip
-    warm(options.profile)
-    driver = Driver(settings, store, clock)
-    driver.telemetry = telemetry = Telemetry(driver)
-    recorded = Recorded(lambda job: driver.records.get(job) or store.record(job))
-    driver.on_build, driver.on_built = recorded.follow, recorded.arrived
-    driver.waited, driver.waited_by = kept(store), recorded.waited
+    driver = LocalDriver(settings, store, clock)
+    driver.telemetry = telemetry = LocalTelemetry(driver.jobs, lambda: driver.trouble)
+    recorded = Recorded(lambda job: driver.jobs.records.get(job) or store.record(job))
+    driver.on_build, driver.on_built = recorded.begin_rebuild, recorded.finish_rebuild
+    driver.waited, driver.waited_by = read_waits(store), recorded.waited
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
@@ -120,39 +120,59 @@ async def _serve(options: Options, store: Store, callers: Callers) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     own = page_token(options.home) if options.listen else ""
     guard = Guard(callers, store, clock.micros, options.proxy_names)
-    api, reloader, told = Api(driver, store, recorded), Reloader(driver, options.files), asyncio.Event()
-    api.complaint = lambda: reloader.complaint
+    questions, reloader, told = (
+        LocalQuestions(driver, store, recorded),
+        Reloader(driver, options.files),
+        asyncio.Event(),
+    )
+    questions.complaint = lambda: reloader.complaint
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # a terminal that closes ends it
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
-    service = Service(api, events, stop, guard)
-    async with Server(service, options.home / SOCKET, options.listen, options.any_port) as server:
-        said(
+    service = Service(questions, events, stop, guard)
+    async with HttpServer(service, options.home / SOCKET, options.listen, options.any_port) as server:
+        log_event(
             log, "up", home=str(options.home), cluster=cluster.name, nodes=len(cluster.nodes), gpus=cluster.gpus,
-            profile=options.profile.name, jobs=len(driver.records), seconds=round(time.monotonic() - began, 3),
+            profile=options.profile.name, jobs=len(driver.jobs.records), seconds=round(time.monotonic() - began, 3),
             listen=server.address, memory_by="cgroups" if settings.cgroups is not None else "looking",
         )  # fmt: skip
-        tasks.append(asyncio.create_task(reloader.run(told)))
-        keeper = Keeper(store, driver)
-        tasks.append(asyncio.create_task(keeper.run()))
-        tasks.append(asyncio.create_task(recorded.remember(journals)))
-        if options.keep_days:
-            keep, places = options.keep_days * DAY, Places(settings.runs, journals, options.home / "kant.log")
-            pruner = Pruner(store, places, keep, clock.micros, lambda: wanted(driver), telemetry.pruned)
-            tasks.append(asyncio.create_task(pruner.run(in_doubt(latest, clock.micros(), keep))))
+        keeper = WaitsWriter(store, driver)
+
+        async def prepare() -> None:
+            """Compile the kernels in a thread, while requests are answered; then build the state, and go on."""
+            try:
+                await asyncio.to_thread(warm, options.profile)
+                driver.build()
+            except BaseException:
+                stop.set()
+                raise
+            log_event(log, "ready", seconds=round(time.monotonic() - began, 3))
+            tasks.append(asyncio.create_task(reloader.run(told)))
+            tasks.append(asyncio.create_task(keeper.run()))
+            tasks.append(asyncio.create_task(recorded.remember(journals)))
+            if options.keep_days:
+                keep, places = options.keep_days * DAY, Places(settings.runs, journals, options.home / "kant.log")
+                pruner = Pruner(store, places, keep, clock.micros, lambda: wanted(driver), telemetry.pruned)
+                tasks.append(asyncio.create_task(pruner.run(in_doubt(latest, clock.micros(), keep))))
+
+        preparing = asyncio.create_task(prepare())
         if server.address:
             options.on_listen(server.address, own)
         try:
             await driver.run(stop)
         finally:
-            for task in tasks:
-                task.cancel()
+            for task in (preparing, *tasks):
+                if task is not preparing or not task.done():
+                    task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            keeper.write()
-    said(log, "down", running=len(driver.launcher.runs))
+            if driver.jobs.ready:
+                keeper.write()
+        if preparing.done() and not preparing.cancelled():
+            preparing.result()  # a state that cannot be built ends the start with its reason
+    log_event(log, "down", running=len(driver.launcher.runs))
 
 
-def _both(first: Callable[[Record], None], second: Callable[[Record], None]) -> Callable[[Record], None]:
-    def changed(record: Record) -> None:
+def _both(first: Callable[[JobRecord], None], second: Callable[[JobRecord], None]) -> Callable[[JobRecord], None]:
+    def changed(record: JobRecord) -> None:
         first(record)
         second(record)
 

@@ -1,4 +1,4 @@
-"""Live updates: what changes, kept for a while, so that each who follows reads at a pace of its own."""
+"""Live updates: changes of jobs, kept for a while, so that each follower reads at its own pace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 import msgspec
 
-from kant.local.record import Record
+from kant.local.record import JobRecord
 from kant.service.store import shown
 
 KEPT = 20_000
@@ -15,14 +15,14 @@ CALM = 0.05  # seconds between two batches
 
 
 class Events:
-    """A ring of changes, each encoded once however many follow. A follower that falls behind is told to start anew."""
+    """A ring of changes, each encoded once however many follow. A follower that falls behind is told to start again."""
 
     def __init__(self) -> None:
         self.ring: deque[bytes] = deque(maxlen=KEPT)
         self.end = 0
         self._news = asyncio.Event()
 
-    def changed(self, record: Record) -> None:
+    def changed(self, record: JobRecord) -> None:
         """A job has changed."""
         self.end += 1
         self.ring.append(b"id: %d\nevent: job\ndata: %b\n\n" % (self.end, msgspec.json.encode(shown(record))))

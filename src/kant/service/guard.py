@@ -1,4 +1,4 @@
-"""The door of the API: who may come in at all, and with which right."""
+"""The guard of the API: which callers are let in, and with which rights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from kant.live.logs import said
+from kant.live.logs import log_event
 from kant.model.errors import InputError
 from kant.service.callers import Callers
 from kant.service.replies import failure
-from kant.service.roles import RIGHTS, VIEWER, Caller, Forbidden, check_role
+from kant.service.roles import RIGHTS, VIEWER, Caller, ForbiddenError, check_role
 from kant.service.routes import ROUTES
-from kant.service.store import Full, Store
+from kant.service.store import Store, StoreFullError
 
 log = logging.getLogger("kant.service")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -91,7 +91,7 @@ class Guard:
         resource = request.match_info.route.resource
         route = _ROUTES.get((request.method, resource.canonical)) if resource is not None else None
         orders = route is not None and route.method == "POST" and RIGHTS.get(route.name) != VIEWER
-        if caller is None or route is None or not (orders or isinstance(error, Forbidden)):
+        if caller is None or route is None or not (orders or isinstance(error, ForbiddenError)):
             return
         what = request.match_info.get("job", "")
         self.store.note(self.clock(), caller, route.name, what, refused=str(error))
@@ -103,5 +103,5 @@ class Guard:
         self._writing = None
         try:
             self.store.write([])
-        except Full as error:
-            said(log, "the audit log waits", logging.WARNING, error=str(error))
+        except StoreFullError as error:
+            log_event(log, "the audit log waits", logging.WARNING, error=str(error))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import sqlite3
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
@@ -13,21 +14,24 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from kant.live.logs import said
+from kant.live.logs import log_event
+from kant.live.questions import NotReadyError, UnknownJobError
 from kant.local.record import OVER, Submission
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
-from kant.service.api import Api, Unknown
 from kant.service.events import Events
 from kant.service.guard import Guard, address
+from kant.service.orders import Orders
 from kant.service.page import routes as page_routes
+from kant.service.questions import LocalQuestions
 from kant.service.received import received
 from kant.service.replies import answer, failure
-from kant.service.roles import Caller, Forbidden, routes_of
+from kant.service.roles import Caller, ForbiddenError, routes_of
 from kant.service.routes import ROUTES
+from kant.service.store import damaged
 from kant.service.views import ProfileName, Profiles, Whoami
-from kant.service.whatif import Busy, Desk, TooLong
-from kant.sim.asked import Question
+from kant.service.whatif import BusyError, Desk, TooLongError
+from kant.sim.whatif_request import Question
 
 log = logging.getLogger("kant.service")
 MOST_BODY = 8 << 20
@@ -41,8 +45,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Service:
     """The handlers of the routes, by their names."""
 
-    def __init__(self, api: Api, events: Events, stop: asyncio.Event, guard: Guard) -> None:
-        self.api = api
+    def __init__(self, questions: LocalQuestions, events: Events, stop: asyncio.Event, guard: Guard) -> None:
+        self.questions = questions
+        self.orders = Orders(questions)
         self.feed = events
         self.stopping = stop
         self.guard = guard
@@ -54,7 +59,7 @@ class Service:
         """All that is served."""
         app = web.Application(middlewares=[self._guard], client_max_size=MOST_BODY)
         app.add_routes([web.route(route.method, route.path, getattr(self, route.name)) for route in ROUTES])
-        app.add_routes(page_routes(self.api.driver.settings.cluster.name))
+        app.add_routes(page_routes(self.questions.driver.settings.cluster.name))
         return app
 
     @web.middleware
@@ -63,10 +68,12 @@ class Service:
         try:
             refused = self.guard.refused(request)
             return await handler(request) if refused is None else refused
-        except Forbidden as error:
+        except ForbiddenError as error:
             self.guard.note(request, error)
             return failure(str(error), 403)
-        except Unknown as error:
+        except NotReadyError as error:
+            return failure(str(error), 503, Retry_After="1")
+        except UnknownJobError as error:
             self.guard.note(request, error)
             return failure(str(error), 404)
         except InputError as error:
@@ -79,10 +86,13 @@ class Service:
         except web.HTTPException as error:
             what = f"{request.method} {request.path}: expected what /v1/openapi.json has ({error.reason})"
             return failure(what, error.status)
+        except sqlite3.DatabaseError as error:
+            log_event(log, "the store cannot be read", logging.ERROR, path=request.path, error=str(error))
+            return failure(str(damaged(self.questions.store.path, error)), 500)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
-            said(log, "a request failed", logging.ERROR, path=request.path)
+            log_event(log, "a request failed", logging.ERROR, path=request.path)
             log.exception("a request failed")
             return failure("Kant: expected no fault of its own; its log has more", 500)
 
@@ -90,43 +100,43 @@ class Service:
 
     async def submit(self, request: web.Request) -> web.Response:
         wish = received(await body(request), Submission)
-        return answer(await self.api.submit(wish, caller(request)), 201)
+        return answer(await self.orders.submit(wish, caller(request)), 201)
 
     async def jobs(self, request: web.Request) -> web.Response:
         phases = tuple(part for part in request.query.get("state", "").split(",") if part)
         before = number(request, "before", 0, 1 << 62, -1)
         limit = number(request, "limit", 1, 1000, 100)
         queue, user = (request.query.get(name, "") for name in ("queue", "user"))
-        return answer(self.api.page(phases, queue, user, before if before >= 0 else None, limit))
+        return answer(self.questions.jobs(phases, queue, user, before if before >= 0 else None, limit))
 
     async def job(self, request: web.Request) -> web.Response:
-        return answer(self.api.job(request.match_info["job"], caller(request)))
+        return answer(self.questions.job(request.match_info["job"], caller(request)))
 
     async def cancel(self, request: web.Request) -> web.Response:
-        return answer(await self.api.cancel(request.match_info["job"], caller(request)))
+        return answer(await self.orders.cancel(request.match_info["job"], caller(request)))
 
     async def hold(self, request: web.Request) -> web.Response:
-        return answer(await self.api.hold(request.match_info["job"], caller(request)))
+        return answer(await self.orders.hold(request.match_info["job"], caller(request)))
 
     async def release(self, request: web.Request) -> web.Response:
-        return answer(await self.api.release(request.match_info["job"], caller(request)))
+        return answer(await self.orders.release(request.match_info["job"], caller(request)))
 
     async def why(self, request: web.Request) -> web.Response:
-        return answer(await self.api.why(request.match_info["job"]))
+        return answer(await self.questions.why(request.match_info["job"]))
 
     async def log(self, request: web.Request) -> web.StreamResponse:
         job = request.match_info["job"]
         offset = number(request, "offset", -(1 << 62), 1 << 62, 0)
         limit = number(request, "limit", 1, 1 << 24, 1 << 20)
-        found = self.api.log(job, offset, limit, caller(request))
+        found = self.questions.log(job, offset, limit, caller(request))
         headers = {"X-Kant-Offset": str(found.offset), "X-Kant-End": str(found.end)}
         if not flag(request, "follow"):
             return web.Response(body=found.data, headers=headers, content_type="application/octet-stream")
         response = web.StreamResponse(headers=headers | {"Content-Type": "application/octet-stream"})
         await response.prepare(request)
-        attempt = self.api.record(job).attempt
+        attempt = self.questions.find(job).attempt
         while not self.stopping.is_set() and self.guard.callers.of(request) is not None:
-            record, after = self.api.record(job), found.offset + len(found.data)
+            record, after = self.questions.find(job), found.offset + len(found.data)
             await response.write(found.data)
             if not found.data:
                 if record.phase in OVER:
@@ -134,7 +144,7 @@ class Service:
                 await asyncio.sleep(FOLLOW)
                 if record.attempt != attempt:  # it is tried again, and its output begins anew
                     attempt, after = record.attempt, 0
-            found = self.api.log(job, after, limit, caller(request))
+            found = self.questions.log(job, after, limit, caller(request))
         await response.write_eof()
         return response
 
@@ -143,42 +153,43 @@ class Service:
         return answer(Profiles(found))
 
     async def whatif(self, request: web.Request) -> web.Response:
-        question, stands = received(await body(request), Question), self.api.health()
+        question, stands = received(await body(request), Question), self.questions.health()
+        self.questions.present()
 
         def gone() -> bool:
             return self.stopping.is_set() or request.transport is None or request.transport.is_closing()
 
         try:
-            found = await self.desk.ask(stands.journal, stands.now_us, question, gone)
-        except (Busy, TooLong) as error:
-            return failure(str(error), 503 if isinstance(error, Busy) else 504)
+            found = await self.desk.ask(stands["journal"], stands["now_us"], question, gone)
+        except (BusyError, TooLongError) as error:
+            return failure(str(error), 503 if isinstance(error, BusyError) else 504)
         return web.Response(body=found, content_type="application/json")
 
     async def history(self, request: web.Request) -> web.Response:
-        return answer(self.api.history(request.match_info["job"]))
+        return answer(self.questions.history(request.match_info["job"]))
 
     async def record(self, request: web.Request) -> web.Response:
-        reply = answer(self.api.recorded.since(request.query.get("since", "")))
+        reply = answer(self.questions.record(request.query.get("since", "")))
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             reply.enable_compression(web.ContentCoding.gzip)
         return reply
 
     async def queues(self, request: web.Request) -> web.Response:
-        return answer(self.api.queue())
+        return answer(self.questions.queues())
 
     async def eta(self, request: web.Request) -> web.Response:
-        return answer(await self.api.eta(request.query.get("job", "")))
+        return answer(await self.questions.eta(request.query.get("job", "")))
 
     async def top(self, request: web.Request) -> web.Response:
-        return answer(self.api.top())
+        return answer(self.questions.top())
 
     async def health(self, request: web.Request) -> web.Response:
-        return answer(self.api.health())
+        return answer(self.questions.health())
 
     async def stop(self, request: web.Request) -> web.Response:
-        who, found = caller(request), self.api.health()
-        said(log, "asked to stop", by=str(who))
-        self.api.store.note(self.api.driver.clock.micros(), who, "stop", "")
+        who, found = caller(request), self.questions.health()
+        log_event(log, "asked to stop", by=str(who))
+        self.questions.store.note(self.questions.driver.clock.micros(), who, "stop", "")
         self.guard.write()
         self.stopping.set()
         return answer(found)
@@ -191,10 +202,12 @@ class Service:
         before = number(request, "before", 0, 1 << 62, -1)
         limit = number(request, "limit", 1, 1000, 100)
         refused = flag(request, "refused")
-        return answer(self.api.audit(request.query.get("user", ""), refused, before if before >= 0 else None, limit))
+        return answer(
+            self.questions.audit(request.query.get("user", ""), refused, before if before >= 0 else None, limit)
+        )
 
     async def metrics(self, request: web.Request) -> web.Response:
-        telemetry = self.api.driver.telemetry
+        telemetry = self.questions.driver.telemetry
         text = telemetry.text() if telemetry is not None else b""
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
@@ -249,7 +262,7 @@ def number(request: web.Request, name: str, low: int, high: int, default: int) -
     return int(text)
 
 
-class Server:
+class HttpServer:
     """The web server while it runs: `async with Server(...)`. `address` is where it listens, "" for the socket alone.
 
     With `any_port` the address is a wish: if its port is taken a free one is opened, and none where there is none.
@@ -271,7 +284,7 @@ class Server:
     def address(self) -> str:
         return self.service.address
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self) -> HttpServer:
         await self._runner.setup()
         try:
             self.path.unlink(missing_ok=True)  # whoever has the lock of the home owns it
@@ -296,7 +309,9 @@ class Server:
             except OSError as error:
                 if not self.any_port:
                     raise
-                said(log, "the port is not free", address=f"{self.host}:{port}", error=os.strerror(error.errno or 0))
+                log_event(
+                    log, "the port is not free", address=f"{self.host}:{port}", error=os.strerror(error.errno or 0)
+                )
             else:
                 self.port = self._runner.addresses[-1][1]
                 host = f"[{self.host}]" if ":" in self.host else self.host

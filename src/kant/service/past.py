@@ -10,21 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from kant.cluster.journal import Footer, Header, Line, read_lines
+from kant.cluster.journal import read_lines
 from kant.cluster.state import ClusterState
+from kant.live.journal_walk import JournalWalk
 from kant.live.journals import Journals
-from kant.live.logs import said
+from kant.live.logs import log_event
 from kant.live.record import RunRecord
-from kant.live.succession import arrived, follow
 from kant.model.decision import Plan
-from kant.model.errors import InputError, Violation
-from kant.model.event import Event
+from kant.model.errors import InputError
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
-from kant.sim.replay import profile_of
 
 log = logging.getLogger("kant.service")
 MOST_BYTES = 64 << 20
@@ -59,7 +58,7 @@ class Reader:
             try:
                 yield from self._read(path)
             except (InputError, OSError) as error:
-                said(log, "an earlier journal is not shown, or not all of it", logging.WARNING, error=str(error))
+                log_event(log, "an earlier journal is not shown, or not all of it", logging.WARNING, error=str(error))
         while self.record is not None:
             present = self.journals.path
             if present is None:
@@ -89,14 +88,14 @@ class Reader:
         with path.open("rb") as file:
             flush = self.journals.flush if path == self.journals.path else _nothing
             lines = read_lines(whole(file, flush), str(path))
-            header = next(lines, None)
-            if isinstance(header, Header):
+            first = next(lines, None)
+            if first is not None:
                 self.journals_read += 1
-                yield from self._fold(header, lines, path)
+                yield from self._fold(JournalWalk(chain([first], lines), path))
 
-    def _fold(self, header: Header, lines: Iterator[Line], path: Path) -> Steps:
-        profile = profile_of(header, path)
-        building = _Building(header, profile, path)
+    def _fold(self, walk: JournalWalk) -> Steps:
+        header, profile = walk.header, walk.profile()
+        building = _Building(walk, profile)
         yield building.work
         state, record = building.result(), self.record
         if record is None:
@@ -104,58 +103,48 @@ class Reader:
         else:
             last = record.zero + record.ahead + max(record.last, record.state.now)
             if header.zero + header.begins + ROUNDING < last:
-                raise InputError(f"{path}:1: begins", f"a journal that is later than the one before ({last})")
-            follow(record, state, header.zero, profile.name)
+                raise InputError(f"{walk.path}:1: begins", f"a journal that is later than the one before ({last})")
+            record.begin_rebuild(state, header.zero, profile.name)
         entered = False
         try:
-            for number, line in enumerate(lines, start=2):
-                if isinstance(line, Header):
-                    continue
-                if not entered and (isinstance(line, Plan | Footer) or line.time >= header.begins):
+            for line in walk:
+                if not entered and (isinstance(line, Plan) or line.time >= header.begins):
                     entered = True
-                    yield partial(arrived, record, header.begins)
+                    yield partial(record.finish_rebuild, header.begins)
                 count_from(header.zero)
-                if isinstance(line, Footer):
-                    record.last = line.time
-                elif isinstance(line, Plan):
+                if isinstance(line, Plan):
                     record.decided(line)
                 else:
-                    _take(record, line, f"{path}:{number}")
+                    walk.apply(record.state, line)
+                    record.happened(line)
                 yield None
+            if walk.footer is not None:
+                record.last = walk.footer.time
         finally:
             if not entered:
-                arrived(record, header.begins)
+                record.finish_rebuild(header.begins)
 
 
 class _Building:
     """A state that is built: of a large cluster that takes a second."""
 
-    def __init__(self, header: Header, profile: Profile, path: Path) -> None:
-        self.header, self.profile, self.path = header, profile, path
+    def __init__(self, walk: JournalWalk, profile: Profile) -> None:
+        self.walk, self.profile = walk, profile
         self.state: ClusterState | None = None
-        self.violation: Violation | None = None
+        self.error: InputError | None = None
 
     def work(self) -> None:
         """Build it."""
-        profile = self.profile
         try:
-            self.state = ClusterState(self.header.cluster, learn=profile.estimates.learns, workloads=profile.matches)
-        except Violation as violation:
-            self.violation = violation
+            self.state = self.walk.new_state(self.profile)
+        except InputError as error:
+            self.error = error
 
     def result(self) -> ClusterState:
         """The state. Raises InputError."""
         if self.state is None:
-            raise InputError(f"{self.path}:1: cluster", f"a cluster that can be counted: {self.violation}")
+            raise self.error or InputError(str(self.walk.path), "a state that was built")
         return self.state
-
-
-def _take(record: RunRecord, event: Event, where: str) -> None:
-    try:
-        record.state.apply(event)
-    except (Violation, OverflowError) as violation:
-        raise InputError(where, f"an event that fits the state: {violation}") from None
-    record.happened(event)
 
 
 def whole(file: BinaryIO, flush: Callable[[], object]) -> Iterator[bytes]:

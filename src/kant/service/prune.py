@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kant.live.journals import Journals, name_at
-from kant.live.logs import said
-from kant.local.driver import Driver
+from kant.live.logs import log_event
+from kant.local.driver import LocalDriver
 from kant.model.units import DAY
-from kant.service.store import Full, Store
+from kant.service.store import Store, StoreFullError
 
 log = logging.getLogger("kant.service")
 BATCH = 50  # jobs of one step
@@ -36,7 +36,7 @@ class Places:
 
     runs: Path
     journals: Journals | None = None
-    said: Path | None = None
+    log_file: Path | None = None
 
 
 class Pruner:
@@ -93,7 +93,7 @@ class Pruner:
 
     def _trim(self) -> None:
         """Begin kant.log anew when it is long. It is open for appending, so it goes on from its new end."""
-        path = self.places.said
+        path = self.places.log_file
         if path is None or not path.exists():
             return
         own = path.stat()
@@ -114,10 +114,10 @@ class Pruner:
             if self.clock() >= not_before:
                 try:
                     await self.sweep()
-                except (Full, OSError) as error:
-                    said(log, "pruning waits", logging.WARNING, error=str(error))
+                except (StoreFullError, OSError) as error:
+                    log_event(log, "pruning waits", logging.WARNING, error=str(error))
                 if self.pruned:
-                    said(log, "pruned", jobs=self.pruned)
+                    log_event(log, "pruned", jobs=self.pruned)
                     self.pruned = 0
             await asyncio.sleep(EVERY)
 
@@ -128,7 +128,7 @@ def remove(folders: list[Path]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def wanted(driver: Driver) -> set[str]:
+def wanted(driver: LocalDriver) -> set[str]:
     """The jobs that those that live come after, and the arrays of which a job lives."""
     found: set[str] = set()
     for record in driver.alive():
@@ -142,5 +142,5 @@ def in_doubt(latest: int, now: int, keep: int) -> int:
     """The moment before which nothing is pruned: after a leap of the clock since `latest`, which may be a wrong one."""
     if latest == 0 or now - latest < keep // 2:
         return 0
-    said(log, "the clock has leapt: nothing is pruned for a week", logging.WARNING, days=(now - latest) // DAY)
+    log_event(log, "the clock has leapt: nothing is pruned for a week", logging.WARNING, days=(now - latest) // DAY)
     return now + DOUBT

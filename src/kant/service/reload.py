@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kant.live.logs import said
+from kant.live.logs import log_event
 from kant.live.warm import warm
-from kant.local.driver import Driver
+from kant.local.driver import LocalDriver
 from kant.model.errors import InputError
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.scheduler.profile import Profile, parse_profile
 from kant.workload.tenants_file import read_tenants
 
@@ -34,9 +34,9 @@ class Files:
     cluster: Path | None = None
 
 
-def check_quotas(profile: Profile, tenancy: Tenancy) -> None:
+def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
     """Raise InputError where there are queues that the profile does not heed."""
-    if tenancy.queues and not profile.discipline.quotas:
+    if queue_config.queues and not profile.discipline.quotas:
         name = profile.discipline.__struct_config__.tag
         raise InputError(f"profile {profile.name}: discipline", "one that heeds the quotas of queues", name)
 
@@ -44,7 +44,7 @@ def check_quotas(profile: Profile, tenancy: Tenancy) -> None:
 class Reloader:
     """Follows the files for one driver. `complaint` says why the last change was not taken."""
 
-    def __init__(self, driver: Driver, files: Files) -> None:
+    def __init__(self, driver: LocalDriver, files: Files) -> None:
         self.driver = driver
         self.files = files
         self.complaint = ""
@@ -82,21 +82,21 @@ class Reloader:
                 raise InputError(str(path), "the cluster of the start (kant down and kant up take another)")
         except InputError as error:
             self._wrong[path] = f"{error}; what was there stays"
-            said(log, self._wrong[path], logging.WARNING)
+            log_event(log, self._wrong[path], logging.WARNING)
         else:
             self._wrong.pop(path, None)
         self.complaint = "; ".join(self._wrong.values())
 
     def _queues(self, path: Path) -> None:
-        tenancy = read_tenants(path)
-        check_quotas(self.driver.settings.profile, tenancy)
-        names = {queue.name for queue in tenancy.queues}
+        queue_config = read_tenants(path)
+        check_quotas(self.driver.settings.profile, queue_config)
+        names = {queue.name for queue in queue_config.queues}
         for record in self.driver.alive():
             if names and record.submission.queue not in names:
                 raise InputError(str(path), f"queue {record.submission.queue}, in which job {record.id} is")
-        if tenancy != self.driver.settings.tenancy:
-            self.driver.set_queues(tenancy)
-            said(log, "other queues", path=str(path), queues=len(names))
+        if queue_config != self.driver.settings.queue_config:
+            self.driver.set_queues(queue_config)
+            log_event(log, "other queues", path=str(path), queues=len(names))
 
     async def _profile(self, path: Path) -> None:
         try:
@@ -104,11 +104,11 @@ class Reloader:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(str(path), f"a TOML file that can be read ({error})") from None
         profile = parse_profile(text, str(path))
-        check_quotas(profile, self.driver.settings.tenancy)
+        check_quotas(profile, self.driver.settings.queue_config)
         if profile.text != self.driver.settings.profile.text:
             await asyncio.to_thread(warm, profile)  # it may compile for a minute
             self.driver.set_profile(profile)
-            said(log, "another profile", path=str(path), profile=profile.name)
+            log_event(log, "another profile", path=str(path), profile=profile.name)
 
 
 def stamp(path: Path) -> Stamp:

@@ -69,7 +69,7 @@ RIGHTS = {
 """The right that each route needs, by the route's name. One that is not here is for operators."""
 
 
-class Forbidden(InputError):  # noqa: N818 - the word of the answer
+class ForbiddenError(InputError):
     """The caller may not do this."""
 
 
@@ -77,7 +77,7 @@ def check_role(caller: Caller, route: str) -> None:
     """Raise Forbidden unless the caller's role has the route."""
     least = RIGHTS.get(route, OPERATOR).least
     if RANK[caller.role] < RANK[least]:
-        raise Forbidden(f"the token of {caller.user}", f"one of role {least} for `{route}`", str(caller.role))
+        raise ForbiddenError(f"the token of {caller.user}", f"one of role {least} for `{route}`", str(caller.role))
 
 
 def routes_of(caller: Caller) -> tuple[str, ...]:
@@ -96,4 +96,4 @@ def check_own(caller: Caller, route: str, lineage: Iterable[str]) -> None:
     path = tuple(lineage)
     if RIGHTS.get(route, OPERATOR).own and not owns(caller, path):
         mine = ", ".join(caller.queues)
-        raise Forbidden(f"the token of {caller.user}", f"a job of its own queues ({mine}) for `{route}`", path[0])
+        raise ForbiddenError(f"the token of {caller.user}", f"a job of its own queues ({mine}) for `{route}`", path[0])

@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 
 from kant import __version__
-from kant.local.record import Phase, Submission
+from kant.local.record import JobPhase, Submission
 from kant.service.views import (
-    Answer,
-    Deeds,
-    Detail,
+    AuditLog,
+    ClusterAnswer,
     Failure,
-    Health,
     History,
-    Ids,
-    Page,
+    JobDetail,
+    JobIds,
+    JobPage,
     Profiles,
-    RunRecord,
+    RecordAnswer,
+    ServiceHealth,
     Whoami,
     Why,
 )
 from kant.service.whatif import Futures
-from kant.sim.asked import Question
+from kant.sim.whatif_request import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class Route:
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
 _PLACE = {"type": "integer", "default": 0}
 ROUTES = (
-    Route("POST", "/v1/jobs", "submit", "Queue a command.", Ids, Submission, status=201),
+    Route("POST", "/v1/jobs", "submit", "Queue a command.", JobIds, Submission, status=201),
     Route(
-        "GET", "/v1/jobs", "jobs", "Jobs, the latest first, a page at a time.", Page,
+        "GET", "/v1/jobs", "jobs", "Jobs, the latest first, a page at a time.", JobPage,
         query={
-            "state": {"type": "string", "description": f"Some of {', '.join(Phase)}, divided by commas."},
+            "state": {"type": "string", "description": f"Some of {', '.join(JobPhase)}, divided by commas."},
             "queue": {"type": "string"}, "user": {"type": "string"},
             "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
         },
     ),
-    Route("GET", "/v1/jobs/{job}", "job", "One job, whole.", Detail),
-    Route("POST", "/v1/jobs/{job}/cancel", "cancel", "Withdraw a job or an array.", Ids),
-    Route("POST", "/v1/jobs/{job}/hold", "hold", "Keep a waiting job from starting.", Ids),
-    Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", Ids),
+    Route("GET", "/v1/jobs/{job}", "job", "One job, whole.", JobDetail),
+    Route("POST", "/v1/jobs/{job}/cancel", "cancel", "Withdraw a job or an array.", JobIds),
+    Route("POST", "/v1/jobs/{job}/hold", "hold", "Keep a waiting job from starting.", JobIds),
+    Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", JobIds),
     Route("GET", "/v1/jobs/{job}/why", "why", "Why a job waits.", Why),
     Route(
         "GET", "/v1/jobs/{job}/log", "log", "What its last run has written. X-Kant-Offset says where that begins.",
@@ -70,28 +70,28 @@ ROUTES = (
     ),
     Route("GET", "/v1/jobs/{job}/history", "history", "What happened to a job, and what was decided.", History),
     Route(
-        "GET", "/v1/record", "record", "What the page shows, or what is new of it (docs/record.md).", RunRecord,
+        "GET", "/v1/record", "record", "What the page shows, or what is new of it (docs/record.md).", RecordAnswer,
         query={"since": {"type": "string", "default": "", "description": "`cursor` of the answer before."}},
     ),
-    Route("GET", "/v1/queues", "queues", "Queues, quotas and what they use.", Answer),
+    Route("GET", "/v1/queues", "queues", "Queues, quotas and what they use.", ClusterAnswer),
     Route(
-        "GET", "/v1/eta", "eta", "When the waiting jobs (or one) are expected to start.", Answer,
+        "GET", "/v1/eta", "eta", "When the waiting jobs (or one) are expected to start.", ClusterAnswer,
         query={"job": {"type": "string"}},
     ),
     Route("POST", "/v1/whatif", "whatif", "What a change would do to everybody's waits.", Futures, Question),
     Route("GET", "/v1/profiles", "profiles", "The built-in profiles.", Profiles),
-    Route("GET", "/v1/top", "top", "What pools and nodes hold, and the largest jobs.", Answer),
+    Route("GET", "/v1/top", "top", "What pools and nodes hold, and the largest jobs.", ClusterAnswer),
     Route("GET", "/v1/events", "events", "Changes of jobs as server-sent events.", media="text/event-stream"),
-    Route("GET", "/v1/health", "health", "Whether Kant can write, and what it has.", Health),
+    Route("GET", "/v1/health", "health", "Whether Kant can write, and what it has.", ServiceHealth),
     Route("GET", "/v1/whoami", "whoami", "Who asks, and with which role.", Whoami),
     Route(
-        "GET", "/v1/audit", "audit", "Who did what or was refused it, the latest first, a page at a time.", Deeds,
+        "GET", "/v1/audit", "audit", "Who did what or was refused it, the latest first, a page at a time.", AuditLog,
         query={
             "user": {"type": "string"}, "refused": {"type": "boolean", "default": False},
             "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
         },
     ),
-    Route("POST", "/v1/stop", "stop", "Stop Kant; what runs runs on.", Health),
+    Route("POST", "/v1/stop", "stop", "Stop Kant; what runs runs on.", ServiceHealth),
     Route("GET", "/metrics", "metrics", "What Prometheus asks for (docs/up.md).", media="text/plain"),
     Route("GET", "/v1/openapi.json", "schema", "This schema."),
 )  # fmt: skip

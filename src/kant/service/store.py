@@ -6,19 +6,19 @@ import hashlib
 import itertools
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kant.local.record import OVER, Phase, Record, Submission
+from kant.local.record import OVER, JobPhase, JobRecord, Submission
 from kant.model.errors import InputError
 from kant.service.roles import Caller
 
 APPLICATION = 0x4B414E54  # "KANT"
-LIVE = tuple(str(phase) for phase in Phase if phase not in OVER)
+LIVE = tuple(str(phase) for phase in JobPhase if phase not in OVER)
 COLUMNS = (
     "seq", "id", "array", "array_index", "phase", "name", "queue", "user", "priority", "gpus", "submitted", "started",
     "ended", "attempt", "failures", "code", "signal", "reason", "stopping", "place", "waits", "waited", "digest",
@@ -37,7 +37,7 @@ MOST_NOTES = 10_000
 """Notes that wait for the disk; beyond that the oldest are lost."""
 
 
-class Full(OSError):  # noqa: N818 - what it says of the disk
+class StoreFullError(OSError):
     """The store cannot be written now."""
 
 
@@ -46,6 +46,12 @@ def migrations() -> list[tuple[int, str]]:
     folder = resources.files("kant.service") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [(int(name.partition("-")[0]), (folder / name).read_text(encoding="utf-8")) for name in names]
+
+
+def damaged(path: Path, error: Exception) -> InputError:
+    """That a store cannot be read, and what to do about it."""
+    salvage = f"`sqlite3 {path} .recover` salvages its jobs; move it away to begin without them"
+    return InputError(str(path), f"a store that is whole ({error}); it is left as it is: {salvage}")
 
 
 def digest_of(body: bytes) -> bytes:
@@ -60,10 +66,21 @@ class Store:
         self.path = path
         self._known: set[bytes] = set()
         self._notes: list[tuple[int, str, str, str, str, str, str]] = []
+        self._check_pages()
         with self._sound():
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA busy_timeout = 5000")
             self._open()
+
+    def _check_pages(self) -> None:
+        """Raise InputError where a page of the file is damaged. Reads only: nothing is written, not even at the end."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        with self._sound(), closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION:
+                found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if found != "ok":
+                    raise sqlite3.DatabaseError(" ".join(str(found).split()))
 
     def _open(self) -> None:
         application, version = self._pragma("application_id"), self._pragma("user_version")
@@ -93,10 +110,8 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             raise InputError(str(self.path), f"a store that can be read and written ({error})") from None
-        except sqlite3.DatabaseError as error:
-            raise InputError(
-                str(self.path), f"a store that is whole ({error}); it is left as it is: move it away to begin anew"
-            ) from None
+        except (sqlite3.DatabaseError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError) as error:
+            raise damaged(self.path, error) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -104,7 +119,7 @@ class Store:
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    def write(self, records: list[Record]) -> None:
+    def write(self, records: list[JobRecord]) -> None:
         """Keep the records as they are now. Raises Full, and keeps none of them, where the disk does not take them."""
         rows, bodies = [], {}
         for record in records:
@@ -162,7 +177,7 @@ class Store:
         except sqlite3.Error as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            raise Full(f"{self.path}: {error}") from None
+            raise StoreFullError(f"{self.path}: {error}") from None
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -180,7 +195,7 @@ class Store:
             ).fetchone()
             return seq, max([0, *(time for time in times if time is not None)])
 
-    def live(self) -> list[Record]:
+    def live(self) -> list[JobRecord]:
         """The jobs that are not over, in the order of their submission."""
         with self._sound():
             marks = ", ".join("?" * len(LIVE))
@@ -195,15 +210,16 @@ class Store:
         row = self._db.execute("SELECT body FROM submissions WHERE digest = ?", (digest,)).fetchone()
         return msgspec.json.decode(row[0], type=Submission)
 
-    def record(self, job: str) -> Record | None:
-        """Any job that ever was; None for one that never came."""
-        row = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE id = ?", (job,)).fetchone()
-        return None if row is None else _record(row, self._submission(row[-1]))
+    def record(self, job: str) -> JobRecord | None:
+        """Any job that ever was; None for one that never came. Raises InputError where it cannot be read."""
+        with self._sound():
+            row = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE id = ?", (job,)).fetchone()
+            return None if row is None else _record(row, self._submission(row[-1]))
 
-    def phase_of(self, job: str) -> Phase | None:
-        """Where any job stands that ever was; None for one that never came."""
+    def phase_of(self, job: str) -> JobPhase | None:
+        """The phase of any job that ever was; None for one that never came."""
         row = self._db.execute("SELECT phase FROM jobs WHERE id = ?", (job,)).fetchone()
-        return None if row is None else Phase(row[0])
+        return None if row is None else JobPhase(row[0])
 
     def over(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
         """Jobs that ended before a time: (ended, seq, id) in that order, after the place `at`, and never the last."""
@@ -258,7 +274,7 @@ class Store:
         return [dict(zip(AUDIT, row, strict=True)) for row in found]
 
 
-def _row(record: Record) -> tuple[Any, ...]:
+def _row(record: JobRecord) -> tuple[Any, ...]:
     wish = record.submission
     return (
         record.seq, record.id, record.array, record.index, str(record.phase), wish.name, wish.queue, record.user,
@@ -269,17 +285,17 @@ def _row(record: Record) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def shown(record: Record) -> dict[str, Any]:
+def shown(record: JobRecord) -> dict[str, Any]:
     """A record as a page shows it."""
     return dict(zip(SHOWN, _row(record), strict=False))
 
 
-def _record(row: Sequence[Any], wish: Submission) -> Record:
+def _record(row: Sequence[Any], wish: Submission) -> JobRecord:
     values = dict(zip(COLUMNS, row, strict=True))
     after, after_ok = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], tuple[str, ...]])
-    return Record(
+    return JobRecord(
         values["seq"], values["id"], wish, values["digest"],
-        values["user"], values["submitted"], Phase(values["phase"]), values["array"], values["array_index"], after,
+        values["user"], values["submitted"], JobPhase(values["phase"]), values["array"], values["array_index"], after,
         after_ok, values["started"], values["ended"], values["attempt"], values["failures"], values["code"],
         values["signal"], values["reason"], values["stopping"], msgspec.json.decode(values["place"]),
         msgspec.json.decode(values["waited"] or b"{}"),

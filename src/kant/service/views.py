@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 
-class Job(Struct, frozen=True, forbid_unknown_fields=True):
+class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
     `array` is the `seq` of the first job of its array, -1 for none. `waits` says why a job waits, where that is known.
@@ -34,13 +34,13 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     waits: str = ""
 
 
-class Detail(Struct, frozen=True, forbid_unknown_fields=True):
+class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     """A job with what was submitted (its environment by the names alone) and its place: node to GPU indices.
 
     `hidden`: the caller may not see command, folders and environment, which are empty then.
     """
 
-    job: Job
+    job: JobRow
     command: tuple[str, ...]
     workdir: str
     env: tuple[str, ...]
@@ -54,23 +54,23 @@ class Detail(Struct, frozen=True, forbid_unknown_fields=True):
     hidden: bool = False
 
 
-class Page(Struct, frozen=True, forbid_unknown_fields=True):
+class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs, the latest first. `next` is the `before` of the next page; None where this is the last."""
 
-    jobs: list[Job]
+    jobs: list[JobRow]
     next: int | None
 
 
-class Ids(Struct, frozen=True, forbid_unknown_fields=True):
+class JobIds(Struct, frozen=True, forbid_unknown_fields=True):
     """The jobs that a request was about."""
 
     jobs: list[str]
 
 
-class Health(Struct, frozen=True, forbid_unknown_fields=True):
+class ServiceHealth(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether Kant can write (`trouble` says why not), what it has, its clock, and its journal ("": not written).
 
-    `complaint`: why a changed file of profile or queues was not taken.
+    `complaint`: why a changed file of profile or queues was not taken. `starting`: why nothing starts yet.
     """
 
     version: str
@@ -85,6 +85,7 @@ class Health(Struct, frozen=True, forbid_unknown_fields=True):
     trouble: str
     journal: str
     complaint: str = ""
+    starting: str = ""
 
 
 class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +101,7 @@ class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
     may: tuple[str, ...] = ()
 
 
-class Deed(Struct, frozen=True, forbid_unknown_fields=True):
+class AuditEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """What somebody did, or was `refused` ("": it was done). `who` also says from where; `time` is that of the jobs."""
 
     seq: int
@@ -113,10 +114,10 @@ class Deed(Struct, frozen=True, forbid_unknown_fields=True):
     refused: str
 
 
-class Deeds(Struct, frozen=True, forbid_unknown_fields=True):
+class AuditLog(Struct, frozen=True, forbid_unknown_fields=True):
     """The audit log, the latest first. `next` is the `before` of the next page; None where this is the last."""
 
-    deeds: list[Deed]
+    deeds: list[AuditEntry]
     next: int | None
 
 
@@ -129,7 +130,7 @@ class Failure(Struct, frozen=True, forbid_unknown_fields=True):
 class Why(Struct, frozen=True):
     """Why a job waits, or where it stands: see docs/why.md for what an `answer` has.
 
-    `waited_us` splits what it has waited: `total`, and what it owes to each cause. None where this is not known.
+    `waited_us` splits what it has waited: `total`, and the part of each cause. None where this is not known.
     """
 
     job: str
@@ -160,7 +161,7 @@ class History(Struct, frozen=True):
     whole: bool
 
 
-class RunRecord(Struct, frozen=True):
+class RecordAnswer(Struct, frozen=True):
     """The jobs, holdings, nodes and samples that are new since a cursor; all that are kept, where it is `complete`.
 
     docs/record.md has its columns. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
@@ -196,7 +197,7 @@ class Profiles(Struct, frozen=True, forbid_unknown_fields=True):
     profiles: list[ProfileName]
 
 
-class Answer(Struct, frozen=True):
+class ClusterAnswer(Struct, frozen=True):
     """An answer about the cluster. `time_us` is now on the clock of the run, which its other times are on too; the zero
     of that clock is `zero_us` on that of the jobs."""
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_texts
-from kant.sim.asked import Question
+from kant.sim.whatif_request import Question
 
 AT_ONCE = 2
 """Futures that are simulated at the same time."""
@@ -28,7 +28,7 @@ LONGEST = 60.0
 """Seconds that one answer may take."""
 
 LOOK = 0.2
-"""Seconds between two looks whether whoever asked is still there."""
+"""Seconds between two checks whether the caller still waits."""
 
 MOST_ANSWER = 64 << 20
 PROCESS = (sys.executable, "-m", "kant.service.whatif_process")
@@ -60,11 +60,11 @@ class Futures(Struct, frozen=True):
     after: dict[str, Any]
 
 
-class Busy(InputError):  # noqa: N818 - the word of the answer
-    """Others ask the same thing now."""
+class BusyError(InputError):
+    """Too many what-ifs are being simulated."""
 
 
-class TooLong(InputError):  # noqa: N818 - the word of the answer
+class TooLongError(InputError):
     """The futures were not known in time."""
 
 
@@ -86,7 +86,7 @@ class Desk:
         if not journal:
             raise InputError("the journal", "a disk on which it can be written: futures are made of it")
         if self.working >= self.at_once:
-            raise Busy("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
+            raise BusyError("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
         self.working += 1
         try:
             return await self._answer(msgspec.json.encode(Task(journal, now_us, question)), gone)
@@ -94,11 +94,11 @@ class Desk:
             self.working -= 1
 
     async def reply(self, journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-        """The same for a server that knows no more than HTTP: its code, and the answer or one sentence as JSON."""
+        """Answer a question for an HTTP server: the status code, and the answer or one sentence as JSON."""
         try:
             return 200, await self.ask(journal, now_us, msgspec.json.decode(asked, type=Question), gone)
-        except (Busy, TooLong) as error:
-            code, sentence = 503 if isinstance(error, Busy) else 504, str(error)
+        except (BusyError, TooLongError) as error:
+            code, sentence = 503 if isinstance(error, BusyError) else 504, str(error)
         except InputError as error:
             code, sentence = 400, str(error)
         except msgspec.ValidationError as error:
@@ -120,7 +120,9 @@ class Desk:
                 if gone():
                     return b""
                 if not talk.done() and loop.time() > end:
-                    raise TooLong("whatif", f"futures that are simulated within {self.longest:g} s (`until` ends them)")
+                    raise TooLongError(
+                        "whatif", f"futures that are simulated within {self.longest:g} s (`until` ends them)"
+                    )
             answer, _ = talk.result()
         finally:
             await _ended(child, talk)

@@ -21,9 +21,9 @@ from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile
 from kant.service.memory_left import memory_left
 from kant.service.whatif import Task
-from kant.sim.asked import changes_of, end_of_futures
 from kant.sim.past import read_past
 from kant.sim.whatif import what_if
+from kant.sim.whatif_request import changes_of, end_of_futures
 
 NICE = 10
 MOST_MEMORY = 8 << 30

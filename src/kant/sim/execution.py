@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
@@ -48,9 +49,9 @@ from kant.model.event import (
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
-from kant.placement.communication import FULL
+from kant.placement.cost.communication import FULL
 from kant.sim.options import SimOptions
-from kant.sim.speed import Endless, IntervalOverhead, ResumeCost, Speed, Steady
+from kant.sim.speed import Endless, ResumeCost, Speed, Steady
 from kant.workload.faults_file import NodeHealth
 
 
@@ -69,32 +70,34 @@ class Execution:
         self.speed = speed
         self.placed = placed
         self.rejected: Counter[str] = Counter()
+        self.happen: Callable[[Event], None] = state.apply if journal.sink is None else self._write_and_apply
+        """Journal an event, where there is a journal, and take it in."""
 
-    def happen(self, event: Event) -> None:
-        """Journal the event, then take it in."""
-        if self.journal.sink is not None:
-            self.journal.write(event)
+    def _write_and_apply(self, event: Event) -> None:
+        self.journal.write(event)
         self.state.apply(event)
 
     def arrive(self, event: JobSubmitted) -> None:
-        """A job comes. A burst whose core has left already is withdrawn at once."""
-        state, core = self.state, event.job.core
-        if core and state.rows.get(core) not in state.live:
-            alone = msgspec.structs.replace(event.job, core="")
+        """A job comes. A burst replica whose base job has left already is withdrawn at once."""
+        state, base = self.state, event.job.base_job
+        if base and state.rows.get(base) not in state.live:
+            alone = msgspec.structs.replace(event.job, base_job="")
             self.happen(JobSubmitted(event.time, alone, event.runtime, event.overhead))
             self.happen(JobCancelled(event.time, event.job.id))
             return
         self.happen(event)
-        self.admit(len(state.ids) - 1, event.runtime, event.overhead)
+        row = len(state.ids) - 1
+        if row in state.elastic:
+            self.admit(row, event.runtime, event.overhead)
+        else:
+            self.speed.submitted(row, event.runtime, event.overhead)
 
     def admit(self, row: int, runtime: int, overhead: int) -> None:
         """The speed gets to know a job that has come."""
-        if row in self.state.elastic:
-            self.speed.submitted(row, runtime, overhead, self.state.elastic[row].ceiling)
-        else:
-            self.speed.submitted(row, runtime, overhead)
+        progress = self.state.elastic.get(row)
+        self.speed.submitted(row, runtime, overhead, 1 if progress is None else progress.ceiling)
 
-    def come_from_outside(self, event: Event) -> None:
+    def external_event(self, event: Event) -> None:
         """What a person did: a job is withdrawn, if it is still there, or queues are changed."""
         if not isinstance(event, JobCancelled):
             self.happen(event)
@@ -105,45 +108,38 @@ class Execution:
             self.speed.dropped(row)
         if row in self.state.live:
             self.happen(event)
-            self._withdraw_bursts(row, event.time)
+            self._withdraw_replicas(row, event.time)
 
-    def end_jobs(self, now: int) -> bool:
-        """Whoever ends now ends; returns whether anybody did."""
-        ended = self._ended(now)
+    def end_jobs(self, now: int) -> None:
+        """The jobs whose work is done end, and with a base job its running burst replicas."""
+        state, ended = self.state, self.speed.take_ended(now)
+        for base in ended if state.burst_replicas else ():
+            for replica in state.burst_replicas.get(base, ()):
+                if replica in state.running and replica not in ended:
+                    self.speed.dropped(replica)
+                    ended.append(replica)
         for row in ended:
-            self._end(row, now)
-        return bool(ended)
+            if self.recorder.keep_intervals:
+                self._leave(row, now)
+            self.happen(JobFinished(now, state.ids[row]))
+            if state.burst_replicas:
+                self._withdraw_replicas(row, now)
 
     def report_progress(self, now: int) -> None:
         """Running jobs say how much they have left, where the scheduler cannot know."""
         for row, left in self.speed.progress(now):
             self.happen(JobProgressed(now, self.state.ids[row], left))
 
-    def _ended(self, now: int) -> list[int]:
-        """Who ends now: the jobs whose work is done, and the running bursts of those among them that are cores."""
-        ended = self.speed.take_ended(now)
-        for core in ended if self.state.bursts else ():
-            for burst in self.state.bursts.get(core, ()):
-                if burst in self.state.running and burst not in ended:
-                    self.speed.dropped(burst)
-                    ended.append(burst)
-        return ended
-
-    def _end(self, row: int, now: int) -> None:
-        self._leave(row, now)
-        self.happen(JobFinished(now, self.state.ids[row]))
-        self._withdraw_bursts(row, now)
-
-    def _withdraw_bursts(self, core: int, now: int) -> None:
-        """A core has left: nobody needs the bursts of it that wait."""
-        for burst in list(self.state.bursts.get(core, ())):
-            if burst in self.state.pending:
-                self.happen(JobCancelled(now, self.state.ids[burst]))
+    def _withdraw_replicas(self, base: int, now: int) -> None:
+        """A base job has left: nobody needs the burst replicas of it that wait."""
+        for replica in list(self.state.burst_replicas.get(base, ())):
+            if replica in self.state.pending:
+                self.happen(JobCancelled(now, self.state.ids[replica]))
 
     def _stop(self, row: int, now: int) -> int:
         """A running job is stopped; returns the extra work that this costs it."""
         self._leave(row, now)
-        self._own_up(row, now)
+        self._report_lag(row, now)
         return self._interrupt(row, now)
 
     def _interrupt(self, row: int, now: int, saves: bool = False) -> int:
@@ -156,20 +152,20 @@ class Execution:
         """A gang shrinks (for `by`), or grows (None): it loses what it has not saved, or it saves before."""
         row = self.state.rows[job]
         self._leave(row, now)
-        self._own_up(row, now)
+        self._report_lag(row, now)
         cost = self._interrupt(row, now, saves=by is None)
         self.happen(JobGrown(now, job, pieces, cost) if by is None else JobShrunk(now, job, pieces, cost, by))
         self.run(row, now)
 
     def run(self, row: int, now: int) -> None:
         """A gang runs from now on where, and with as many pods as, the state says."""
-        self.recorder.started(row, self.state.running[row])
-        if row in self.state.elastic:
-            self.speed.started(row, now, self._slowdown(row), self.state.elastic[row].pods)
-        else:
-            self.speed.started(row, now, self._slowdown(row))
+        state = self.state
+        self.recorder.started(row, state.running[row])
+        slowdown = self._slowdown(row) if self.placed else FULL
+        progress = state.elastic.get(row)
+        self.speed.started(row, now, slowdown, 1 if progress is None else progress.pods)
 
-    def _own_up(self, row: int, now: int) -> None:
+    def _report_lag(self, row: int, now: int) -> None:
         """A job that ran slower than planned says so when it is stopped: it has more left than its time tells."""
         behind, remaining = self.speed.behind(row, now), int(self.state.jobs[row, c.J_REMAINING])
         if behind and remaining >= 0:
@@ -184,7 +180,7 @@ class Execution:
         if self.recorder.keep_intervals:
             self.recorder.ended(row, self.state.running[row], began(self.state, row), now)
 
-    def fall_ill(self, health: NodeHealth, now: int) -> None:
+    def change_node(self, health: NodeHealth, now: int) -> None:
         """A node takes another state: whoever holds what is lost by it is evicted first."""
         state, spec = self.state, self.state.spec.nodes[health.node]
         failed = health.status == NodeStatus.FAILED
@@ -199,9 +195,12 @@ class Execution:
             self.happen(NodeChanged(now, spec.name, health.status.value, health.until))
             self.recorder.serviced(health.node, now)
 
-    def carry_out(self, plan: Plan) -> None:
-        """Do what the plan says; in simulated time everything succeeds at once."""
-        state, now, gone = self.state, plan.time, list[int]()
+    def carry_out(self, plan: Plan) -> bool:
+        """Do what the plan says; in simulated time everything succeeds at once.
+
+        Returns whether to cycle again at once: a job that was stopped is tried again, and so is who fits where it was.
+        """
+        state, now, gone, again = self.state, plan.time, list[int](), False
         for decision in plan.decisions:
             match decision:
                 case Start(job=job, allocation=allocation, kept=kept):
@@ -217,12 +216,15 @@ class Execution:
                     gone.append(state.rows[job])
                 case Preempt(job=job, moved=moved, by=by):
                     self.happen(JobPreempted(now, job, self._stop(state.rows[job], now), moved, by))
+                    again = again or bool(by)
                 case Shrink(job=job, allocation=pieces, by=by):
                     self._resize(job, now, pieces, by)
+                    again = again or bool(by)
                 case Grow(job=job, allocation=pieces):
                     self._resize(job, now, pieces, None)
                 case Expire(job=job):
                     self.happen(JobFailed(now, job, "limit", self._stop(state.rows[job], now)))
+                    again = True
                 case Reserve(job=job, start=start, end=end, allocation=allocation):
                     self.happen(JobReserved(now, job, start, end, allocation))
                 case Release(job=job):
@@ -232,12 +234,11 @@ class Execution:
                 case Reorder(jobs=jobs):
                     self.happen(QueueOrdered(now, jobs))
         for row in gone:
-            self._withdraw_bursts(row, now)
+            self._withdraw_replicas(row, now)
+        return again
 
     def _slowdown(self, row: int) -> int:
         """Of a job that has just got its place, in thousandths."""
-        if not self.placed:
-            return FULL
         return self.recorder.model.of(self.recorder.shape_at(row), self.recorder.spans[row])
 
 
@@ -246,6 +247,8 @@ def speed_of(options: SimOptions) -> Speed:
     if options.static:
         return Endless()
     if options.speed == "interval-overhead":
+        from kant.reproduce.interval_overhead import IntervalOverhead
+
         return IntervalOverhead(options.merge_ends)
     saves = options.checkpoint_s
     return Steady(ResumeCost(options.resume_cost), None if saves is None else max(saves, 0) * SECOND)

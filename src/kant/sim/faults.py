@@ -17,9 +17,10 @@ _STREAM = 0xFA
 
 
 class Faults:
-    """What happens to nodes, in order of time; whether there is `any` at all. `sick` are the nodes that are ill now.
+    """What happens to nodes, in order of time: whether there is `any` at all, and when the next is `due`.
 
-    Who is drained for good is not among them: nobody needs to wait for its return. `for_good` says since when.
+    `unhealthy` are the nodes that are not well now. A node that is drained for good is not among them: nobody needs to
+    wait for its return. `for_good` says since when.
 
     A run with faults journals every cycle: who comes back while others like it wait is said to be held or not
     depending on cycles that decide nothing, and a replay must run these too.
@@ -29,12 +30,9 @@ class Faults:
         self._coming = coming
         self._next = next(coming, None)
         self.any = self._next is not None
-        self.sick: set[int] = set()
+        self.due = FOREVER if self._next is None else self._next.time
+        self.unhealthy: set[int] = set()
         self.for_good: dict[int, int] = {}
-
-    def next_time(self) -> int:
-        """When something happens next; FOREVER where nothing does."""
-        return self._next.time if self._next is not None else FOREVER
 
     def take(self, now: int) -> list[NodeHealth]:
         """What happens at `now`."""
@@ -42,12 +40,13 @@ class Faults:
         while self._next is not None and self._next.time == now:
             found.append(self._next)
             gone = self.for_good.get(self._next.node, FOREVER) <= now
-            (self.sick.discard if gone or _is_well(self._next) else self.sick.add)(self._next.node)
+            (self.unhealthy.discard if gone or _is_healthy(self._next) else self.unhealthy.add)(self._next.node)
             self._next = next(self._coming, None)
+        self.due = FOREVER if self._next is None else self._next.time
         return found
 
 
-def _is_well(health: NodeHealth) -> bool:
+def _is_healthy(health: NodeHealth) -> bool:
     return health.status == NodeStatus.IN_SERVICE and not health.lost
 
 
@@ -59,7 +58,7 @@ def faults_of(cluster: ClusterSpec, options: SimOptions, seed: int, listed: Sequ
 
 
 def drawn(cluster: ClusterSpec, options: SimOptions, seed: int) -> Iterator[NodeHealth]:
-    """Faults without end. A node runs well for a time, is ill for a time, and so on.
+    """Faults without end. A node runs well for a time, is unhealthy for a time, and so on.
 
     Both are exponential, in whole seconds. What a node suffers depends on the seed and on its index alone: not on
     the other nodes, nor on what runs there.
@@ -72,8 +71,8 @@ def drawn(cluster: ClusterSpec, options: SimOptions, seed: int) -> Iterator[Node
     heap = [(after(node, options.mtbf_days * 86_400), node, False) for node in range(len(cluster.nodes))]
     heapify(heap)
     while heap and heap[0][0] < FOREVER:
-        time, node, ill = heap[0]
-        if ill:
+        time, node, unhealthy = heap[0]
+        if unhealthy:
             yield NodeHealth(time, node, NodeStatus.IN_SERVICE)
             heapreplace(heap, (time + after(node, options.mtbf_days * 86_400), node, False))
             continue

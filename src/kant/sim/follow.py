@@ -39,7 +39,7 @@ class Follower:
         self._reported = 0
 
     def follow(self, event: Event) -> None:
-        """Raises Violation for an event that contradicts the state."""
+        """Raises StateError for an event that contradicts the state."""
         execution, speed, state = self.execution, self.execution.speed, self.execution.state
         if isinstance(event, JobProgressed | JobStarted) and event.time > self._reported:
             self._reported = event.time

@@ -4,7 +4,7 @@ The state is what the journal's events make of an empty one, the scheduler a new
 that was there would have. So a fork in which nothing is changed starts and ends every job when the simulated run
 itself did (tests/core/test_whatif.py), as far as a journal can say it:
 
-- a job that was a burst of one that had left already is in it as withdrawn, and stays so;
+- a job that was a burst replica of one that had left already is in it as withdrawn, and stays so;
 - a cycle that decided nothing leaves no trace, and neither does the moment at which it wanted to be woken: it is found
   by asking again. Preemption, and promises among tenants, may then be a cycle behind.
 """
@@ -21,8 +21,16 @@ from msgspec.structs import replace
 
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
-from kant.model.errors import InputError, Violation
-from kant.model.event import DevicesChanged, Event, JobCancelled, JobSubmitted, MixObserved, NodeChanged, QueuesChanged
+from kant.model.errors import InputError, StateError
+from kant.model.event import (
+    DevicesChanged,
+    Event,
+    JobCancelled,
+    JobSubmitted,
+    NodeChanged,
+    QueuesChanged,
+    TypicalPodsGiven,
+)
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER, SECOND
@@ -31,8 +39,8 @@ from kant.scheduler.profile import Profile
 from kant.sim.drains import Drain, drained
 from kant.sim.faults import Faults, drawn
 from kant.sim.follow import Follower
-from kant.sim.known import Work, work_of
 from kant.sim.past import Past
+from kant.sim.remaining_work import RemainingWork, work_of
 from kant.sim.run import Run, RunHooks
 from kant.workload.faults_file import NodeHealth
 
@@ -46,7 +54,7 @@ class Fork:
 
     past: Past
     run: Run
-    work: Work
+    work: RemainingWork
     coming: list[JobSubmitted]
 
     @property
@@ -59,7 +67,7 @@ def fork(
     *,
     cluster: ClusterSpec | None = None,
     profile: Profile | None = None,
-    work: Work | None = None,
+    work: RemainingWork | None = None,
     drains: Iterable[Drain] = (),
     arrivals: bool = True,
     until: int = FOREVER,
@@ -79,13 +87,13 @@ def fork(
     for event in past.events:
         try:
             follower.follow(event)
-        except (Violation, OverflowError) as violation:
+        except (StateError, OverflowError) as violation:
             raise InputError(str(past.path), f"events that fit the state: {violation}") from None
     work = work or work_of(past, run.state, arrivals)
     follower.settle(work.left, past.now)
     _begin(run, past)
     run.faults = _faults(run, past, drains)
-    run.outside = deque(_outside(past))
+    run.external = deque(_external(past))
     return Fork(past, run, work, list(_coming(past, work)) if arrivals else [])
 
 
@@ -104,7 +112,7 @@ def wake_after(run: Run, past: Past) -> int:
     A new scheduler is asked, as the one in the run was: after the last thing that happened, and again whenever it
     wants to be asked, until it names a time that has not passed. What it would decide is its own affair.
     """
-    asked, at = Scheduler(run.state, run.profile, run.seed), past.moved
+    asked, at = Scheduler(run.state, run.profile, run.seed), past.last_instant
     wake = asked.cycle(at).review_at
     for _ in range(ASKED):
         if not at < wake <= past.now:
@@ -112,14 +120,14 @@ def wake_after(run: Run, past: Past) -> int:
         at, wake = wake, asked.cycle(wake).review_at
     else:
         wake = asked.cycle(past.now).review_at
-    again = past.moved + past.options.recheck_s * SECOND
+    again = past.last_instant + past.options.recheck_s * SECOND
     if past.options.recheck_s and run.state.pending and again > past.now:
         wake = min(wake, again) if wake > past.now else again
     return wake if wake > past.now else FOREVER
 
 
-def _coming(past: Past, work: Work) -> Iterator[JobSubmitted]:
-    """Who came later, with their run times; not the bursts that came after their core had left."""
+def _coming(past: Past, work: RemainingWork) -> Iterator[JobSubmitted]:
+    """Who came later, with their run times; not the burst replicas that came after their base job had left."""
     submitted = [event for event in past.later if isinstance(event, JobSubmitted)]
     times = {event.job.id: event.time for event in submitted}
     withdrawn = {
@@ -130,12 +138,12 @@ def _coming(past: Past, work: Work) -> Iterator[JobSubmitted]:
             yield replace(event, runtime=work.left.get(event.job.id, event.runtime))
 
 
-def _outside(past: Past) -> Iterator[Event]:
-    """What people did later. That the bursts of a job are withdrawn with it is nobody's doing."""
-    bursts = {e.job.id for e in (*past.events, *past.later) if isinstance(e, JobSubmitted) and e.job.core}
+def _external(past: Past) -> Iterator[Event]:
+    """What people did later. That the burst replicas of a job are withdrawn with it is nobody's doing."""
+    replicas = {e.job.id for e in (*past.events, *past.later) if isinstance(e, JobSubmitted) and e.job.base_job}
     for event in past.later:
-        if isinstance(event, QueuesChanged | MixObserved) or (
-            isinstance(event, JobCancelled) and event.job not in bursts
+        if isinstance(event, QueuesChanged | TypicalPodsGiven) or (
+            isinstance(event, JobCancelled) and event.job not in replicas
         ):
             yield event
 
@@ -156,7 +164,7 @@ def _faults(run: Run, past: Past, drains: Iterable[Drain]) -> Faults:
         coming = _happened(state, past, now)
     drains = tuple(drains)
     faults = Faults(drained(now, coming, drains) if drains else iter(coming))
-    faults.sick = {health.node for health in now if health.status != NodeStatus.IN_SERVICE or health.lost}
+    faults.unhealthy = {health.node for health in now if health.status != NodeStatus.IN_SERVICE or health.lost}
     faults.for_good = {node: drain.start for drain in drains if drain.end >= FOREVER for node in drain.nodes}
     kinds = (NodeChanged, DevicesChanged)
     faults.any = faults.any or any(isinstance(event, kinds) for event in (*past.events, *past.later))

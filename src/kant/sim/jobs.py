@@ -113,7 +113,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
     columns = (
         workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
         workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
-        limits, workload.due, workload.title, workload.core, workload.preemptible,
+        limits, workload.due, workload.title, workload.base_job, workload.preemptible,
         workload.within, workload.within_required, workload.island, workload.mig, workload.segment,
         workload.segment_within, workload.affinity, workload.apart, workload.apart_required, workload.near, floors,
     )  # fmt: skip
@@ -126,7 +126,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
         rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, core, preemptible, level, required, island, mig, segment, segment_level,
+            limit, due, title, base, preemptible, level, required, island, mig, segment, segment_level,
             affinity, apart, apart_required, near, floor,
         ) in rows:  # fmt: skip
             groups = gangs.of(
@@ -135,7 +135,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
             job = Job(
                 name, submit, groups, queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
-                workload.ids[core] if core >= 0 else "", NAMES[level], bool(required),
+                workload.ids[base] if base >= 0 else "", NAMES[level], bool(required),
                 workload.affinities[affinity], NAMES[apart], bool(apart_required), NAMES[near],
             )  # fmt: skip
             yield JobSubmitted(submit, job, runtime, overhead)

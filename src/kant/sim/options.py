@@ -14,8 +14,8 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """How jobs run in simulated time, and what an experiment does that a real cluster would not.
 
     - `speed`: `steady` (a job runs its run time), `placed` (its run time is that at the best placement, and longer
-      elsewhere: placement/communication.py) or `interval-overhead` (it loses its overhead in every interval between
-      two events; Muri's simulator).
+      elsewhere: placement/cost/communication.py) or `interval-overhead` (it loses its overhead in every interval
+      between two events; Muri's simulator).
     - `slowdown_permille`: run times are multiplied by this over 1000. `extra_runtime_s` is added to each.
     - `resume_cost`: pairs (GPUs up to, seconds) of extra work that a preemption costs.
     - `merge_ends`: jobs whose ends lie within this relative distance end together (`interval-overhead` only).

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kant.cluster.journal import Footer, Header
+from kant.cluster.journal import Header
+from kant.live.journal_walk import read_journal
 from kant.model.decision import Plan
 from kant.model.errors import InputError
 from kant.model.event import Event, JobProgressed
 from kant.model.units import clock, count_from
 from kant.scheduler.profile import Profile
 from kant.sim.options import SimOptions, read_options
-from kant.sim.replay import profile_of, read_journal
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
     """What had happened by `now` (microseconds on the run's clock), and what happened `later`, both in order.
 
-    `profile` decided, and jobs ran as its `options` say. `moved` is the last instant by `now` at which anything
+    `profile` decided, and jobs ran as its `options` say. `last_instant` is the last instant by `now` at which anything
     happened or was decided; a running job's word of its progress is no such thing.
     """
 
@@ -28,7 +28,7 @@ class Past:
     profile: Profile
     options: SimOptions
     now: int
-    moved: int
+    last_instant: int
     events: list[Event]
     later: list[Event]
 
@@ -41,24 +41,22 @@ def read_past(path: Path, time: int | None = None, today: int | None = None) -> 
     Raises InputError for a broken journal, for a time that it says nothing of, and for an experiment in which
     nothing ever ends.
     """
-    header, lines = read_journal(path)
+    walk = read_journal(path)
+    header, profile = walk.header, walk.profile()
     count_from(header.zero)
-    profile = profile_of(header, path)
     options = read_options(profile.simulation, f"{path}:1: profile")
     if options.static:
         raise InputError(str(path), "a journal of jobs that end, not of static packing")
     events: list[Event] = []
     later: list[Event] = []
-    last = moved = 0
-    for number, line in enumerate(lines, start=2):
-        if line.time < last:
-            raise InputError(f"{path}:{number}", f"a time that is not before {last}", line.time)
-        last = line.time
-        by_then = time is None or last <= time
-        if by_then and not isinstance(line, Footer | JobProgressed) and not (_is_idle(line)):
-            moved = last
-        if not isinstance(line, Footer | Plan):
+    moved = 0
+    for line in walk:
+        by_then = time is None or line.time <= time
+        if by_then and not isinstance(line, JobProgressed) and not _is_idle(line):
+            moved = line.time
+        if not isinstance(line, Plan):
             (events if by_then else later).append(line)
+    last = walk.time
     if time is not None and time < header.begins:
         raise InputError("--at", f"a time in the journal, which begins at {clock(header.begins)}", clock(time))
     if time is not None and time > last:

@@ -19,25 +19,23 @@ import numpy as np
 from kant import __version__
 from kant.cluster import columns as c
 from kant.cluster.journal import Footer, Header, Journal
-from kant.cluster.state import ClusterState
-from kant.metrics.ledger import Ledger, wait_by_cause
+from kant.insight.diagnosis import Diagnosis
 from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.model.decision import Expire, Plan, Preempt, Shrink
-from kant.model.event import Event, JobSubmitted, MixObserved, QueuesChanged
+from kant.metrics.wait_ledger import Ledger, wait_by_cause
+from kant.model.event import Event, JobSubmitted, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.inquiry import Inquiry
 from kant.scheduler.profile import Profile
+from kant.sim.checks import check_faults, check_profile
 from kant.sim.execution import Execution, speed_of
 from kant.sim.faults import faults_of
 from kant.sim.jobs import Gangs, arrivals, typical_pods
 from kant.sim.options import SimOptions, read_options
-from kant.sim.static import PackingCurve, static_arrivals
-from kant.sim.tenants import check_faults, check_profile
+from kant.sim.static_packing import PackingCurve, static_arrivals
 from kant.workload.faults_file import NodeHealth
 from kant.workload.workload import Workload
 
@@ -52,12 +50,14 @@ CHECK_EVERY = 1 << 15
 class RunHooks:
     """What a caller may want of a run: a place for the journal, its progress, and a way to stop it.
 
-    With `ledger` every wait is split by its causes (metrics/ledger.py). `observer` makes, of the scheduler, what is
-    called with the time at the end of every instant.
+    `progress` is told how many jobs are done, how many there are, and the simulated time.
+
+    With `ledger` every wait is split by its causes (metrics/wait_ledger.py). `observer` makes, of the scheduler, what
+    is called with the time at the end of every instant.
     """
 
     journal: Callable[[bytes], object] | None = None
-    progress: Callable[[int, int], object] = lambda done, total: None
+    progress: Callable[[int, int, int], object] = lambda done, total, now: None
     stop: Callable[[], bool] = lambda: False
     keep_intervals: bool = False
     ledger: bool = False
@@ -72,22 +72,22 @@ def simulate(
     seed: int = 0,
     until: int = FOREVER,
     hooks: RunHooks | None = None,
-    tenancy: Tenancy | None = None,
+    queue_config: QueueConfig | None = None,
     faults: Sequence[NodeHealth] = (),
 ) -> RunResult:
     """Run `workload` on `cluster` under `profile`, up to `until` microseconds after time zero.
 
-    `tenancy` has the queues and their quotas; without it nothing is limited. `faults` is what happens to nodes, in
+    `queue_config` has the queues and their quotas; without it nothing is limited. `faults` is what happens to nodes, in
     order of time, in place of what the profile's options would draw. Raises InputError for options of the profile that
-    cannot be used, and for queues or bursts that its discipline does not heed.
+    cannot be used, and for queues or burst replicas that its discipline does not heed.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
-    check_profile(profile, tenancy, bursts=bool((workload.core >= 0).any()) and not options.static)
+    check_profile(profile, queue_config, burst_replicas=bool((workload.base_job >= 0).any()) and not options.static)
     check_faults(profile, options, bool(faults))
     if options.static:
         workload = static_arrivals(workload, cluster, options.inflate, seed)
     gangs = Gangs(cluster, options.shape == "gpu")
-    run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), tenancy, faults)
+    run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), queue_config, faults)
     run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
     return run.result(arrivals(workload, gangs, options, seed), len(workload))
 
@@ -104,7 +104,7 @@ class Run:
         seed: int,
         until: int,
         hooks: RunHooks,
-        tenancy: Tenancy | None = None,
+        queue_config: QueueConfig | None = None,
         faults: Sequence[NodeHealth] = (),
         zero: int = 0,
         begins: int = 0,
@@ -116,7 +116,7 @@ class Run:
         self.seed = seed
         self.until = until
         self.hooks = hooks
-        self.state = ClusterState(cluster, learn=profile.estimates.learns, workloads=profile.matches)
+        self.state = profile.new_state(cluster)
         self.scheduler = Scheduler(self.state, profile, seed)
         self.journal = Journal(hooks.journal)
         self.recorder = Recorder(self.state, hooks.keep_intervals)
@@ -129,20 +129,20 @@ class Run:
         self.interrupted = False
         self.begin = 0  # a run that goes on from a standing state begins later (sim/fork.py)
         self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
-        self.outside: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
+        self.external: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
         self.wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
         text = profile.text or profile.name
         self.journal.write(Header(__version__, workload, text, seed, cluster, zero=zero, begins=begins))
-        if tenancy is not None and tenancy.queues:
-            self.execution.happen(QueuesChanged(0, tenancy))
+        if queue_config is not None and queue_config.queues:
+            self.execution.happen(QueuesChanged(0, queue_config))
 
     def typical(self, rows: np.ndarray) -> None:
         """What the typical pods are, before anything arrives: said, unless the policy has to learn it."""
         if self.curve is not None:
-            self.curve.mix = rows
+            self.curve.typical_pods = rows
         if self.options.told and (self.options.static or not self.profile.placement.learns):
-            self.execution.happen(MixObserved(0, rows))
+            self.execution.happen(TypicalPodsGiven(0, rows))
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
         """Run the `total` submissions, which come in order of time, to the end and sum up."""
@@ -196,37 +196,43 @@ class Run:
 
     def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
         """Run until nothing is left, or until it is time, or until somebody asks; returns when that was."""
-        hooks, state, execution = self.hooks, self.state, self.execution
+        hooks, state, execution, speed = self.hooks, self.state, self.execution, self.execution.speed
         instants = 0
         arrival = next(coming, None)
         while True:
             arrives = arrival.time if arrival is not None else FOREVER
-            now = min(arrives, execution.speed.next_end(), self.wake)
+            ends = speed.next_end()
+            now = min(arrives, ends, self.wake)
             if now == FOREVER and not self._may_yet_start():
                 break
-            now = min(now, self.faults.next_time(), self.outside[0].time if self.outside else FOREVER)
+            now = min(now, self.faults.due, self.external[0].time if self.external else FOREVER)
             if now == FOREVER or now > self.until:
                 break
-            self.wake = FOREVER
 
-            changed = execution.end_jobs(now)
-            for health in self.faults.take(now):
-                execution.fall_ill(health, now)
+            if ends == now:
+                execution.end_jobs(now)
+            changed = ends == now or arrives == now
+            if self.faults.due == now:
+                for health in self.faults.take(now):
+                    execution.change_node(health, now)
                 changed = True
-            while self.outside and self.outside[0].time == now:
-                execution.come_from_outside(self.outside.popleft())
+            while self.external and self.external[0].time == now:
+                execution.external_event(self.external.popleft())
                 changed = True
             while arrival is not None and arrival.time == now:
                 execution.arrive(arrival)
                 arrival = next(coming, None)
-                changed = True
-            execution.report_progress(now)
+            if speed.reports:
+                execution.report_progress(now)
 
             plan = self.scheduler.cycle(now)
-            self.journal.plan(plan, always=self.faults.any)
-            if plan.decisions:
-                execution.carry_out(plan)
-            self._set_wake(plan, now, changed)
+            if plan.decisions or self.faults.any:
+                self.journal.plan(plan, always=True)
+            self.wake = plan.review_at if plan.review_at > now else FOREVER
+            if plan.decisions and execution.carry_out(plan):
+                self.wake = now
+            elif self.options.recheck_s and state.pending and (changed or plan.decisions):
+                self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
             self.recorder.observe(now)
             if self.ledger is not None:
                 self.ledger.observe(now)
@@ -239,11 +245,11 @@ class Run:
             if instants % CHECK_EVERY == 0:
                 state.check()
             if instants % REPORT_EVERY == 0:
-                hooks.progress(len(state.ids) - len(state.live), total)
+                hooks.progress(len(state.ids) - len(state.live), total, state.now)
                 if hooks.stop():
                     self.interrupted = True
                     break
-        hooks.progress(len(state.ids) - len(state.live), total)
+        hooks.progress(len(state.ids) - len(state.live), total, state.now)
         if self.interrupted or not (state.live or arrival) or self.until == FOREVER:
             return state.now
         self.recorder.observe(self.until)
@@ -251,20 +257,12 @@ class Run:
 
     def _may_yet_start(self) -> bool:
         """Whether jobs wait that a node's return may let start, when nothing else happens any more."""
-        return bool(self.state.pending) and bool(self.faults.sick)
-
-    def _set_wake(self, plan: Plan, now: int, changed: bool) -> None:
-        if plan.review_at > now:
-            self.wake = plan.review_at
-        if self.options.recheck_s and self.state.pending and (changed or plan.decisions):
-            self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
-        if any(isinstance(d, Expire) or (isinstance(d, Preempt | Shrink) and d.by) for d in plan.decisions):
-            self.wake = now  # who was stopped is tried again, and so is who fits where there is room left over
+        return bool(self.state.pending) and bool(self.faults.unhealthy)
 
     def _waiting_because(self) -> dict[str, int]:
         """How many jobs still wait for each kind of reason."""
-        inquiry = Inquiry(self.scheduler)
-        reasons = (inquiry.why(row) for row in list(self.state.pending))
+        diagnosis = Diagnosis(self.scheduler)
+        reasons = (diagnosis.why(row) for row in list(self.state.pending))
         return dict(Counter("ready" if reason is None else str(reason.__struct_config__.tag) for reason in reasons))
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from kant.model.units import FOREVER, SECOND
-from kant.placement.communication import FULL
+from kant.placement.cost.communication import FULL
 
 
 class Speed(Protocol):
     """The truth about run times. Rows are those of the job table; times are microseconds."""
+
+    reports: ClassVar[bool]
+    """Whether running jobs have to report their `progress`, since the scheduler cannot know it."""
 
     def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
         """A job has come. `ceiling` is the pods with which an elastic gang needs `runtime`; 1 for others."""
@@ -64,6 +67,15 @@ class ResumeCost:
         return self.steps[-1][1] if self.steps else 0
 
 
+class _Run(NamedTuple):
+    """One run of a job, at one speed. `pods` are those of an elastic gang; 1 for others."""
+
+    began: int
+    end: int
+    slowdown: int
+    pods: int
+
+
 class Steady:
     """A job runs at one speed from start to end. To be stopped costs it what `cost` says, and its unsaved work.
 
@@ -72,16 +84,15 @@ class Steady:
     gang is counted in pod-microseconds: p pods do p of them in a microsecond, so it is exact at any size.
     """
 
+    reports: ClassVar[bool] = False
+
     def __init__(self, cost: ResumeCost, checkpoint: int | None = None) -> None:
         self.cost = cost
         self.checkpoint = checkpoint
         self._left: dict[int, int] = {}
         self._ceiling: dict[int, int] = {}  # of elastic gangs
-        self._began: dict[int, int] = {}  # of running jobs, as are their ends, slowdowns and (elastic) pods
-        self._ends: dict[int, int] = {}
-        self._slowdown: dict[int, int] = {}
-        self._pods: dict[int, int] = {}
-        self._heap: list[tuple[int, int]] = []
+        self._runs: dict[int, _Run] = {}
+        self._heap: list[tuple[int, int]] = []  # (end, row) of each run, also of those that were stopped
 
     def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
         self._left[row] = runtime * ceiling
@@ -90,43 +101,46 @@ class Steady:
 
     def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
         end = now + -(-self._left[row] * slowdown // (FULL * pods))
-        self._began[row], self._ends[row], self._slowdown[row] = now, end, slowdown
-        if pods > 1:
-            self._pods[row] = pods
+        self._runs[row] = _Run(now, end, slowdown, pods)
         heappush(self._heap, (end, row))
 
     def behind(self, row: int, now: int) -> int:
-        ran = now - self._began[row]
-        return ran - ran * FULL // self._slowdown[row]
+        run = self._runs[row]
+        ran = now - run.began
+        return ran - ran * FULL // run.slowdown
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
-        ran, slowdown, pods = now - self._began[row], self._slowdown[row], self._pods.pop(row, 1)
+        began, _, slowdown, pods = self._runs.pop(row)
+        ran = now - began
         done = saved = ran * FULL * pods // slowdown
         if self.checkpoint is not None and not saves:
             saved = (ran - ran % self.checkpoint) * FULL * pods // slowdown if self.checkpoint else 0
         ceiling = self._ceiling.get(row, 1)
         extra = self.cost.of(gpus) - (saved - done) // ceiling
         self._left[row] += extra * ceiling - done
-        del self._began[row], self._ends[row], self._slowdown[row]
         return extra
 
     def dropped(self, row: int) -> None:
-        """A running job leaves for good before its end."""
-        del self._began[row], self._ends[row], self._slowdown[row], self._left[row]
-        self._pods.pop(row, None)
+        del self._runs[row], self._left[row]
 
     def next_end(self) -> int:
-        heap, ends = self._heap, self._ends
-        while heap and ends.get(heap[0][1]) != heap[0][0]:
+        heap, runs = self._heap, self._runs
+        while heap:
+            end, row = heap[0]
+            run = runs.get(row)
+            if run is not None and run[1] == end:
+                return end
             heappop(heap)
-        return heap[0][0] if heap else FOREVER
+        return FOREVER
 
     def take_ended(self, now: int) -> list[int]:
-        ended: list[int] = []
-        while self.next_end() == now:
-            row = heappop(self._heap)[1]
-            self.dropped(row)
-            ended.append(row)
+        heap, ended = self._heap, list[int]()
+        while heap and heap[0][0] <= now:
+            end, row = heappop(heap)
+            run = self._runs.get(row)
+            if run is not None and run[1] == end:
+                del self._runs[row], self._left[row]
+                ended.append(row)
         return ended
 
     def progress(self, now: int) -> list[tuple[int, int]]:
@@ -135,6 +149,8 @@ class Steady:
 
 class Endless:
     """Nothing ever ends: for static packing."""
+
+    reports: ClassVar[bool] = False
 
     def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
         pass
@@ -159,53 +175,3 @@ class Endless:
 
     def progress(self, now: int) -> list[tuple[int, int]]:
         return []
-
-
-class IntervalOverhead:
-    """Every running job loses its overhead in every interval between two events, except in its last one.
-
-    The rule of Muri's simulator (Zhao et al., SIGCOMM 2022): an interval shorter than the overhead gives no
-    progress; the end of a job is projected at full speed. Preempting and moving cost nothing by themselves. Jobs
-    that end within a relative distance of `merge` of the earliest end with it.
-    """
-
-    def __init__(self, merge: float) -> None:
-        self.merge = merge
-        self._left: dict[int, int] = {}
-        self._overhead: dict[int, int] = {}
-        self._running: dict[int, None] = {}
-        self._updated = 0
-
-    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
-        self._left[row] = runtime
-        self._overhead[row] = overhead
-
-    def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
-        self._running[row] = None
-
-    def behind(self, row: int, now: int) -> int:
-        return 0  # what it has left is reported at every event
-
-    def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
-        del self._running[row]
-        return 0
-
-    def dropped(self, row: int) -> None:
-        del self._running[row], self._left[row], self._overhead[row]
-
-    def next_end(self) -> int:
-        return self._updated + min((self._left[row] for row in self._running), default=FOREVER)
-
-    def take_ended(self, now: int) -> list[int]:
-        latest = now + int(now * self.merge) - self._updated
-        ended = [row for row in self._running if self._left[row] <= latest] if self.next_end() == now else []
-        for row in ended:
-            self.dropped(row)
-        return ended
-
-    def progress(self, now: int) -> list[tuple[int, int]]:
-        elapsed = now - self._updated
-        self._updated = now
-        for row in self._running:
-            self._left[row] -= max(elapsed - self._overhead[row], 0)
-        return [(row, self._left[row]) for row in self._running]

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kant.cluster import columns as c
+from kant.insight.diagnosis import Diagnosis
 from kant.metrics.effect import curve, most_changed, only, pairs, ratios, waits
 from kant.metrics.result import RunResult
 from kant.metrics.statistics import spread
@@ -19,14 +20,13 @@ from kant.model.decision import Reason, sentence
 from kant.model.errors import InputError
 from kant.model.event import Event, JobReleased, JobSubmitted, QueuesChanged
 from kant.model.status import JobStatus
-from kant.model.tenant import Tenancy
+from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, GPU, SECOND, clock
-from kant.scheduler.inquiry import Inquiry
-from kant.sim.changes import Changes, with_nodes, with_quotas
+from kant.sim.checks import check_profile
 from kant.sim.fork import Fork, fork
 from kant.sim.past import Past
 from kant.sim.run import RunHooks
-from kant.sim.tenants import check_profile
+from kant.sim.whatif_changes import Changes, with_nodes, with_quotas
 
 BEFORE, AFTER = "as it is", "with the change"
 
@@ -98,11 +98,11 @@ def what_if(
 def check(past: Past, changes: Changes) -> None:
     """Raise InputError for a change that cannot be made as things stand at the end of `past`."""
     submitted = [event for event in (*past.events, *past.later) if isinstance(event, JobSubmitted)]
-    tenancy = next((e.tenancy for e in reversed(past.events) if isinstance(e, QueuesChanged)), Tenancy())
-    with_quotas(tenancy, changes.quotas)
+    queue_config = next((e.queue_config for e in reversed(past.events) if isinstance(e, QueuesChanged)), QueueConfig())
+    with_quotas(queue_config, changes.quotas)
     if changes.profile is not None:
-        check_profile(changes.profile, tenancy, bursts=any(event.job.core for event in submitted))
-    known = [queue.name for queue in tenancy.queues] or sorted({event.job.queue for event in submitted})
+        check_profile(changes.profile, queue_config, burst_replicas=any(event.job.base_job for event in submitted))
+    known = [queue.name for queue in queue_config.queues] or sorted({event.job.queue for event in submitted})
     taken = {event.job.id for event in submitted}
     for event in changes.jobs:
         if event.job.queue not in known:
@@ -125,22 +125,22 @@ def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
         for row in list(state.reserved):
             execution.happen(JobReleased(now, state.ids[row]))
     if changes.quotas:
-        execution.happen(QueuesChanged(now, with_quotas(state.holdings.tenancy, changes.quotas)))
-        run.outside = deque(_with_quotas(event, changes) for event in run.outside)
+        execution.happen(QueuesChanged(now, with_quotas(state.quota_usage.queue_config, changes.quotas)))
+        run.external = deque(_with_quotas(event, changes) for event in run.external)
     for health in run.faults.take(now):
-        execution.fall_ill(health, now)
+        execution.change_node(health, now)
     for event in changes.jobs:
         execution.arrive(replace(event, time=now))
     run.wake = now
-    inquiry = Inquiry(run.scheduler, now)
-    return {event.job.id: inquiry.why(state.rows[event.job.id]) for event in changes.jobs}
+    diagnosis = Diagnosis(run.scheduler, now)
+    return {event.job.id: diagnosis.why(state.rows[event.job.id]) for event in changes.jobs}
 
 
 def _with_quotas(event: Event, changes: Changes) -> Event:
     """A later change of the queues has the other quotas too."""
     if not isinstance(event, QueuesChanged):
         return event
-    return replace(event, tenancy=with_quotas(event.tenancy, changes.quotas))
+    return replace(event, queue_config=with_quotas(event.queue_config, changes.quotas))
 
 
 def _keeping(hooks: RunHooks) -> RunHooks:

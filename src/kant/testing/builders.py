@@ -16,7 +16,7 @@ from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
-from kant.queueing.preemption import Preemption
+from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import Profile
 from kant.scheduler.registry import make_policy

@@ -18,7 +18,7 @@ It raises `NonconformanceError` with one sentence that says which rule is broken
 - an order: the keys are total, those of many jobs are those of each alone, none depends on the queue around it, and
   that of a waiting job stays while it waits;
 - a discipline: random runs, with a driver that refuses and one that does not, keep every invariant of the state,
-  lose no job, never stop or start one twice, and end; nobody passes where the lanes say that nobody may, and nobody
+  lose no job, never stop or start one twice, and end; no job passes where the buckets say that none may, and no job
   that fits is left where they say that all are tried.
 """
 

@@ -43,8 +43,8 @@ class DisciplineRound:
         self.harness.before_carrying_out = self.before
         self.harness.after_carrying_out = self.after
         plain = type(policy).run is Discipline.run
-        self.strict = plain and policy.lane(0, 1) == policy.lane(0, 2)
-        self.all_tried = plain and policy.lane(0, 1) != policy.lane(0, 2)
+        self.strict = plain and policy.bucket(0, 1) == policy.bucket(0, 2)
+        self.all_tried = plain and policy.bucket(0, 1) != policy.bucket(0, 2)
         self.where = f"{type(policy).__name__} with {order}, seed {seed}"
 
     def play(self) -> None:

@@ -8,7 +8,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit
-from kant.model.event import DevicesChanged, JobFinished, JobStarted, MixObserved, NodeChanged
+from kant.model.event import DevicesChanged, JobFinished, JobStarted, NodeChanged, TypicalPodsGiven
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.placement import Allocation
@@ -43,7 +43,7 @@ class PlacementRound:
         self.draw = generator(seed)
         self.spec: ClusterSpec = draw_cluster(self.draw, blocks=mould.islands)
         self.state = ClusterState(self.spec)
-        self.state.apply(MixObserved(0, draw_mix(self.draw, self.state)))
+        self.state.apply(TypicalPodsGiven(0, draw_typical_pods(self.draw, self.state)))
         self.snapshot = Snapshot(self.state)
         self.placer = Placer(self.snapshot, policy, seed)
         self.where = f"{type(policy).__name__}, seed {seed}"
@@ -79,7 +79,7 @@ class PlacementRound:
             self._verdict_is_true(job, result)
             return
         wrong = wrong_with(self.spec, state.table, job, result)
-        wrong = wrong or too_close(self.spec, job, result, self._companions(job))
+        wrong = wrong or too_close(self.spec, job, result, self._affinity_members(job))
         say(not wrong, f"{where}: a gang gets exactly what it asks for, and only what is free: {wrong}")
         again = taken(state, result)
         say(bool(np.array_equal(again, snapshot.table)), f"{where}: what is placed is taken from the trial")
@@ -92,16 +92,16 @@ class PlacementRound:
 
     def _terms_tell(self, shape: Shape) -> None:
         """The score of a node follows from its terms (for `kant explain`)."""
-        table, demands, mix = self.state.table, self.state.shapes.demands, self.state.mix
+        table, demands, typical = self.state.table, self.state.shapes.demands, self.state.typical_pods
         for group, (pods, d) in enumerate(shape.parts):
-            policy, _ = self.policy.chooser(group, len(shape.parts), pods)
-            params = policy.numbers(mix)
+            policy, _ = self.policy.policy_for(group, len(shape.parts), pods)
+            params = policy.numbers(typical)
             scores: dict[tuple[tuple[str, float], ...], int] = {}
             for node in range(len(table) if not policy.fresh else 0):
                 fits = capacity(table, node, demands, d) > 0
-                terms = tuple(policy.terms(table, node, demands, d, mix, params).items()) if fits else ()
+                terms = tuple(policy.terms(table, node, demands, d, typical, params).items()) if fits else ()
                 if terms:
-                    score = policy.score(table, node, demands, d, mix, params, 0)
+                    score = policy.score(table, node, demands, d, typical, params, 0)
                     told = f"{self.where}: nodes with the terms {terms} have one score"
                     say(scores.setdefault(terms, score) == score, told)
 
@@ -109,10 +109,10 @@ class PlacementRound:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
-            fits = pods_that_fit_as_asked(self.spec, self.state.table, job, self._companions(job))
+            fits = pods_that_fit_as_asked(self.spec, self.state.table, job, self._affinity_members(job))
             say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
 
-    def _companions(self, job: Job) -> list[Allocation]:
+    def _affinity_members(self, job: Job) -> list[Allocation]:
         """What running jobs of its affinity group hold."""
         state, group = self.state, job.affinity_group
         return [held for row, held in state.running.items() if group and state.live[row].affinity_group == group]
@@ -133,7 +133,7 @@ class PlacementRound:
             state.apply(NodeChanged(now, name, status))
 
 
-def draw_mix(draw: np.random.Generator, state: ClusterState) -> np.ndarray:
+def draw_typical_pods(draw: np.random.Generator, state: ClusterState) -> np.ndarray:
     """Typical pods: rows (cpu, gpus, milli, pool mask, weight)."""
     pools = (1 << len(state.pools)) - 1
     rows = [(500, 0, 0, pools, 3), (0, 8, 1000, pools, 1)]

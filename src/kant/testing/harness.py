@@ -15,47 +15,35 @@ import numpy as np
 from kant.cluster.columns import J_FIRST_START as FIRST_START
 from kant.cluster.columns import J_STATUS as STATUS
 from kant.cluster.journal import Journal
-from kant.cluster.state import ClusterState
+from kant.live.executor import PlanExecutor
 from kant.model.decision import (
-    Demote,
     Expire,
     Grow,
     Plan,
     Preempt,
-    Reject,
-    Release,
-    Reorder,
-    Reserve,
     Shrink,
     Start,
-    sentence,
 )
 from kant.model.event import (
     DevicesChanged,
     Event,
     JobCancelled,
-    JobDemoted,
     JobEvicted,
     JobFailed,
     JobFinished,
     JobGrown,
     JobPreempted,
     JobRefused,
-    JobRejected,
-    JobReleased,
-    JobReserved,
     JobShrunk,
-    JobStarted,
     JobSubmitted,
     NodeChanged,
-    QueueOrdered,
     QueuesChanged,
 )
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
-from kant.model.tenant import Queue, Tenancy
+from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import FOREVER, SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
@@ -86,7 +74,7 @@ def refused(event: Event) -> bool:
     return isinstance(event, JobRefused) or (isinstance(event, JobShrunk) and not event.by)
 
 
-class Harness:
+class Harness(PlanExecutor):
     """A cluster under a profile. Call what happens, then `cycle`; or give jobs with run times and `run`."""
 
     def __init__(
@@ -100,7 +88,7 @@ class Harness:
         check: bool = True,
     ) -> None:
         self.profile = profile or make_profile()
-        self.state = ClusterState(cluster, learn=self.profile.estimates.learns, workloads=self.profile.matches)
+        self.state = self.profile.new_state(cluster)
         self.scheduler = Scheduler(self.state, self.profile, seed)
         self.journal = Journal()
         self.seed = seed
@@ -155,7 +143,7 @@ class Harness:
 
     def set_queues(self, *queues: Queue, prices: dict[str, int] | None = None) -> None:
         """The queues as they are from now on."""
-        self.happen(QueuesChanged(self.now, Tenancy(queues, tuple((prices or {}).items()))))
+        self.happen(QueuesChanged(self.now, QueueConfig(queues, tuple((prices or {}).items()))))
 
     def fail(self, node: str) -> None:
         """The node fails: what runs there is evicted first."""
@@ -186,40 +174,35 @@ class Harness:
         self.plans.append(plan)
         self.journal.plan(plan)
         self.before_carrying_out(plan)
-        for decision in plan.decisions:
-            match decision:
-                case Start(job=job, allocation=allocation):
-                    self.happen(JobStarted(self.now, job, allocation))
-                    if self.refuse(decision):
-                        self.happen(JobRefused(self.now, job, "the driver of the test refuses"))
-                    else:
-                        self._begin(job)
-                case Preempt(job=job, moved=moved, by=by):
-                    self._stop(job)
-                    self.happen(JobPreempted(self.now, job, 0, moved, by))
-                case Shrink(job=job, by=by) if self.refuse(decision):
-                    self._stop(job)
-                    self.happen(JobPreempted(self.now, job, 0, by=by))
-                case Shrink(job=job, allocation=pieces, by=by):
-                    self._resize(JobShrunk(self.now, job, pieces, 0, by))
-                case Grow(job=job, allocation=pieces):
-                    self._resize(JobGrown(self.now, job, pieces))
-                    if self.refuse(decision):
-                        self._resize(JobShrunk(self.now, job, pieces))
-                case Expire(job=job):
-                    self.fail_job(job, reason="limit")
-                case Reserve(job=job, start=start, end=end, allocation=allocation):
-                    self.happen(JobReserved(self.now, job, start, end, allocation))
-                case Release(job=job):
-                    self.happen(JobReleased(self.now, job))
-                case Reject(job=job, reason=reason):
-                    self.happen(JobRejected(self.now, job, sentence(reason)))
-                case Demote(job=job, level=level):
-                    self.happen(JobDemoted(self.now, job, level))
-                case Reorder(jobs=jobs):
-                    self.happen(QueueOrdered(self.now, jobs))
+        self.execute(plan)
         self.after_carrying_out(plan)
         return plan
+
+    def on_start(self, start: Start) -> None:
+        super().on_start(start)
+        if self.refuse(start):
+            self.happen(JobRefused(self.now, start.job, "the driver of the test refuses"))
+        else:
+            self._begin(start.job)
+
+    def on_preempt(self, preempt: Preempt) -> None:
+        self._stop(preempt.job)
+        super().on_preempt(preempt)
+
+    def on_shrink(self, shrink: Shrink) -> None:
+        if self.refuse(shrink):
+            self._stop(shrink.job)
+            self.happen(JobPreempted(self.now, shrink.job, 0, by=shrink.by))
+        else:
+            self._resize(JobShrunk(self.now, shrink.job, shrink.allocation, 0, shrink.by))
+
+    def on_grow(self, grow: Grow) -> None:
+        self._resize(JobGrown(self.now, grow.job, grow.allocation))
+        if self.refuse(grow):
+            self._resize(JobShrunk(self.now, grow.job, grow.allocation))
+
+    def on_expire(self, expire: Expire) -> None:
+        self.fail_job(expire.job, reason="limit")
 
     def _comes(self, job: str, runtime: int) -> None:
         """A job has so much to do: its run time, of an elastic gang times the pods that it may have."""

@@ -156,13 +156,13 @@ def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
     return ""
 
 
-def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, companions: list[Allocation]) -> int:
+def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, affinity_members: list[Allocation]) -> int:
     """How many pods of a job of one group fit in the way that it requires, beside these of its affinity group."""
     (group,) = job.groups
     required = bool(job.within and job.within_required and job.pods > 1)
     places: list[list[int] | None] = [*domains_of(spec, job.within)] if required else [None]
     if job.apart and job.apart_required and (job.pods > 1 or job.affinity_group):
-        return max(pods_that_fit_apart(spec, table, job, companions, place) for place in places)
+        return max(pods_that_fit_apart(spec, table, job, affinity_members, place) for place in places)
     if group.within and min(group.segment or group.count, group.count) > 1:
         return max(pods_that_fit_in_segments(spec, table, job, group, place) for place in places)
     if required:
@@ -170,11 +170,13 @@ def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, companions
     return pods_that_fit_anywhere(spec, table, job, group.demand)
 
 
-def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, companions: list[Allocation]) -> str:
+def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, affinity_members: list[Allocation]) -> str:
     """Where two pods lie in one domain that the job requires apart; empty where none do."""
     if not job.apart_required or not job.apart:
         return ""
-    pods = [piece[NODE] for held in (allocation, *companions) for piece in held.tolist() for _ in range(piece[PODS])]
+    pods = [
+        piece[NODE] for held in (allocation, *affinity_members) for piece in held.tolist() for _ in range(piece[PODS])
+    ]
     own = set(allocation[:, NODE].tolist())
     for domain in domains_of(spec, job.apart):
         if own & set(domain) and sum(node in domain for node in pods) > 1:
@@ -183,10 +185,10 @@ def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, companions: l
 
 
 def pods_that_fit_apart(
-    spec: ClusterSpec, table: Table, job: Job, companions: list[Allocation], inside: list[int] | None = None
+    spec: ClusterSpec, table: Table, job: Job, affinity_members: list[Allocation], inside: list[int] | None = None
 ) -> int:
     """How many pods of a job of one group fit, each in a domain of its own. With `inside` on these nodes only."""
-    taken = {int(node) for held in companions for node in held[:, NODE]}
+    taken = {int(node) for held in affinity_members for node in held[:, NODE]}
     fits = 0
     for domain in domains_of(spec, job.apart):
         able = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from kant.model.tenant import Queue, Quota, Tenancy
+from kant.model.tenant import Queue, QueueConfig, Quota
 
 Key = tuple[str, str]
 """GPU model and resource."""
@@ -20,8 +20,8 @@ Holding = tuple[str, int, Mapping[Key, int]]
 class NaiveQuotas:
     """The queues of one tenancy, and the list of what is held."""
 
-    def __init__(self, tenancy: Tenancy) -> None:
-        self.queues = {queue.name: queue for queue in tenancy.queues}
+    def __init__(self, queue_config: QueueConfig) -> None:
+        self.queues = {queue.name: queue for queue in queue_config.queues}
         self.held: list[Holding] = []
 
     def limits(self, name: str, key: Key) -> Quota:

@@ -124,7 +124,7 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
     if len(halves):
         where = f"{path}, job {ids[halves[0]]}, fields segment and segment_within"
         raise InputError(where, "both or neither")
-    core = _cores(path, ids, table.texts.get("core"), numbers["submit_s"])
+    base = _bases(path, ids, table.texts.get("core"), numbers["submit_s"])
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
     user, users = coded(table.texts.get("user", [""] * n))
     title, titles = coded(table.texts.get("name", [""] * n))
@@ -142,7 +142,7 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
         title=title,
         titles=titles,
         models=models,
-        core=core,
+        base_job=base,
         within=within,
         mig=mig,
         profiles=profiles,
@@ -188,11 +188,11 @@ def _profiles(path: Path, ids: list[str], table: Table) -> tuple[Ints, tuple[str
     return coded(names)
 
 
-def _cores(path: Path, ids: list[str], names: list[str] | None, submit: Ints) -> Ints:
-    """The row of each job's core, -1 for none. A core is no burst itself, and comes before its bursts."""
-    core = np.full(len(ids), -1, dtype=np.int64)
+def _bases(path: Path, ids: list[str], names: list[str] | None, submit: Ints) -> Ints:
+    """The row of each job's base job, -1 for none. A base job is no replica itself, and comes before its replicas."""
+    base = np.full(len(ids), -1, dtype=np.int64)
     if names is None or not any(names):
-        return core
+        return base
     rows = {name: row for row, name in enumerate(ids)}
     for row, name in enumerate(names):
         if not name:
@@ -200,12 +200,12 @@ def _cores(path: Path, ids: list[str], names: list[str] | None, submit: Ints) ->
         where = f"{path}, job {ids[row]}, field core"
         if name not in rows:
             raise InputError(where, "the identifier of a job of the file, or nothing", name)
-        core[row] = rows[name]
+        base[row] = rows[name]
         if names[rows[name]]:
             raise InputError(where, "a job that is no burst itself", name)
         if (submit[rows[name]], rows[name]) >= (submit[row], row):
             raise InputError(where, "a job that is submitted before this one", name)
-    return core
+    return base
 
 
 def to_table(workload: Workload) -> Table:
@@ -214,7 +214,7 @@ def to_table(workload: Workload) -> Table:
     Raises InputError when a GPU model's name holds a '|', or when a value is out of its column's range.
     """
     texts: dict[str, list[str]] = {"id": workload.ids}
-    texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.core.tolist()]
+    texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.base_job.tolist()]
     for name in ("within", "segment_within", "apart", "near"):
         texts[name] = [("", *LEVELS)[code] for code in getattr(workload, name).tolist()]
     for name, codes, names in (

@@ -29,7 +29,7 @@ def read_workload(
     trace, workload or queue of a file that holds several. `window` (A, B) in microseconds keeps submissions
     A <= t < B on the trace's own clock. Time zero (`origin`) is the first submission in the window over all
     queues of the file, so that slices of one cluster share a clock; traces that merely share a file each have
-    their own. A burst whose core is left out is left out too. Raises InputError, and nothing else, for input that
+    their own. A replica whose base job is left out is left out too. Raises InputError, and nothing else, for input that
     cannot be used.
     """
     form = format_named(format) if format is not None else detect(path)
@@ -46,8 +46,8 @@ def read_workload(
         raise InputError(str(path), "a window that holds jobs", _shown_span(trace.jobs))
     origin = int(trace.jobs.submit[keep].min())
     keep &= chosen
-    core = trace.jobs.core
-    keep &= (core < 0) | keep[core]
+    base = trace.jobs.base_job
+    keep &= (base < 0) | keep[base]
     if not keep.any():
         raise InputError(str(path), f"a window in which {slice} has jobs", _shown_span(trace.jobs.take(chosen)))
     rows = np.flatnonzero(keep)

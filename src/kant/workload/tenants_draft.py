@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from kant.model.errors import InputError
-from kant.model.tenant import Queue, Quota, Tenancy
+from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import GPU, HOUR
 from kant.workload.cluster_toml import A_NAME, is_name
 from kant.workload.workload import Workload
@@ -15,7 +15,7 @@ from kant.workload.workload import Workload
 ROOT = "cluster"
 
 
-def proportional(workload: Workload, gpus: int) -> Tenancy:
+def proportional(workload: Workload, gpus: int) -> QueueConfig:
     """The queues of `workload` under one root, with nominal quotas that sum to `gpus`; they lend and borrow freely.
 
     Whole GPUs by largest remainder, and one at least while there are as many GPUs as queues. Raises InputError for a
@@ -33,7 +33,7 @@ def proportional(workload: Workload, gpus: int) -> Tenancy:
         root += "-"
     quotas = apportioned(spent, gpus)
     queues = [Queue(name, parent=root, quotas=(Quota(nominal=n * GPU),)) for name, n in zip(names, quotas, strict=True)]
-    return Tenancy((Queue(root), *sorted(queues, key=lambda queue: queue.name)))
+    return QueueConfig((Queue(root), *sorted(queues, key=lambda queue: queue.name)))
 
 
 def apportioned(weights: list[float], total: int) -> list[int]:
@@ -49,10 +49,10 @@ def apportioned(weights: list[float], total: int) -> list[int]:
     return [first + part for part in given]
 
 
-def tenants_text(tenancy: Tenancy, of: str) -> str:
+def tenants_text(queue_config: QueueConfig, of: str) -> str:
     """The file of a tenancy of GPU quotas alone, with a line that says what it was made of."""
     lines = [f"# Queues of {of}: quotas in proportion to GPU-hours. Unused quota is lent to the others.", ""]
-    for queue in tenancy.queues:
+    for queue in queue_config.queues:
         lines += ["[[queue]]", f"name = {json.dumps(queue.name, ensure_ascii=False)}"]
         if queue.parent:
             lines.append(f"parent = {json.dumps(queue.parent, ensure_ascii=False)}")

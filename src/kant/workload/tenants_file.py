@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct
 
 from kant.model.errors import InputError
-from kant.model.tenant import MAX_AMOUNT, Fallback, Queue, QueueState, Quota, Resource, Tenancy, validated
+from kant.model.tenant import MAX_AMOUNT, Fallback, Queue, QueueConfig, QueueState, Quota, Resource, validated
 from kant.model.units import parse_duration
 from kant.workload.cluster_toml import A_NAME, is_name, is_text
 from kant.workload.source import open_text
@@ -101,14 +101,14 @@ _EXPECTED = {
 }
 
 
-def read_tenants(path: Path) -> Tenancy:
+def read_tenants(path: Path) -> QueueConfig:
     """The tenants that the file at `path` describes. Raises InputError when it cannot be used."""
     with open_text(path) as stream:
         text = stream.read()
     return parse_tenants(str(path), text)
 
 
-def parse_tenants(where: str, text: str) -> Tenancy:
+def parse_tenants(where: str, text: str) -> QueueConfig:
     """The tenants that `text` describes; `where` is its path, as sentences name it. Raises InputError."""
     try:
         tree = tomllib.loads(text)
@@ -124,7 +124,7 @@ def parse_tenants(where: str, text: str) -> Tenancy:
         if not is_text(model):
             raise InputError(f"{where}, prices", _EXPECTED["model"], model)
         prices.append((model, _thousandths(f"{where}, prices, {model}", _PRICE, price)))
-    return validated(Tenancy(queues, tuple(prices)), where)
+    return validated(QueueConfig(queues, tuple(prices)), where)
 
 
 def _queue(where: str, table: QueueTable) -> Queue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ class Workload:
     gang to the cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod
     (`milli`: per GPU). `limit` is the user's run-time limit, `due` the time by which the job should be done
     (-1: none). `overhead` is what the interval-overhead speed model charges. `queue`, `user`, `title` (what
-    its owner calls the job) and `models` are codes into `queues`, `users`, `titles` and `model_sets`. `core`
-    is the row of the job that this one is a burst of (-1: none), a row before it. `preemptible` is 0 where the
+    its owner calls the job) and `models` are codes into `queues`, `users`, `titles` and `model_sets`. `base_job`
+    is the row of the job that this one is a burst replica of (-1: none), a row before it. `preemptible` is 0 where the
     scheduler may not stop the job. `within` is the level of the fabric of which one domain should hold the gang
     (1 + its index in LEVELS, 0: none), and `within_required` is 1 where it must. `island` is 1 where the GPUs of
     each pod must lie in one NVLink island. `mig` is a code into `profiles`: the MIG profile of which each pod asks for
@@ -47,7 +48,7 @@ class Workload:
     user: Ints
     title: Ints
     models: Ints
-    core: Ints
+    base_job: Ints
     preemptible: Ints
     within: Ints
     within_required: Ints
@@ -78,21 +79,30 @@ class Workload:
         return self.gpus * np.maximum(self.pods, 1)
 
     def take(self, rows: Ints | NDArray[np.bool_]) -> Workload:
-        """The jobs at `rows` (indices or a mask), in that order. A burst without its core is a job like others."""
-        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        columns = {name: getattr(self, name)[index] for name in COLUMNS}
-        if (columns["core"] >= 0).any():
-            place = np.full(len(self) + 1, -1, dtype=np.int64)  # the last entry is that of no core
+        """The jobs at `rows` (indices or a mask), in that order. A replica without its base job is like other jobs."""
+        index: Ints = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64, copy=False)
+        columns: dict[str, Any] = {name: _taken(getattr(self, name), index) for name in COLUMNS}
+        if (columns["base_job"] >= 0).any():
+            place = np.full(len(self) + 1, -1, dtype=np.int64)  # the last entry is that of no base job
             place[index] = np.arange(len(index))
-            columns["core"] = place[columns["core"]]
+            columns["base_job"] = place[columns["base_job"]]
         return replace(self, ids=[self.ids[i] for i in index], **columns)
 
 
 COLUMNS = (
     "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "due", "priority", "overhead",
-    "queue", "user", "title", "models", "core", "preemptible", "within", "within_required", "island", "mig",
+    "queue", "user", "title", "models", "base_job", "preemptible", "within", "within_required", "island", "mig",
     "segment", "segment_within", "affinity", "apart", "apart_required", "near", "floor",
 )  # fmt: skip
+
+
+def _same(value: int, length: int) -> Ints:
+    """A column of one value for all jobs. It is stored once, and cannot be written."""
+    return np.broadcast_to(np.int64(value), length)
+
+
+def _taken(column: Ints, index: Ints) -> Ints:
+    return _same(int(column[0]), len(index)) if column.strides == (0,) and len(column) else column[index]
 
 
 def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns: object) -> Workload:
@@ -100,11 +110,11 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
     n = len(submit)
     defaults: dict[str, int] = {
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,
-        "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "core": -1, "preemptible": 1,
+        "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "base_job": -1, "preemptible": 1,
         "within": 0, "within_required": 0, "island": 0, "mig": 0, "segment": 0, "segment_within": 0,
         "affinity": 0, "apart": 0, "apart_required": 0, "near": 0, "floor": 0,
     }  # fmt: skip
-    filled: dict[str, object] = {key: np.full(n, value, dtype=np.int64) for key, value in defaults.items()}
+    filled: dict[str, object] = {key: _same(value, n) for key, value in defaults.items()}
     filled.update(columns)
     filled.setdefault("ids", [str(i) for i in range(n)])
     filled.setdefault("origin", int(submit[0]) if n else 0)

@@ -12,5 +12,5 @@ class OneLine(Discipline, frozen=True, tag="one-line"):
 
     source: ClassVar[str] = "an example of this documentation"
 
-    def lane(self, queue: int, shape: int) -> tuple[int, ...]:
+    def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return ()

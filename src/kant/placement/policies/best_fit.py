@@ -12,7 +12,7 @@ ROOM = 1 << 20
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     return ROOM - int(table[node, FREE])
 
 
@@ -25,5 +25,5 @@ class BestFit(NodePolicy, frozen=True, tag="best-fit"):
     score = staticmethod(score)
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         return {"free GPUs": table[node, FREE] / 1000}

@@ -10,7 +10,7 @@ from kant.placement.policy import NodePolicy, Terms, Unit
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     cpu_left = min(table[node, CPU_FREE] - demands[d, D_CPU], params[0])
     gpu_left = table[node, FREE] - demands[d, D_GPUS] * demands[d, D_MILLI]
     return max(int(100 * (1 - 0.5 * cpu_left / params[0] - 0.5 * gpu_left / params[1])), 0)
@@ -26,7 +26,7 @@ class BestFitCpuGpu(NodePolicy, frozen=True, tag="best-fit-cpu-gpu"):
     score = staticmethod(score)
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         gpus = table[node, FREE] - demands[d, D_GPUS] * demands[d, D_MILLI]
         cores = min(table[node, CPU_FREE] - demands[d, D_CPU], params[0])
         return {"GPUs left": gpus / 1000, "cores left, capped": cores / 1000}

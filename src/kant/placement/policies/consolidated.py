@@ -24,7 +24,7 @@ class Consolidated(NodePolicy, frozen=True, tag="consolidated"):
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (ConsolidatePlacement); yarn of Tiresias, NSDI 2019"
     score = staticmethod(MostPods.score)
 
-    def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
+    def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
         if groups > 1 and group == groups - 1:
             return self.remainder, False
         if pods == 1 and groups == 1:

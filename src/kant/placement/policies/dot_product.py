@@ -10,7 +10,7 @@ from kant.placement.policy import NodePolicy, Terms, Unit
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     cpu = min(table[node, CPU_FREE], params[0]) / params[0] * (demands[d, D_CPU] / params[0])
     gpu = table[node, FREE] / params[1] * (demands[d, D_GPUS] * demands[d, D_MILLI] / params[1])
     return max(int(100 * (1 - (cpu + gpu) / 2)), 0)
@@ -26,7 +26,7 @@ class DotProd(NodePolicy, frozen=True, tag="dotprod"):
     score = staticmethod(score)
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         cpu = min(table[node, CPU_FREE], params[0]) / params[0] * (demands[d, D_CPU] / params[0])
         gpu = table[node, FREE] / params[1] * (demands[d, D_GPUS] * demands[d, D_MILLI] / params[1])
         return {"product in CPU": float(cpu), "product in GPUs": float(gpu)}

@@ -20,9 +20,9 @@ class EBinpack(NodePolicy, frozen=True, tag="e-binpack"):
 
     source: ClassVar[str] = "E-Binpack of Kant, arXiv 2510.01256; the rule by which a leaf is chosen is ours"
     score = staticmethod(MostPods.score)
-    wish: ClassVar[Level] = "node"
+    preferred_level: ClassVar[Level] = "node"
 
-    def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
+    def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
         if pods == 1:
             return BestFit(ties=self.ties), False
         return MostPods(ties=self.ties), True

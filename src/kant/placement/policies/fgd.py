@@ -9,8 +9,8 @@ import numpy as np
 
 from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, DEVICES, FREE, Table, devices_of
 from kant.compiled import inlined
+from kant.placement.cost.fragmentation import M_WEIGHT, fragments
 from kant.placement.fits import tightest
-from kant.placement.fragmentation import M_WEIGHT, fragments
 from kant.placement.policy import NodePolicy, Terms
 
 # trunc(100 sigmoid(x)) is at least k from x = ln(k / (100 - k)) on: steps instead of a libm whose last bit differs
@@ -26,7 +26,7 @@ def percent(x: float) -> int:
 
 
 @inlined
-def after(table: Table, node: int, demands: Table, d: int, mix: Table, chosen: int) -> int:
+def after(table: Table, node: int, demands: Table, d: int, typical: Table, chosen: int) -> int:
     """Fragments of the node once the pod has the devices `chosen`."""
     milli = demands[d, D_MILLI]
     for device in range(devices_of(table)):
@@ -34,7 +34,7 @@ def after(table: Table, node: int, demands: Table, d: int, mix: Table, chosen: i
             table[node, DEVICES + device] -= milli
             table[node, FREE] -= milli
     table[node, CPU_FREE] -= demands[d, D_CPU]
-    result = fragments(table, node, mix)
+    result = fragments(table, node, typical)
     table[node, CPU_FREE] += demands[d, D_CPU]
     for device in range(devices_of(table)):
         if (chosen >> device) & 1:
@@ -44,23 +44,23 @@ def after(table: Table, node: int, demands: Table, d: int, mix: Table, chosen: i
 
 
 @inlined
-def unit_of(mix: Table) -> float:
+def unit_of(typical: Table) -> float:
     """Fragments that are one GPU which the typical pods cannot use, in expectation."""
     weight = 0
-    for m in range(mix.shape[0]):
-        weight += mix[m, M_WEIGHT]
+    for m in range(typical.shape[0]):
+        weight += typical[m, M_WEIGHT]
     return 1000.0 * max(weight, 1)
 
 
 @inlined
-def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table) -> tuple[int, int]:
+def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table) -> tuple[int, int]:
     """(score, devices): for a share the first device with the best score, else the lowest idle devices."""
-    unit = unit_of(mix)
-    before = fragments(table, node, mix)
+    unit = unit_of(typical)
+    before = fragments(table, node, typical)
     milli = demands[d, D_MILLI]
     if demands[d, D_GPUS] != 1 or milli == 1000:
         chosen = tightest(table, node, demands, d)
-        return percent((before - after(table, node, demands, d, mix, chosen)) / unit), chosen
+        return percent((before - after(table, node, demands, d, typical, chosen)) / unit), chosen
     best, best_mask = -1, 0
     for device in range(devices_of(table)):
         amount = table[node, DEVICES + device]
@@ -70,20 +70,20 @@ def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table) -> 
         for earlier in range(device):
             seen = seen or table[node, DEVICES + earlier] == amount
         if not seen:
-            worth = percent((before - after(table, node, demands, d, mix, 1 << device)) / unit)
+            worth = percent((before - after(table, node, demands, d, typical, 1 << device)) / unit)
             if worth > best:
                 best, best_mask = worth, 1 << device
     return best, best_mask
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
-    return best_choice(table, node, demands, d, mix)[0]
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
+    return best_choice(table, node, demands, d, typical)[0]
 
 
 @inlined
-def pick(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
-    return best_choice(table, node, demands, d, mix)[1]
+def pick(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
+    return best_choice(table, node, demands, d, typical)[1]
 
 
 class Fgd(NodePolicy, frozen=True, tag="fgd"):
@@ -92,9 +92,10 @@ class Fgd(NodePolicy, frozen=True, tag="fgd"):
     source: ClassVar[str] = "FGD, Weng et al., USENIX ATC 2023, section 4"
     score = staticmethod(score)
     pick = staticmethod(pick)
+    reads_typical_pods: ClassVar[bool] = True
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
-        chosen, unit = best_choice(table, node, demands, d, mix)[1], unit_of(mix)
-        before, later = fragments(table, node, mix), after(table, node, demands, d, mix, chosen)
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
+        chosen, unit = best_choice(table, node, demands, d, typical)[1], unit_of(typical)
+        before, later = fragments(table, node, typical), after(table, node, demands, d, typical, chosen)
         return {"fragments before, GPUs": before / unit, "fragments after, GPUs": later / unit}

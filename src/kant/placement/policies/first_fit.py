@@ -10,7 +10,7 @@ from kant.placement.policy import NodePolicy
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     return 0
 
 

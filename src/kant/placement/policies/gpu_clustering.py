@@ -10,7 +10,7 @@ from kant.placement.policy import NodePolicy, Terms, Unit
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     if demands[d, D_GPUS] == 0:
         return 0
     slots = devices_of(table)
@@ -37,7 +37,7 @@ class GpuClustering(NodePolicy, frozen=True, tag="gpu-clustering"):
     score = staticmethod(score)
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         hosts = DEVICES + devices_of(table)
         same, every = int(table[node, hosts + max(demands[d, D_TAG], 0)]), int(table[node, hosts:].sum())
         return {"pods of its size": same, "other pods": every - same, "free GPUs": table[node, FREE] / 1000}

@@ -11,7 +11,7 @@ from kant.placement.policy import NodePolicy, Terms
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     if demands[d, D_GPUS] == 0:
         return 0
     gpus = table[node, GPUS]
@@ -33,7 +33,7 @@ class GpuPacking(NodePolicy, frozen=True, tag="gpu-packing"):
     score = staticmethod(score)
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         chosen = tightest(table, node, demands, d)
         free = [int(table[node, DEVICES + i]) for i in range(table[node, GPUS]) if (chosen >> i) & 1]
         return {

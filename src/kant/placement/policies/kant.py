@@ -22,16 +22,16 @@ from kant.cluster.columns import (
 )
 from kant.compiled import inlined
 from kant.model.job import Level
+from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M_WEIGHT, fragments
+from kant.placement.cost.gap_prices import gap_prices
 from kant.placement.fits import tightest
-from kant.placement.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M_WEIGHT, fragments
-from kant.placement.gap_prices import gap_prices
 from kant.placement.policies.most_pods import MostPods
 from kant.placement.policy import NodePolicy, Terms
 
 Percent = Annotated[int, Meta(ge=0, le=1000)]
 Step = Annotated[int, Meta(ge=1, le=1_000_000)]
 
-# Where `params` has what: the fields, the sum of the mix's weights, and the price of each gap from 0 to 1000.
+# Where `params` has what: the fields, the sum of the typical pods' weights, and the price of each gap from 0 to 1000.
 P_GAPS, P_CPU, P_WHOLE, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(7)
 
 WEIGHTS = {"gaps": P_GAPS, "cpu": P_CPU, "whole": P_WHOLE, "fragmentation": P_FRAGMENTATION}
@@ -43,34 +43,34 @@ ROOM = 1 << 24
 
 
 @inlined
-def lost(table: Table, node: int, mix: Table, params: Table) -> int:
+def lost(table: Table, node: int, typical: Table, params: Table) -> int:
     """What the typical pods lose on the node as it is, in percent of a milli-GPU times the sum of their weights."""
     free, idle, cpu = table[node, FREE], table[node, IDLE], table[node, CPU_FREE]
     worth = 0
     for device in range(devices_of(table)):
         worth += params[P_PRICES + max(table[node, DEVICES + device], 0)]
     unserved, broken = 0, 0
-    for m in range(mix.shape[0]):
-        gpus, milli, weight = mix[m, M_GPUS], mix[m, M_MILLI], mix[m, M_WEIGHT]
+    for m in range(typical.shape[0]):
+        gpus, milli, weight = typical[m, M_GPUS], typical[m, M_MILLI], typical[m, M_WEIGHT]
         if gpus == 0:
             continue
-        if (mix[m, M_POOLS] >> table[node, POOL]) & 1 == 0:
+        if (typical[m, M_POOLS] >> table[node, POOL]) & 1 == 0:
             unserved += free * weight
             broken += free * weight
             continue
-        if mix[m, M_CPU] > 0:
-            served = max(min(cpu // mix[m, M_CPU], MOST_PODS), 0) * gpus * milli
+        if typical[m, M_CPU] > 0:
+            served = max(min(cpu // typical[m, M_CPU], MOST_PODS), 0) * gpus * milli
             unserved += max(free - served, 0) * weight
         if milli == 1000:
             broken += (free - idle // gpus * gpus * 1000) * weight
     total = params[P_CPU] * unserved + params[P_WHOLE] * broken - params[P_GAPS] * params[P_WEIGHT] * worth
     if params[P_FRAGMENTATION] > 0:
-        total += params[P_FRAGMENTATION] * fragments(table, node, mix)
+        total += params[P_FRAGMENTATION] * fragments(table, node, typical)
     return int(total)
 
 
 @inlined
-def lost_after(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, chosen: int) -> int:
+def lost_after(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, chosen: int) -> int:
     """What they lose once a pod has the devices `chosen`."""
     milli = demands[d, D_MILLI]
     free, idle = table[node, FREE], table[node, IDLE]
@@ -81,7 +81,7 @@ def lost_after(table: Table, node: int, demands: Table, d: int, mix: Table, para
             table[node, DEVICES + device] -= milli
             table[node, FREE] -= milli
     table[node, CPU_FREE] -= demands[d, D_CPU]
-    result = lost(table, node, mix, params)
+    result = lost(table, node, typical, params)
     table[node, CPU_FREE] += demands[d, D_CPU]
     for device in range(devices_of(table)):
         if (chosen >> device) & 1:
@@ -91,13 +91,13 @@ def lost_after(table: Table, node: int, demands: Table, d: int, mix: Table, para
 
 
 @inlined
-def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> tuple[int, int]:
+def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> tuple[int, int]:
     """(steps lost, devices): for a share the device on which least is lost, the first of equals."""
-    before = lost(table, node, mix, params)
+    before = lost(table, node, typical, params)
     unit = 100 * params[P_WEIGHT] * params[P_STEP]
     if demands[d, D_GPUS] != 1 or demands[d, D_MILLI] == 1000:
         chosen = tightest(table, node, demands, d)
-        more = lost_after(table, node, demands, d, mix, params, chosen) - before
+        more = lost_after(table, node, demands, d, typical, params, chosen) - before
         return int((2 * more + unit) // (2 * unit)), chosen
     least, mask = ROOM, 0
     for device in range(devices_of(table)):
@@ -108,7 +108,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, mix: Table, par
         for earlier in range(device):
             seen = seen or table[node, DEVICES + earlier] == amount
         if not seen:
-            more = lost_after(table, node, demands, d, mix, params, 1 << device) - before
+            more = lost_after(table, node, demands, d, typical, params, 1 << device) - before
             steps = (2 * more + unit) // (2 * unit)
             if steps < least:
                 least, mask = steps, 1 << device
@@ -122,21 +122,21 @@ def used(table: Table, node: int) -> int:
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
-    return (ROOM - best_choice(table, node, demands, d, mix, params)[0]) * 1024 + used(table, node)
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
+    return (ROOM - best_choice(table, node, demands, d, typical, params)[0]) * 1024 + used(table, node)
 
 
 @inlined
-def pick(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
-    return best_choice(table, node, demands, d, mix, params)[1]
+def pick(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
+    return best_choice(table, node, demands, d, typical, params)[1]
 
 
 class Kant(NodePolicy, frozen=True, tag="kant"):
     """Where the typical pods lose least: gaps that fit together, GPUs that keep their CPU, nodes whole for gangs.
 
     A pod costs what the typical pods can no longer use, in milli-GPUs. `gaps`: what its gap on a device was worth less
-    what is left of it (gap_prices.py). `cpu`: the free GPU for which the node would have no CPU if it were filled with
-    one kind of typical pod, in expectation. `whole`: the free GPU that would not be in whole devices, or left over
+    what is left of it (cost/gap_prices.py). `cpu`: the free GPU for which the node would have no CPU if it were filled
+    with one kind of typical pod, in expectation. `whole`: the free GPU that would not be in whole devices, or left over
     from whole pods. `fragmentation`: FGD's measure. The four are weights in percent. Costs within `step` milli-GPUs
     are the same; of equals the fullest node wins, for its size. Gangs, and pods that fill a node, go as
     under `e-binpack`.
@@ -151,25 +151,33 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
     source: ClassVar[str] = "ours; fragmentation after FGD, Weng et al., USENIX ATC 2023, section 4"
     score = staticmethod(score)
     pick = staticmethod(pick)
-    wish: ClassVar[Level] = "node"
-    roams: ClassVar[bool] = True
+    reads_typical_pods: ClassVar[bool] = True
+    preferred_level: ClassVar[Level] = "node"
+    ignores_topology: ClassVar[bool] = True
     learns: ClassVar[bool] = True
 
-    def numbers(self, mix: Table) -> Table:
-        fields = (self.gaps, self.cpu, self.whole, self.fragmentation, self.step, max(int(mix[:, M_WEIGHT].sum()), 1))
-        return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(mix)])
+    def numbers(self, typical: Table) -> Table:
+        fields = (
+            self.gaps,
+            self.cpu,
+            self.whole,
+            self.fragmentation,
+            self.step,
+            max(int(typical[:, M_WEIGHT].sum()), 1),
+        )
+        return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(typical)])
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
-        steps, chosen = best_choice(table, node, demands, d, mix, params)
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
+        steps, chosen = best_choice(table, node, demands, d, typical, params)
         found: Terms = {}
         for name, weight in WEIGHTS.items():
             alone = params.copy()
             alone[[other for other in WEIGHTS.values() if other != weight]] = 0
             if alone[weight] > 0:
-                more = lost_after(table, node, demands, d, mix, alone, chosen) - lost(table, node, mix, alone)
+                more = lost_after(table, node, demands, d, typical, alone, chosen) - lost(table, node, typical, alone)
                 found[name] = more / (100 * params[P_WEIGHT] * 1000)
         return found | {"steps lost": steps, "of it used": used(table, node) / 1000}
 
-    def chooser(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
+    def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
         return (self, False) if pods == 1 else (MostPods(ties=self.ties), True)

@@ -11,7 +11,7 @@ from kant.placement.policy import NodePolicy, Terms
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     return capacity(table, node, demands, d)
 
 
@@ -22,5 +22,5 @@ class MostPods(NodePolicy, frozen=True, tag="most-pods"):
     score = staticmethod(score)
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         return {"pods that fit": capacity(table, node, demands, d)}

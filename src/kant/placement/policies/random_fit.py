@@ -11,18 +11,18 @@ from kant.placement.policy import NodePolicy
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
-    return mixed(salt, node)
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
+    return mixed(draw, node)
 
 
 @inlined
-def pick(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def pick(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     if demands[d, D_GPUS] != 1 or demands[d, D_MILLI] == 1000:
         return tightest(table, node, demands, d)
     best, highest = -1, -1
     for device in range(devices_of(table)):
         if table[node, DEVICES + device] >= demands[d, D_MILLI]:
-            drawn = mixed(salt, -1 - device)
+            drawn = mixed(draw, -1 - device)
             if drawn > highest:
                 best, highest = device, drawn
     return 1 << best

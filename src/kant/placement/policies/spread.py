@@ -11,7 +11,7 @@ from kant.placement.policy import NodePolicy
 class Spread(NodePolicy, frozen=True, tag="spread"):
     """The node, then the leaf with the fewest pods of the same service, then the emptiest node: few die together.
 
-    A service is a core with its bursts, else the jobs of one queue, user and name, else one job.
+    A service is a base job with its burst replicas, else the jobs of one queue, user and name, else one job.
     """
 
     source: ClassVar[str] = "Spread of Kant, arXiv 2510.01256; PodTopologySpread of kube-scheduler (ScheduleAnyway)"

@@ -10,7 +10,7 @@ from kant.placement.policy import NodePolicy, Terms
 
 
 @inlined
-def score(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table, salt: int) -> int:
+def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
     return int(table[node, FREE])
 
 
@@ -21,5 +21,5 @@ class WorstFit(NodePolicy, frozen=True, tag="worst-fit"):
     score = staticmethod(score)
 
     @staticmethod
-    def terms(table: Table, node: int, demands: Table, d: int, mix: Table, params: Table) -> Terms:
+    def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         return {"free GPUs": table[node, FREE] / 1000}

@@ -7,10 +7,12 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
+from kant.cluster.shapes import Shape
 from kant.model.units import SECOND
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
-from kant.queueing.overtaken import stop_overtakers
-from kant.queueing.turn import Turn
+from kant.queueing.ports import NotNow
+from kant.queueing.preemption.backfilled import preempt_backfilled
 
 
 class Backfill(Discipline, frozen=True, tag="backfill"):
@@ -23,33 +25,40 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
     source: ClassVar[str] = "Backfill of Kant, arXiv 2510.01256"
 
-    def lane(self, queue: int, shape: int) -> tuple[int, ...]:
+    def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return (queue, shape)
 
-    def run(self, turn: Turn) -> None:
-        super().run(turn)
-        state, served = turn.state, set[int]()
+    def run(self, cycle: CyclePlan) -> None:
+        super().run(cycle)
+        state, late_heads, served = cycle.state, cycle.pending.late_heads, set[int]()
         without = set[tuple[int, int]]()  # queues whose head has no right to enough, and for which pools
         if not state.pending:
             return
-        for (_, _, row, shape_index), lane in turn.waiting.heads():
-            shape, queue = state.shapes.shapes[shape_index], int(state.jobs[row, J_QUEUE])
-            if shape.pool_bits in served or (queue, shape.pool_bits) in without:
+        for (_, _, row, shape_index, _), bucket in cycle.pending.heads():
+            shape = state.shapes.shapes[shape_index]
+            if shape.pool_bits in served:
                 continue
-            if turn.admission.closed(row) is not None:
+            queue, since = state.jobs[row, [J_QUEUE, J_SINCE]].tolist()
+            if (queue, shape.pool_bits) in without or (cycle.limited and _waits_for_quota(cycle, row, shape)):
                 continue
-            if all(turn.admission.shortage(row, option) for option in turn.admission.options(row, shape)):
-                continue  # its quota keeps it, nobody who runs does
             served.add(shape.pool_bits)
-            until = int(state.jobs[row, J_SINCE]) + self.timeout_s * SECOND
-            if until > turn.now:
-                turn.review(until)
+            until = since + self.timeout_s * SECOND
+            if until > cycle.now:
+                cycle.wake_at(until)
                 continue
-            allocation = stop_overtakers(turn, row, shape)
-            if allocation is not None:
-                turn.start(row, allocation)
-                turn.waiting.took(lane)
-            elif state.holdings.tree is not None and not turn.waiting.hopeless.holds(row):
+            allocation = preempt_backfilled(cycle, row, shape)
+            if not isinstance(allocation, NotNow):
+                cycle.start(row, allocation)
+                cycle.pending.took(bucket)
+            elif state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
                 # Enough overtook it, but it has no right to them; the head of another queue may have.
                 served.discard(shape.pool_bits)
                 without.add((queue, shape.pool_bits))
+
+
+def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:
+    """Whether its queue or its quota keeps a job, and no running job does."""
+    admission = cycle.admission
+    if admission.closed(row) is not None:
+        return True
+    return all(admission.shortage(row, option) for option in admission.options(row, shape))

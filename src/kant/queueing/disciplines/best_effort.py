@@ -13,5 +13,5 @@ class BestEffort(Discipline, frozen=True, tag="best-effort"):
 
     source: ClassVar[str] = "BestEffortFIFO of Kueue; Best-Effort FIFO of Kant, arXiv 2510.01256"
 
-    def lane(self, queue: int, shape: int) -> tuple[int, ...]:
+    def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return (queue, shape)

@@ -7,16 +7,16 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from kant.model.units import SECOND
-from kant.queueing import backfill
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
-from kant.queueing.turn import Turn
+from kant.queueing.reservation_backfill import ReservationBackfill
 
 
 class Conservative(Discipline, frozen=True, tag="conservative"):
-    """Every waiting job is promised a place in time, on real devices, and a job starts only where it delays no promise.
-    With `depth`, only so many jobs hold promises at a time. Plans with the profile's `[estimates]`.
+    """Every waiting job has a reservation in time, on real devices, and a job starts only where it delays none.
+    With `depth`, only so many jobs hold one at a time. Plans with the profile's `[estimates]`.
 
-    A head that cannot be promised anything, because nobody knows when the others end, is seated after `timeout_s` as
+    A head that can have no reservation, because no job's end is known, is served after `timeout_s` as
     `backfill` does it.
     """
 
@@ -24,8 +24,8 @@ class Conservative(Discipline, frozen=True, tag="conservative"):
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
 
     source: ClassVar[str] = "A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001"
-    lanes: ClassVar[bool] = False
+    buckets: ClassVar[bool] = False
     forecasts: ClassVar[bool] = True
 
-    def run(self, turn: Turn) -> None:
-        backfill.Backfill(turn, self.depth, self.timeout_s * SECOND).run()
+    def run(self, cycle: CyclePlan) -> None:
+        ReservationBackfill(cycle, self.depth, self.timeout_s * SECOND).run()

@@ -7,16 +7,16 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from kant.model.units import SECOND
-from kant.queueing import backfill
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
-from kant.queueing.turn import Turn
+from kant.queueing.reservation_backfill import ReservationBackfill
 
 
 class Easy(Discipline, frozen=True, tag="easy"):
-    """The first `heads` jobs that do not fit are promised a place in time, on real devices; any other that fits starts
+    """The first `heads` jobs that do not fit have reservations in time, on real devices; any other that fits starts
     if it ends before these are needed or needs none of them. Plans with the profile's `[estimates]`.
 
-    A head that cannot be promised anything, because nobody knows when the others end, is seated after `timeout_s` as
+    A head that can have no reservation, because no job's end is known, is served after `timeout_s` as
     `backfill` does it.
     """
 
@@ -24,8 +24,8 @@ class Easy(Discipline, frozen=True, tag="easy"):
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
 
     source: ClassVar[str] = "D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995"
-    lanes: ClassVar[bool] = False
+    buckets: ClassVar[bool] = False
     forecasts: ClassVar[bool] = True
 
-    def run(self, turn: Turn) -> None:
-        backfill.Backfill(turn, self.heads, self.timeout_s * SECOND).run()
+    def run(self, cycle: CyclePlan) -> None:
+        ReservationBackfill(cycle, self.heads, self.timeout_s * SECOND).run()

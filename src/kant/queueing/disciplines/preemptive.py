@@ -1,4 +1,4 @@
-"""Preemptive: whoever is earlier in the order runs, if stopping later ones is proven to make room."""
+"""Preemptive: the first in the order run, if stopping later ones is proven to free enough for them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from kant.model.decision import NoFit
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus
 from kant.model.units import SECOND
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
-from kant.queueing.turn import Turn
+from kant.queueing.preemption.candidate import Candidate
+from kant.queueing.preemption.proof import Proof, keep_in_place
 
 
 class Preemptive(Discipline, frozen=True, tag="preemptive"):
@@ -28,17 +30,17 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
     min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 60
 
     source: ClassVar[str] = "ours; trial before eviction as in KAI-Scheduler's scenarios"
-    lanes: ClassVar[bool] = False
+    buckets: ClassVar[bool] = False
     quotas: ClassVar[bool] = False
 
-    def run(self, turn: Turn) -> None:
-        state = turn.state
+    def run(self, cycle: CyclePlan) -> None:
+        state = cycle.state
         if not state.pending:
             return
-        turn.demote()
-        rows = np.concatenate([turn.going_on(), np.sort(turn.pending())])  # on ties, who runs goes on
-        ranked = rows[turn.ranking(rows)]
-        loose = self._loose(turn, ranked)
+        cycle.demote()
+        rows = np.concatenate([cycle.going_on(), np.sort(cycle.waiting_rows())])  # on ties, who runs goes on
+        ranked = rows[cycle.ranking(rows)]
+        preemptible = self._preemptible(cycle, ranked)
         todo = np.flatnonzero(state.jobs[ranked, J_STATUS] == JobStatus.PENDING).tolist()  # places in `ranked`
         shapes = state.jobs[ranked, J_SHAPE].tolist()
         stopped: set[int] = set()
@@ -48,13 +50,13 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
             if shapes[place] in failed:
                 continue
             row, shape = int(ranked[place]), state.shapes.shapes[shapes[place]]
-            result = turn.place(row, shape)
+            result = cycle.place(row, shape)
             waits = row in state.pending
             if isinstance(result, NoFit) and waits:
-                behind = [int(ranked[p]) for p in loose if p > place and int(ranked[p]) not in stopped]
-                victims, made = self._make_room(turn, row, behind) if behind and shape.ask.preempts else ([], None)
-                if made is not None:
-                    result = made
+                behind = [int(ranked[p]) for p in preemptible if p > place and int(ranked[p]) not in stopped]
+                freed = self._free_capacity(cycle, row, behind) if behind and shape.ask.preempts else None
+                if freed is not None:
+                    victims, result = freed
                     stopped.update(victims)
                     for p in np.flatnonzero(np.isin(ranked, victims)).tolist():
                         insort(todo, p)
@@ -66,52 +68,45 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
                 continue
             failed.add(shape.index)
             if waits:
-                turn.hold(row, result)
+                cycle.hold(row, result)
         for row in sorted(stopped):
-            turn.preempt(row, moved=row in starts)
+            cycle.preempt(row, moved=row in starts)
         for row, allocation in starts.items():
-            turn.start(row, allocation)
-        turn.remember(ranked, (set(state.running) - stopped) | set(starts))
+            cycle.start(row, allocation)
+        cycle.remember(ranked, (set(state.running) - stopped) | set(starts))
         if failed:
-            turn.review(self._next_loose(turn, ranked))
+            cycle.wake_at(self._next_preemptible(cycle, ranked))
 
-    def _loose(self, turn: Turn, ranked: Table) -> list[int]:
-        """Places in `ranked` of the running jobs that may be stopped, the last first."""
-        jobs = turn.state.jobs
+    def _preemptible(self, cycle: CyclePlan, ranked: Table) -> list[int]:
+        """Places in `ranked` of the running jobs that have reached their minimum run time, the last first."""
+        jobs = cycle.state.jobs
         runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
-        old_enough = jobs[ranked, J_STARTED] <= turn.now - self.min_run_s * SECOND
-        places: list[int] = np.flatnonzero(runs & old_enough)[::-1].tolist()
+        reached = jobs[ranked, J_STARTED] <= cycle.now - self.min_run_s * SECOND
+        places: list[int] = np.flatnonzero(runs & reached)[::-1].tolist()
         return places
 
-    def _next_loose(self, turn: Turn, ranked: Table) -> int:
-        """When the next running job has run for long enough to be stopped; -1 where none is coming to it."""
-        jobs = turn.state.jobs
+    def _next_preemptible(self, cycle: CyclePlan, ranked: Table) -> int:
+        """When the next running job reaches its minimum run time; -1 where none does."""
+        jobs = cycle.state.jobs
         runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
         times = jobs[ranked, J_STARTED][runs] + self.min_run_s * SECOND
-        times = times[times > turn.now]
+        times = times[times > cycle.now]
         return int(times.min()) if len(times) else -1
 
-    def _make_room(self, turn: Turn, row: int, behind: list[int]) -> tuple[list[int], Allocation | None]:
-        """Stop jobs of `behind`, in that order, until `row` fits; then let those go on that were not in the way.
+    def _free_capacity(self, cycle: CyclePlan, row: int, behind: list[int]) -> tuple[list[int], Allocation] | None:
+        """Stop as few of `behind`, in that order, as let `row` fit; then let those go on that are not in the way.
 
-        Returns who has to stop and the placement that this proves, or nobody and None.
+        Returns the rows of those that have to stop, and the placement that proves it; None where all do not suffice.
         """
-        trial, held, shape = turn.placer.trial, turn.state.running, turn.state.shape_of(row)
-        mark, tried = trial.checkpoint(), []
-        for victim in behind:
-            trial.evict(held[victim])
-            tried.append(victim)
-            result = turn.place(row, shape)
-            if isinstance(result, NoFit):
-                continue
-            needed = []
-            for spared in reversed(tried):
-                if trial.is_free(held[spared]):
-                    trial.restore(held[spared])
-                    if trial.keeps_apart(shape, result):
-                        continue
-                    trial.evict(held[spared])
-                needed.append(spared)
-            return needed, result
-        trial.rollback(mark)
-        return [], None
+        placer, shape = cycle.placer, cycle.state.shape_of(row)
+        proof = Proof(placer, shape, row, [Candidate(who, cycle.state.running[who], 0, 0, ()) for who in behind])
+        enough = proof.shortest_prefix()
+        proof.rollback()
+        if enough is None:
+            return None
+        victims = proof.chosen(enough)
+        for who in victims:
+            placer.trial.evict(who.allocation)
+        placed = cycle.place(row, shape)
+        assert not isinstance(placed, NoFit), "the same nodes gave another answer"
+        return [who.row for who in keep_in_place(placer, shape, placed, victims)], placed

@@ -1,6 +1,6 @@
-"""Inference services beside training: cores that run to the end, and bursts that come and go by the hour of day.
+"""Inference services beside training: base jobs that run to the end, and replicas that come and go by the hour of day.
 
-The numbers are ours: no trace tells cores from bursts. Services hold few GPUs each and run on, and their load swings
+The numbers are ours: no trace tells bases from replicas. Services hold few GPUs each and run on, and their load swings
 three to one between afternoon and night.
 """
 
@@ -15,19 +15,19 @@ from kant.workload.generate.tenants import draw_tenants
 from kant.workload.workload import Ints, Workload, make_workload
 
 CORE_SIZES, CORE_WEIGHTS = (1, 2, 4, 8), (0.35, 0.25, 0.2, 0.2)
-CORE_PRIORITY, BURST_PRIORITY = 100, 50
+BASE_PRIORITY, REPLICA_PRIORITY = 100, 50
 CORE_PART = 0.7
-"""The cores' part of the services' GPU-time; the rest is that of bursts."""
-BURST_HOURS = (0.5, 4.0)
+"""The base jobs' part of the services' GPU-time; the rest is that of burst replicas."""
+REPLICA_HOURS = (0.5, 4.0)
 DAY_SHAPE = np.array([1 + np.cos(2 * np.pi * (hour - 15) / 24) / 2 for hour in range(24)])
-"""The rate of bursts by hour of day: most at 15:00, a third of that at 3:00."""
+"""The rate of burst replicas by hour of day: most at 15:00, a third of that at 3:00."""
 
 
 def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
     """Services that hold `gpus` GPUs on average over `days` days, with the tenants of `row`.
 
     Cores come within the first twentieth of the span and end with it. They may not be preempted and have priority
-    100. Bursts have the size, the queue and the name of their core, priority 50, and may be preempted.
+    100. Burst replicas have the size, the queue and the name of their base job, priority 50, and may be preempted.
     """
     draw = Generator(PCG64(SeedSequence([seed, 0x5E])))
     span = days * 24.0
@@ -39,40 +39,40 @@ def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
         begins.append(draw.random() * span / 20)
         held += sizes[-1] * (span - begins[-1])
     queue, user = draw_tenants(draw, row, len(sizes))
-    cores = np.array(sorted(range(len(sizes)), key=begins.__getitem__), dtype=np.int64)
-    size, begin = np.array(sizes)[cores], np.array(begins)[cores]
+    bases = np.array(sorted(range(len(sizes)), key=begins.__getitem__), dtype=np.int64)
+    size, begin = np.array(sizes)[bases], np.array(begins)[bases]
     hours = np.arange(int(span))
     rate = DAY_SHAPE[hours % 24] / DAY_SHAPE[hours % 24].sum() if len(hours) else np.zeros(0)
     owners: list[int] = []
     starts: list[float] = []
     lasts: list[float] = []
     left = (1 - CORE_PART) * gpus * span
-    while left > 0 and len(hours) and len(cores):
-        core = int(draw.integers(len(cores)))
+    while left > 0 and len(hours) and len(bases):
+        base = int(draw.integers(len(bases)))
         start = float(draw.choice(hours, p=rate)) + draw.random()
-        last = float(draw.uniform(*BURST_HOURS))
-        if begin[core] < start < span:
-            owners.append(core)
+        last = float(draw.uniform(*REPLICA_HOURS))
+        if begin[base] < start < span:
+            owners.append(base)
             starts.append(start)
             lasts.append(last)
-            left -= int(size[core]) * last
+            left -= int(size[base]) * last
     owner = np.array(owners, dtype=np.int64)
-    is_core = np.arange(len(cores) + len(owner)) < len(cores)
-    whose: Ints = np.concatenate([np.arange(len(cores)), owner])
+    is_base = np.arange(len(bases) + len(owner)) < len(bases)
+    whose: Ints = np.concatenate([np.arange(len(bases)), owner])
     jobs = make_workload(
         "services",
         _time(np.concatenate([begin, starts])),
         _time(np.concatenate([np.maximum(span - begin, 0.01), lasts])),
         size[whose].astype(np.int64),
         pods=np.ones(len(whose), dtype=np.int64),
-        queue=queue[cores][whose],
-        user=user[cores][whose],
-        core=np.where(is_core, -1, whose),
-        priority=np.where(is_core, CORE_PRIORITY, BURST_PRIORITY),
-        preemptible=np.where(is_core, 0, 1),
+        queue=queue[bases][whose],
+        user=user[bases][whose],
+        base_job=np.where(is_base, -1, whose),
+        priority=np.where(is_base, BASE_PRIORITY, REPLICA_PRIORITY),
+        preemptible=np.where(is_base, 0, 1),
         title=whose,
-        titles=tuple(f"service{i}" for i in range(len(cores))) or ("",),
-        ids=[f"service{i}" for i in range(len(cores))] + [f"service{c}-burst{i}" for i, c in enumerate(owners)],
+        titles=tuple(f"service{i}" for i in range(len(bases))) or ("",),
+        ids=[f"service{i}" for i in range(len(bases))] + [f"service{c}-burst{i}" for i, c in enumerate(owners)],
         origin=0,
     )
     return jobs.take(np.argsort(jobs.submit, kind="stable"))
@@ -91,14 +91,14 @@ def mixed(training: Workload, serving: Workload) -> Workload:
         for name in ("submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "priority", "overhead",
                      "queue", "user", "models", "preemptible")
     }  # fmt: skip
-    shifted = np.where(serving.core >= 0, serving.core + len(training), -1)
+    shifted = np.where(serving.base_job >= 0, serving.base_job + len(training), -1)
     both = make_workload(
         training.name,
         columns.pop("submit"),
         columns.pop("runtime"),
         columns.pop("gpus"),
         **columns,
-        core=np.concatenate([training.core, shifted]),
+        base_job=np.concatenate([training.base_job, shifted]),
         title=np.concatenate([training.title, serving.title + len(training.titles)]),
         titles=(*training.titles, *serving.titles),
         ids=[*training.ids, *serving.ids],

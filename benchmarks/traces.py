@@ -1,0 +1,73 @@
+"""Fixed runs that benchmarks and counts share: what arrives, where, under which profile, of which tenants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kant.metrics.result import RunResult
+from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.units import GPU
+from kant.scheduler.profile import builtin_profile
+from kant.sim.run import simulate
+from kant.workload.generate import generate
+from kant.workload.workload import Workload
+
+DEPARTMENTS = ("language", "vision", "science")
+QUOTAS = (64, 40, 32, 24, 16, 16, 12, 12, 8, 8, 8, 4, 4, 4, 4)
+"""GPUs of each of the fifteen queues; together they are the 256 of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One run with everything that decides it; `simulate` runs it, under `profile` unless another one is named."""
+
+    name: str
+    workload: Workload
+    cluster: ClusterSpec
+    profile: str
+    queue_config: QueueConfig | None = None
+
+    def simulate(self, profile: str | None = None) -> RunResult:
+        return simulate(
+            self.workload, self.cluster, builtin_profile(profile or self.profile), queue_config=self.queue_config
+        )
+
+    def first(self, jobs: int) -> Trace:
+        """The run of the first jobs alone."""
+        return replace(self, workload=self.workload.take(np.arange(min(jobs, len(self.workload)))))
+
+
+def idle(jobs: int = 4000) -> Trace:
+    """Jobs like Philly's on the 1,408 GPUs of Philly under FIFO. None waits."""
+    workload = generate("philly", jobs=jobs, days=jobs / 8000 * 30, seed=1)
+    return Trace("idle-fifo", workload.take(workload.gpus <= 32), cluster(176, 16), "fifo")
+
+
+def saturated(days: float = 10, profile: str = "kant") -> Trace:
+    """Jobs like those of Helios Venus that ask for 95 % of 256 GPUs; their queues have no quotas."""
+    workload = generate("helios-venus", gpus=256, load=0.95, days=days, seed=1)
+    return Trace("saturated-kant", workload, cluster(32, 8), profile)
+
+
+def saturated_queues(days: float = 5, profile: str = "kant") -> Trace:
+    """The load of `saturated`, the fifteen queues with quotas in three departments, in three priorities.
+
+    Of ten jobs seven have priority 0, two have priority 1 and one has priority 2.
+    """
+    workload = generate("helios-venus", gpus=256, load=0.95, days=days, seed=1)
+    priority = np.array([0, 0, 1, 0, 0, 2, 0, 0, 1, 0], dtype=np.int64)[np.arange(len(workload)) % 10]
+    departments = [Queue(name) for name in DEPARTMENTS]
+    queues = [
+        Queue(name, DEPARTMENTS[i % len(DEPARTMENTS)], quotas=(Quota(nominal=gpus * GPU),))
+        for i, (name, gpus) in enumerate(zip(workload.queues, QUOTAS, strict=True))
+    ]
+    queue_config = QueueConfig((*departments, *queues))
+    return Trace("saturated-kant-queues", replace(workload, priority=priority), cluster(32, 8), profile, queue_config)
+
+
+def cluster(nodes: int, per_leaf: int) -> ClusterSpec:
+    """Nodes of 8 GPUs, `per_leaf` of them below each leaf switch."""
+    return ClusterSpec(f"{nodes}x8", tuple(Node(f"n{i}", 8, leaf=f"l{i // per_leaf}") for i in range(nodes)))

@@ -1,0 +1,86 @@
+"""A journal as of a time, as the verbs ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kant.cli.inputs import parse_at
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+from kant.model.units import clock
+
+if TYPE_CHECKING:
+    from kant.sim.past import Past
+    from kant.sim.state_at import StateAt
+
+
+class JournalPlace:
+    """Reads the journal up to `at` (None: its end). With `learn` expected starts learn from how earlier ones did."""
+
+    def __init__(self, journal: Path, at: str | None = None, learn: bool = True) -> None:
+        self.journal = journal
+        self.at = parse_at(at)
+        self.learn = learn
+
+    def why(self, job: str) -> Reply:
+        from kant.insight.explanation import explain
+        from kant.live.answers import as_json
+        from kant.sim.state_at import state_at
+
+        standing = state_at(self.journal, self.at, keep_ledger=True, keep_answers=self.learn)
+        self._check(standing, job)
+        answer = history(standing, job)
+        if answer["status"] != "pending":
+            return Reply(answer, lambda: _show().show_history(answer))
+        found = explain(standing.scheduler, job, standing.now, standing.answers)
+        return Reply(answer | as_json(found), lambda: _show().show_explanation(found, answer))
+
+    def eta(self, job: str | None) -> Reply:
+        from kant.live.answers import expectations
+        from kant.sim.state_at import state_at
+
+        standing = state_at(self.journal, self.at, keep_answers=self.learn)
+        state, now = standing.state, standing.now
+        if job is not None:
+            self._check(standing, job)
+            if state.rows[job] not in state.pending:
+                raise InputError("JOB", f"a job that waits at {clock(now)} (see `kant why`)", job)
+        rows = expectations(standing.scheduler, now, job, standing.answers)
+        return Reply({"time_us": now, "jobs": rows}, lambda: _show().show_expectations(rows, now))
+
+    def past(self) -> Past:
+        from kant.sim.past import read_past
+
+        return read_past(self.journal, self.at)
+
+    def _check(self, standing: StateAt, job: str) -> None:
+        """Raise InputError unless the job had come by that time."""
+        if job in standing.state.rows:
+            return
+        if job in standing.coming:
+            come = clock(standing.coming[job])
+            raise InputError("--at", f"a time from {come} on, when job {job} comes", clock(standing.now))
+        raise InputError("JOB", f"a job of {self.journal}", job)
+
+
+def history(standing: StateAt, job: str) -> dict[str, Any]:
+    """What happened to a job so far, with its waits split by cause."""
+    from kant.cluster.columns import J_END
+    from kant.live.answers import job_facts
+
+    assert standing.ledger is not None
+    state = standing.state
+    row = state.rows[job]
+    waited = {cause: int(column[row]) for cause, column in standing.ledger.columns(standing.now).items()}
+    return job_facts(state, job, standing.now) | {
+        "end_us": int(state.jobs[row, J_END]),
+        "rejected_because": standing.rejected.get(job),
+        "waited_us": {"total": sum(waited.values())} | waited,
+    }
+
+
+def _show() -> Any:
+    from kant.cli import show_answers
+
+    return show_answers

@@ -1,0 +1,61 @@
+"""`--kube` and its company: that a verb asks the Kant of a Kubernetes cluster, and which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+GROUP = Group("On Kubernetes")
+
+
+@Parameter(name="*", group=GROUP)
+@dataclass(frozen=True, slots=True)
+class Kube:
+    """Which cluster. Each of the others implies `--kube`."""
+
+    kube: Annotated[
+        bool, Parameter(env_var="KANT_KUBE", help="Ask the Kant of a Kubernetes cluster, not this machine's.")
+    ] = False
+    context: Annotated[
+        str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")
+    ] = None
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")
+    ] = ""
+    kubeconfig: Annotated[
+        Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")
+    ] = None
+
+    def __bool__(self) -> bool:
+        """Whether Kubernetes is meant."""
+        return self.kube or self.context is not None or bool(self.namespace) or self.kubeconfig is not None
+
+
+@Parameter(name="*", group=GROUP)
+@dataclass(frozen=True, slots=True)
+class KubeQuestion(Kube):
+    """With what a question about the whole cluster needs."""
+
+    profile: Annotated[
+        str, Parameter(name="--kube-profile", help="The profile that Kant runs with there: built-in, or a TOML file.")
+    ] = "kant"
+    system: Annotated[str, Parameter(name="--kube-system", help="The namespace in which Kant runs there.")] = (
+        "kant-system"
+    )
+
+
+@Parameter(name="*", group=GROUP)
+@dataclass(frozen=True, slots=True)
+class KubeSubmission(Kube):
+    """With what only a job on Kubernetes needs."""
+
+    image: Annotated[str, Parameter(env_var="KANT_IMAGE", help="The image in which the command runs.")] = ""
+    pods: Annotated[int, Parameter(help="So many pods start together, each with --gpus, --cpus and --memory.")] = 1
+    priority_class: Annotated[str, Parameter(help="The PriorityClass; there are no numbers there.")] = ""
+    within: Annotated[
+        str, Parameter(help="A level of the fabric (node, hbd, leaf, spine) that has to hold all pods.")
+    ] = ""
+    gpu_resource: Annotated[str, Parameter(help="What GPUs are called there.")] = "nvidia.com/gpu"

@@ -1,0 +1,212 @@
+"""The Kant of a Kubernetes cluster, as the verbs ask it (`--kube`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
+from kant.cli.output import Reply
+from kant.cli.place import Filter, Submitted, Wanted
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.cli.live import Live
+    from kant.kube.user.jobs import UserJobs
+    from kant.sim.past import Past
+
+T = TypeVar("T")
+WARN_S = 60.0
+"""The default of `--warn`, which is no request."""
+
+
+class KubernetesPlace:
+    """Asks the API server: of jobs the objects that a namespace has, of the cluster the state that they make up."""
+
+    def __init__(self, there: Kube) -> None:
+        self.there = there
+
+    def submit(self, wanted: Wanted) -> Submitted:
+        from kant.kube.user.job_manifest import JobRequest
+
+        there = self.there
+        assert isinstance(there, KubeSubmission), "the options of `kant submit`"
+        _refuse(wanted)
+        if wanted.array is not None and wanted.array != tuple(range(len(wanted.array))):
+            text = ",".join(map(str, wanted.array))
+            raise InputError("--array", "indices from 0 on without a gap, such as 0-9, on Kubernetes", text)
+        request = JobRequest(
+            command=wanted.command,
+            image=there.image,
+            name=wanted.name,
+            pods=there.pods,
+            gpus=wanted.gpus,
+            cpus=wanted.cpus,
+            memory_mib=wanted.memory_mib,
+            gpu_resource=there.gpu_resource,
+            queue=wanted.queue,
+            priority_class=there.priority_class,
+            time_s=wanted.time_s,
+            grace_s=wanted.grace_s,
+            retries=wanted.retries,
+            array=len(wanted.array or ()),
+            env=wanted.env,
+            workdir=str(wanted.workdir) if wanted.workdir is not None else "",
+            hold=wanted.hold,
+            preemptible=wanted.preemptible,
+            within=there.within,
+        )
+        return Submitted([self._run(lambda jobs: jobs.submit(request))])
+
+    def jobs(self, chosen: Filter) -> Reply:
+        if chosen.before is not None:
+            raise InputError("--before", "no pages on Kubernetes: a larger --limit", chosen.before)
+        rows = [row for row in self._run(lambda jobs: jobs.rows()) if _is_chosen(row, chosen)]
+        more = max(len(rows) - chosen.limit, 0)
+        page = {"jobs": rows[: chosen.limit], "next": None, "more": more}
+
+        def show() -> None:
+            import time
+
+            from kant.cli.show import console
+            from kant.cli.show_answers import show_jobs
+
+            show_jobs(rows[: chosen.limit], int(time.time() * 1e6), chosen.states)
+            if more:
+                console.print(f"{more} more: a larger --limit", style="dim")
+
+        return Reply(page, show)
+
+    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None]) -> None:
+        if follow and tail:
+            raise InputError("--tail", "no --follow beside it on Kubernetes", tail)
+
+        async def work(jobs: UserJobs) -> None:
+            kept = bytearray()
+            async for part in jobs.logs(job, follow=follow):
+                if tail:
+                    kept += part
+                    del kept[: max(len(kept) - tail, 0)]
+                else:
+                    write(part)
+            write(bytes(kept))
+
+        self._run(work)
+
+    def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
+        async def work(own: UserJobs) -> list[str]:
+            order = {"cancel": own.cancel, "hold": own.hold, "release": own.release}[verb]
+            return [name for name in jobs if await order(name)]
+
+        return self._run(work)
+
+    def queues(self) -> Reply:
+        return self._live().queues()
+
+    def top(self) -> Reply:
+        return self._live().top()
+
+    def why(self, job: str) -> Reply:
+        """Why a job waits, or where it runs; of a job that Kant does not see, its phase."""
+        from kant.kube.user.job_objects import UNMADE
+
+        row = self._run(lambda jobs: jobs.row(job.partition("_")[0]))
+        if row is None or (row["phase"] not in ("held", "finished", "failed") and row["waits"] != UNMADE):
+            return self._live().why(self._namespace(), job)
+        because = row["waits"] or row["reason"]
+
+        def show() -> None:
+            from kant.cli.show import console
+
+            sentence = f": {because}" if because else ""
+            console.print(f"{job}: it is {row['phase']}{sentence}", style="bold", soft_wrap=True)
+
+        return Reply({"job": job, "status": row["phase"], "sentence": because}, show)
+
+    def eta(self, job: str | None) -> Reply:
+        return self._live().eta(self._namespace(), job)
+
+    def past(self) -> Past:
+        """The cluster as it is now, read from its API server as by a replica that starts."""
+        import asyncio
+        from tempfile import TemporaryDirectory
+
+        from kant.cli.inputs import load_profile
+        from kant.sim.past import read_past
+
+        there = self.there
+        assert isinstance(there, KubeQuestion), "the options of a question"
+
+        def work(folder: Path) -> tuple[Path, int]:
+            from kant.kube.connect.config import load
+            from kant.kube.user.rebuild import record
+
+            return asyncio.run(record(load(there.kubeconfig, there.context), load_profile(there.profile), folder))
+
+        with TemporaryDirectory(prefix="kant-") as folder:
+            journal, now = _with_extra(lambda: work(Path(folder)))
+            return read_past(journal, today=now)
+
+    def _live(self) -> Live:
+        """The present state of the cluster, as `kubectl kant` sees it."""
+        from kant.cli.live import stand
+
+        there = self.there
+        assert isinstance(there, KubeQuestion), "the options of a question"
+        return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system))
+
+    def _namespace(self) -> str:
+        """The namespace that is meant."""
+        from kant.kube.connect.config import load
+
+        there = self.there
+        return there.namespace or _with_extra(lambda: load(there.kubeconfig, there.context)).namespace
+
+    def _run(self, work: Callable[[UserJobs], Awaitable[T]]) -> T:
+        """Do it with the jobs of the namespace that is meant."""
+        import asyncio
+
+        async def whole() -> T:
+            async with _jobs(self.there) as jobs:
+                return await work(jobs)
+
+        return _with_extra(lambda: asyncio.run(whole()))
+
+
+def _refuse(wanted: Wanted) -> None:
+    """Refuse what has no meaning on Kubernetes."""
+    if wanted.after or wanted.after_ok:
+        raise InputError("--after, --after-ok", "neither of them on Kubernetes, where jobs do not wait for each other")
+    if wanted.priority:
+        raise InputError("--priority", "--priority-class NAME on Kubernetes, which has no other", wanted.priority)
+    if wanted.warn_s != WARN_S:
+        raise InputError("--warn", "no warning on Kubernetes, which only ends pods (--grace)", f"{wanted.warn_s:g}s")
+
+
+def _is_chosen(row: Any, chosen: Filter) -> bool:
+    return (
+        (not chosen.states or row["phase"] in chosen.states.split(","))
+        and chosen.queue in ("", row["queue"])
+        and chosen.user in ("", row["user"])
+    )
+
+
+@asynccontextmanager
+async def _jobs(there: Kube) -> AsyncIterator[UserJobs]:
+    from kant.kube.connect.client import ApiClient
+    from kant.kube.connect.config import load
+    from kant.kube.user.jobs import UserJobs
+
+    async with ApiClient(load(there.kubeconfig, there.context), concurrency=4, timeout=30.0) as client:
+        yield UserJobs(client, there.namespace)
+
+
+def _with_extra(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except ModuleNotFoundError as error:
+        if error.name not in ("aiohttp", "yaml", "prometheus_client"):
+            raise
+        raise InputError("this installation", "the extra `kube` (pip install 'kant[kube]')") from None

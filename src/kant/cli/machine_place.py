@@ -1,0 +1,174 @@
+"""The Kant of this machine, or the one at KANT_URL, as the verbs ask it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kant.cli.output import Reply
+from kant.cli.place import LIVE, Filter, Submitted, Wanted
+from kant.model.errors import InputError
+from kant.model.units import count_from
+from kant.service.client import RefusedError, ServiceClient
+
+if TYPE_CHECKING:
+    from kant.sim.past import Past
+
+
+class MachinePlace:
+    """Asks over HTTP. Raises InputError with the sentence that Kant answers."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.client = ServiceClient(home)
+
+    def submit(self, wanted: Wanted) -> Submitted:
+        if not wanted.command:
+            raise InputError(
+                "COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`"
+            )
+        mask = os.umask(0)
+        os.umask(mask)
+        wish = {
+            "command": wanted.command,
+            "workdir": str((wanted.workdir or Path.cwd()).absolute()),
+            "env": _environment() | dict(wanted.env),
+            "name": wanted.name or Path(wanted.command[0]).name,
+            "queue": wanted.queue,
+            "priority": wanted.priority,
+            "gpus": wanted.gpus,
+            "cpus": wanted.cpus,
+            "memory_mib": wanted.memory_mib,
+            "time_s": wanted.time_s,
+            "warn_s": wanted.warn_s,
+            "grace_s": wanted.grace_s,
+            "retries": wanted.retries,
+            "array": wanted.array or (),
+            "after": wanted.after,
+            "after_ok": wanted.after_ok,
+            "hold": wanted.hold,
+            "preemptible": wanted.preemptible,
+            "umask": mask,
+        }
+        jobs: list[str] = self.client.post("/v1/jobs", wish)["jobs"]
+        first = self.client.get(self.client.job(jobs[0]))["job"]
+        return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
+
+    def jobs(self, chosen: Filter) -> Reply:
+        page = self.client.get(
+            "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user, limit=chosen.limit,
+            before=chosen.before,
+        )  # fmt: skip
+
+        def show() -> None:
+            from kant.cli.show import console
+            from kant.cli.show_answers import show_jobs
+
+            now = self.client.get("/v1/health")["now_us"] if page["jobs"] else 0
+            show_jobs(page["jobs"], now, chosen.states)
+            if page["next"] is not None:
+                everything = "--all " if chosen.is_of_all else ""
+                console.print(f"more: kant jobs {everything}--before {page['next']}", style="dim")
+
+        return Reply(page, show)
+
+    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None]) -> None:
+        client, at = self.client, -tail if tail else 0
+        while True:
+            headers, body = client.stream(client.job(job, "log"), offset=at, follow="true" if follow else "")
+            begins, end = int(headers["X-Kant-Offset"]), int(headers["X-Kant-End"])
+            if begins > at >= 0:
+                print(f"[kant: {begins - at:,} bytes before this are not kept]", flush=True)
+            at = begins
+            for part in body:
+                write(part)
+                at += len(part)
+            if follow:
+                self._check_over(job)
+            if follow or at >= end:
+                return
+
+    def _check_over(self, job: str) -> None:
+        """Raise InputError where the output of a job has ended before the job: Kant has stopped."""
+        try:
+            is_over = self.client.get(self.client.job(job))["job"]["phase"] not in LIVE.split(",")
+        except RefusedError:
+            raise
+        except InputError:
+            is_over = False
+        if not is_over:
+            raise InputError(f"job {job}", "a Kant that runs until the job is over (Kant has stopped, the job runs on)")
+
+    def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
+        done: list[str] = []
+        for job in jobs:
+            done += self.client.post(self.client.job(job, verb))["jobs"]
+        return done
+
+    def queues(self) -> Reply:
+        found = self.client.get("/v1/queues")
+
+        def show() -> None:
+            from kant.cli.show_answers import show_queues
+
+            show_queues(found["queues"])
+
+        return Reply(found, show)
+
+    def top(self) -> Reply:
+        found = self.client.get("/v1/top")
+
+        def show() -> None:
+            from kant.cli.show_answers import show_top, table
+
+            show_top(found["pools"], found["jobs"])
+            names = {"node": "node", "gpus": "GPUs", "gpus_used": "used", "cores": "cores", "cores_used": "used"}
+            table("Nodes", found["nodes"], names | {"memory_mib": "MiB", "memory_used_mib": "used"})
+
+        return Reply(found, show)
+
+    def why(self, job: str) -> Reply:
+        found = self.client.get(self.client.job(job, "why"))
+
+        def show() -> None:
+            from kant.cli.show_answers import show_why
+
+            show_why(found)
+
+        return Reply(found, show)
+
+    def eta(self, job: str | None) -> Reply:
+        found = self.client.get("/v1/eta", job=job)
+        count_from(found["zero_us"])
+
+        def show() -> None:
+            from kant.cli.show_answers import show_expectations, show_one
+
+            if job is not None and len(found["jobs"]) == 1:
+                show_one(found["jobs"][0], found["time_us"])
+            else:
+                show_expectations(found["jobs"], found["time_us"])
+
+        return Reply(found, show)
+
+    def past(self) -> Past:
+        from kant.sim.past import read_past
+
+        client = ServiceClient(self.home, here=True)
+        client.get("/v1/queues")  # answered once there is a state
+        found = client.get("/v1/health")
+        if not found["journal"]:
+            raise InputError(str(self.home), "a Kant that can write its journal, of which the futures are made")
+        return read_past(Path(found["journal"]), today=found["now_us"])
+
+
+def _environment() -> dict[str, str]:
+    """The environment of now, as far as it is UTF-8 and no other job's."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("KANT_RUN", "KANT_ARRAY"))
+        and not any("\ud800" <= ch <= "\udfff" for ch in name + value)
+    }

@@ -1,0 +1,41 @@
+"""What a verb prints: an object for `--json`, or text for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+def printable(text: str) -> str:
+    """A text from elsewhere for a terminal: what could move its cursor or change its colours is written out."""
+    if text.isprintable():
+        return text
+    return "".join(ch if ch.isprintable() or ch in "\n\t" else ascii(ch)[1:-1] for ch in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: the object that `--json` prints, and what prints it for the terminal."""
+
+    json: Any
+    show: Callable[[], object]
+
+    def print(self, json: bool) -> int:
+        """Print it; returns the exit code."""
+        print_json(self.json) if json else self.show()
+        return 0
+
+
+def print_json(value: object) -> None:
+    """One JSON object on standard output, in UTF-8 wherever that leads."""
+    import sys
+    from contextlib import suppress
+    from io import TextIOWrapper
+
+    import msgspec
+
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    with suppress(BrokenPipeError):  # whoever read us has gone
+        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

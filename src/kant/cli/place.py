@@ -1,0 +1,109 @@
+"""What a verb can ask and order, wherever its jobs are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kant.cli.output import Reply
+
+if TYPE_CHECKING:
+    from kant.sim.past import Past
+
+
+LIVE = "held,blocked,waiting,running,stopping"
+"""The phases of jobs that are not over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What `kant submit` is asked for. `array` is None for a single job; the other amounts are as the options say."""
+
+    command: tuple[str, ...]
+    gpus: float
+    cpus: float | None
+    memory_mib: int
+    time_s: float | None
+    name: str
+    queue: str
+    priority: int
+    array: tuple[int, ...] | None
+    after: tuple[str, ...]
+    after_ok: tuple[str, ...]
+    retries: int
+    warn_s: float
+    grace_s: float
+    env: tuple[tuple[str, str], ...]
+    workdir: Path | None
+    hold: bool
+    preemptible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The ids of the jobs of a submission, and why they can never start, "" if they may."""
+
+    jobs: list[str]
+    rejected: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which jobs `kant jobs` lists. Empty texts exclude nothing; `states` are divided by commas."""
+
+    states: str
+    queue: str
+    user: str
+    limit: int
+    before: int | None
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether jobs that are over are listed too."""
+        return not self.states
+
+
+class Source(Protocol):
+    """Where questions are answered. Each answer raises InputError for a job that is not there."""
+
+    def why(self, job: str) -> Reply:
+        """Why a job waits; of another job, its phase."""
+        ...
+
+    def eta(self, job: str | None) -> Reply:
+        """When the waiting jobs are expected to start, or one of them."""
+        ...
+
+    def past(self) -> Past:
+        """What has happened so far: futures begin at its end."""
+        ...
+
+
+class Place(Source, Protocol):
+    """A Kant that runs."""
+
+    def submit(self, wanted: Wanted) -> Submitted:
+        """Queue a command."""
+        ...
+
+    def jobs(self, chosen: Filter) -> Reply:
+        """The jobs, the latest first."""
+        ...
+
+    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None]) -> None:
+        """Write what the last run of a job has written."""
+        ...
+
+    def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
+        """Cancel, hold or release jobs; returns the ids of those that this changed."""
+        ...
+
+    def queues(self) -> Reply:
+        """The queues, with their quotas and what they use."""
+        ...
+
+    def top(self) -> Reply:
+        """What the pools and nodes hold, and the largest jobs that run."""
+        ...

@@ -1,0 +1,35 @@
+"""Where a verb finds its jobs: on this machine, on Kubernetes, or, for questions about the past, in a journal.
+
+A verb asks one of these; none asks which one it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kant.cli.kube_options import Kube
+from kant.cli.place import Place, Source
+from kant.model.errors import InputError
+
+
+def place_of(home: Path | None, there: Kube) -> Place:
+    """The Kant that is meant: that of a home, else of Kubernetes where an option names it, else of this machine."""
+    if there and home is None:
+        from kant.cli.kubernetes_place import KubernetesPlace
+
+        return KubernetesPlace(there)
+    from kant.cli.machine_place import MachinePlace
+    from kant.service.client import home_of
+
+    return MachinePlace(home_of(home))
+
+
+def questions_of(home: Path | None, there: Kube, journal: Path | None, at: str | None, learn: bool = True) -> Source:
+    """A journal as of a time, if one is given, else the Kant that is meant."""
+    if journal is not None:
+        from kant.cli.journal_place import JournalPlace
+
+        return JournalPlace(journal, at, learn)
+    if at is not None:
+        raise InputError("--at", "a journal beside it: a Kant that runs is asked about now", at)
+    return place_of(home, there)

@@ -1,0 +1,156 @@
+"""What people see of runs while these are under way: bars on a terminal, else a line for each every few seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kant.model.units import DAY, FOREVER, SECOND, show_duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+QUIET_S = 10.0
+"""What ends sooner needs no lines."""
+EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class Track:
+    """One run: how far it is. `began` is when its kernels were ready, by the clock; None before."""
+
+    label: str
+    jobs: int
+    days: float
+    began: float | None = None
+    done: int = 0
+    day: float = 0.0
+
+    def left_s(self) -> float | None:
+        """Seconds that it will still take, if the rest goes as what is done; None where nothing is."""
+        if self.began is None or self.done == 0:
+            return None
+        return (time.monotonic() - self.began) * (self.jobs - self.done) / self.done
+
+    def __str__(self) -> str:
+        if self.began is None:
+            return f"{self.label}: kernels are compiled, or read from their cache"
+        left = self.left_s()
+        rest = "" if left is None else f", about {show_duration(round(left) * SECOND)} left"
+        return f"{self.label}: day {self.day:.1f} of {self.days:.1f}, {self.done:,} of {self.jobs:,} jobs done{rest}"
+
+
+class Shown(Protocol):
+    """Where the progress of runs is shown."""
+
+    def begin(self, label: str) -> None:
+        """A run starts; its kernels may have to be compiled first."""
+
+    def ready(self, label: str) -> None:
+        """Its simulation begins."""
+
+    def update(self, label: str, done: int, now: int) -> None:
+        """So many jobs are done at this simulated time."""
+
+    def end(self, label: str) -> None:
+        """It has ended."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+
+class Lines:
+    """A line for each run every few seconds, on standard error."""
+
+    def __init__(self, jobs: int, days: float) -> None:
+        self.jobs = jobs
+        self.days = days
+        self.tracks: dict[str, Track] = {}
+        self._next = time.monotonic() + QUIET_S
+
+    def begin(self, label: str) -> None:
+        self.tracks[label] = Track(label, self.jobs, self.days)
+
+    def ready(self, label: str) -> None:
+        self.tracks[label].began = time.monotonic()
+        self.tick()
+
+    def update(self, label: str, done: int, now: int) -> None:
+        track = self.tracks[label]
+        track.done, track.day = done, now / DAY
+        self.tick()
+
+    def end(self, label: str) -> None:
+        del self.tracks[label]
+
+    def tick(self) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + EVERY_S
+            for track in self.tracks.values():
+                print(track, file=sys.stderr, flush=True)
+
+
+class Bars(Lines):
+    """A bar for each run on the terminal, gone when all are done."""
+
+    def __init__(self, jobs: int, days: float, bars: Progress) -> None:
+        super().__init__(jobs, days)
+        self.bars = bars
+        self.bar_of: dict[str, Any] = {}
+
+    def begin(self, label: str) -> None:
+        super().begin(label)
+        self.bar_of[label] = self.bars.add_task(label, total=None, day="compiling")
+
+    def end(self, label: str) -> None:
+        self.bars.update(self.bar_of[label], completed=self.jobs, total=self.jobs, day="done")
+        super().end(label)
+
+    def tick(self) -> None:
+        for label, track in self.tracks.items():
+            if track.began is not None:
+                day = f"day {track.day:.1f} of {track.days:.1f}"
+                self.bars.update(self.bar_of[label], completed=track.done, total=track.jobs, day=day)
+
+
+class Nothing:
+    """Nobody looks."""
+
+    def begin(self, label: str) -> None: ...
+
+    def ready(self, label: str) -> None: ...
+
+    def update(self, label: str, done: int, now: int) -> None: ...
+
+    def end(self, label: str) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+@contextmanager
+def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[Shown]:
+    """Show runs of so many jobs over a span of simulated time."""
+    if quiet:
+        yield Nothing()
+    elif sys.stderr.isatty():
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from kant.cli.runs import errors
+
+        with Progress(
+            TextColumn("{task.description:>20}"), BarColumn(), TextColumn("{task.fields[day]}"), MofNCompleteColumn(),
+            TextColumn("jobs"), TimeRemainingColumn(), console=errors, transient=True,
+        ) as bars:  # fmt: skip
+            yield Bars(jobs, span / DAY, bars)
+    else:
+        yield Lines(jobs, span / DAY)
+
+
+def span_of(until: int, submissions: Sequence[int]) -> int:
+    """The simulated time that a run covers: up to `until`, or to the last submission where it has no end."""
+    last = int(submissions[-1]) if len(submissions) else 0
+    return until if until < FOREVER else max(last, 1)

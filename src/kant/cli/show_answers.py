@@ -1,0 +1,251 @@
+"""Answers about jobs and queues for the terminal, wherever they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from kant.cli.place import LIVE
+from kant.cli.show import console, section
+from kant.model.units import clock, show_duration
+
+if TYPE_CHECKING:
+    from kant.insight.explanation import Explanation
+    from kant.model.decision import Reason
+
+LONGEST_LIST = 20
+
+
+def show_jobs(rows: list[dict[str, Any]], now: int, states: str) -> None:
+    """Jobs for the terminal."""
+    if not rows:
+        live = states == LIVE
+        console.print("no jobs wait or run (kant jobs --all: also those that are over)" if live else "no jobs")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("job", "name", "queue", "user", "state", "GPUs", "time", "because"):
+        table.add_column(column, justify="right" if column in ("GPUs", "time") else "left")
+    for row in rows:
+        gpus = f"{row['gpus']:g}"
+        table.add_row(
+            row["id"], row["name"], row["queue"], row["user"], row["phase"], gpus, _lasted(row, now), _because(row)
+        )  # fmt: skip
+    console.print(table)
+
+
+def _lasted(row: dict[str, Any], now: int) -> str:
+    """How long it has run, or waited."""
+    if row["phase"] in ("running", "stopping"):
+        return show_duration(max(now - row["started"], 0))
+    if row["phase"] in ("held", "blocked", "waiting"):
+        return show_duration(max(now - row["submitted"], 0))
+    return show_duration(row["ended"] - row["started"]) if row["started"] >= 0 else "-"
+
+
+def _because(row: dict[str, Any]) -> str:
+    return str(row["waits"] or row["reason"])
+
+
+def show_queues(rows: list[dict[str, Any]]) -> None:
+    """The queues for the terminal."""
+    names = {"nominal_gpus": "quota", "used_gpus": "used", "borrowed_gpus": "borrowed", "lent_gpus": "lent"}
+    counts = {"running": "running", "waiting": "waiting", "waiting_gpus": "GPUs waited for"}
+    table("Queues", rows, {"queue": "queue", "model": "model"} | names | counts)
+
+
+def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
+    """Pools and jobs for the terminal."""
+    shown = [
+        row | {part: f"{100 * row[part]:.1f} %" if row[part] is not None else None for part in ("gar", "gfr")}
+        for row in pools
+    ]
+    table(
+        "Pools",
+        shown,
+        {"pool": "pool", "nodes": "nodes", "gpus": "GPUs", "allocated": "allocated", "gar": "GAR", "gfr": "GFR"}
+        | {"idle_node_gpus": "on idle nodes", "waiting_gpus": "GPUs waited for"},
+    )
+    lasted = [row | {"running_us": show_duration(row["running_us"])} for row in jobs[:LONGEST_LIST]]
+    table(
+        "Largest jobs", lasted, {"job": "job", "queue": "queue", "gpus": "GPUs", "nodes": "nodes", "running_us": "for"}
+    )
+
+
+def table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
+    """Rows for the terminal; `columns` has the heading of each key."""
+    if not rows:
+        console.print(f"{title}: none")
+        return
+    shown = Table(title=title, title_justify="left")
+    for key, name in columns.items():
+        numbers = any(isinstance(row[key], int | float) for row in rows)
+        shown.add_column(name, justify="right" if numbers or key in ("gar", "gfr") else "left")
+    for row in rows:
+        shown.add_row(*(_cell(row[key]) for key in columns))
+    console.print(shown)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def show_one(row: dict[str, Any], now: int) -> None:
+    """The expectation of one job for the terminal."""
+    early, late = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
+    console.print(f"{row['job']}: P50 {early}, P90 {late}", style="bold", soft_wrap=True)
+    why = row["sentence"] or "nothing keeps it, the next cycle can start it"
+    console.print(f"number {row['place']:,} of {row['of']:,} that wait; {why}", style="dim", soft_wrap=True)
+    section("how good such answers were", _earlier([row]))
+    section("wait or place", [row["wait_or_place"]["sentence"]] if row["wait_or_place"] else [])
+
+
+def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
+    """The expectations for the terminal."""
+    if not rows:
+        console.print(f"no job waits at {clock(now)}")
+        return
+    table = Table(title=f"Expected starts as of {clock(now)}, first in order first", title_justify="left")
+    for name, right in (("job", False), ("queue", False), ("GPUs", True), ("waits", True), ("because", False)):
+        table.add_column(name, justify="right" if right else "left")
+    table.add_column("P50")
+    table.add_column("P90")
+    for row in rows:
+        times = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
+        waits = show_duration(now - row["since_us"])
+        table.add_row(row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times)
+    console.print(table)
+    section("how good such answers were", _earlier(rows))
+    section(
+        "wait or place", [f"{row['job']}: {row['wait_or_place']['sentence']}" for row in rows if row["wait_or_place"]]
+    )
+
+
+def _earlier(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for all jobs of which the same can be said, in their order."""
+    jobs: dict[str, list[str]] = {}
+    for row in rows:
+        if said := earlier_said(row["earlier"]):
+            jobs.setdefault(said, []).append(row["job"])
+    return [f"{named[0]}{f' and {len(named) - 1:,} more' if named[1:] else ''}: {said}" for said, named in jobs.items()]
+
+
+def _when(expected: dict[str, Any], name: str, now: int) -> str:
+    start = expected[name]
+    if start is None:
+        return "never" if expected["never"] else "unknown"
+    return f"{clock(start)} (in {show_duration(start - now)})"
+
+
+def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
+    """An explanation for the terminal."""
+    from kant.insight.facts import fact_sentence
+    from kant.insight.suggestions import suggestion_sentence
+    from kant.model.decision import sentence
+
+    now = found.now
+    what = sentence(found.reason) if found.reason is not None else "nothing keeps it, the next cycle can start it"
+    console.print(f"{found.job}: {what}", style="bold", soft_wrap=True)
+    console.print(
+        f"at {clock(now)} it has waited {show_duration(now - found.since)} for {_asks(answer)}",
+        style="dim",
+        soft_wrap=True,
+    )
+    section("evidence", [fact_sentence(each) for each in found.facts])
+    section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
+    section("what would free it", [suggestion_sentence(each) for each in found.suggestions])
+    rivals, own = found.among_competitors, found.in_queue
+    section(
+        "position",
+        [
+            f"{rivals.rank:,} of {rivals.of:,} among the waiting jobs that compete for its GPUs, "
+            f"{own.rank:,} of {own.of:,} in its queue"
+        ],
+    )
+    early, late = (expected(start, now, found.reason) for start in found.expected)
+    start = f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"
+    section("expected start", [start, *([str(found.earlier)] if found.earlier is not None else [])])
+    section("wait or place", [str(found.choice)] if found.choice is not None else [])
+    section("waited so far", waits(answer["waited_us"]))
+
+
+def show_history(answer: dict[str, Any]) -> None:
+    """What became of a job that does not wait, for the terminal."""
+    started, ended = clock(answer["started_us"]), clock(answer["end_us"])
+    what = {
+        "running": f"runs since {started}",
+        "finished": f"ran from {started} and finished at {ended}",
+        "rejected": f"was given back at {ended}: {answer['rejected_because']}",
+        "cancelled": f"was withdrawn at {ended}",
+    }[answer["status"]]
+    console.print(f"{answer['job']}: it does not wait, it {what}", style="bold", soft_wrap=True)
+    console.print(
+        f"at {clock(answer['time_us'])}; submitted at {clock(answer['submitted_us'])} for {_asks(answer)}",
+        style="dim",
+        soft_wrap=True,
+    )
+    section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
+    section("waited", waits(answer["waited_us"]))
+
+
+def _asks(answer: dict[str, Any]) -> str:
+    pods = "1 pod" if answer["pods"] == 1 else f"{answer['pods']:,} pods"
+    where = f" in queue {answer['queue']}" if answer["queue"] else ""
+    gpus = "1 GPU" if answer["gpus"] == 1 else f"{answer['gpus']:g} GPUs"
+    return f"{gpus} in {pods}{where}, priority {answer['priority']}"
+
+
+def waits(waited: dict[str, int]) -> list[str]:
+    """A wait by cause, the longest first."""
+    causes = sorted(((span, cause) for cause, span in waited.items() if cause != "total" and span), reverse=True)
+    split = ": " + ", ".join(f"{cause} {show_duration(span)}" for span, cause in causes) if causes else ""
+    return [show_duration(waited["total"]) + split]
+
+
+def expected(start: int | None, now: int, reason: Reason | None) -> str:
+    """An expected start for people."""
+    from kant.insight.explanation import is_final
+
+    if start is not None:
+        return f"{clock(start)} (in {show_duration(start - now)})"
+    return "never" if is_final(reason) else "unknown: no end is in sight"
+
+
+def earlier_said(earlier: Any) -> str:
+    """What became of earlier answers, as one that was asked for here or came as JSON; "" where nothing is known."""
+    from kant.insight.calibration import TrackRecord
+
+    return str(TrackRecord(**earlier) if isinstance(earlier, dict) else earlier or "")
+
+
+def _in(expected: dict[str, Any], name: str, now: int) -> str:
+    start = expected[name]
+    if start is None:
+        return "never" if expected["never"] else "unknown: no end is in sight"
+    return f"in {show_duration(max(start - now, 0))}"
+
+
+def show_why(found: dict[str, Any]) -> None:
+    """Why a job of this machine waits, or its phase, for the terminal."""
+    job = found["job"]
+    because = f": {found['sentence']}" if found["sentence"] else ""
+    console.print(f"{job}: it is {found['phase']}{because}", style="bold", soft_wrap=True)
+    answer, so_far = found["answer"], waits(found["waited_us"]) if found["waited_us"] else []
+    if answer is None:
+        section("waited", so_far)
+        return
+    now, rivals, own = answer["time_us"], answer["among_rivals"], answer["in_queue"]
+    console.print(f"it has waited {show_duration(now - answer['since_us'])}", style="dim")
+    section("evidence", [each["sentence"] for each in answer["facts"]])
+    section("what would free it", [each["sentence"] for each in answer["remedies"]])
+    ranks = (
+        f"{rivals['rank']:,} of {rivals['of']:,} among the waiting jobs that compete for its GPUs, "
+        f"{own['rank']:,} of {own['of']:,} in its queue"
+    )
+    section("position", [ranks])
+    early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
+    earlier = earlier_said(answer["earlier"])
+    expected = [f"P50 {early}, P90 {late}", *([earlier] if earlier else [])]
+    section("expected start", expected)
+    section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
+    section("waited so far", so_far)

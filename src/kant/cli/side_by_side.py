@@ -1,0 +1,122 @@
+"""Runs of several profiles at once, each in a process of its own. What a run decides does not depend on it.
+
+The processes are forks of this one, so the workload is there already. Each tells over a pipe how far it is, and in the
+end its result; a word back, or the end of the pipe, stops it between two instants. Ctrl-C reaches this process alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import traceback
+from collections import deque
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kant.cli.progress import Shown
+    from kant.cli.runs import Batch
+    from kant.metrics.result import RunResult
+    from kant.scheduler.profile import Profile
+
+LOOK_S = 0.2
+"""Seconds between two looks at whether somebody has interrupted."""
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_side_by_side(
+    batch: Batch, runs: Sequence[tuple[str, Profile]], at_once: int, asked: list[bool], shown: Shown
+) -> list[RunResult]:
+    """Run each profile, `at_once` at a time. When `asked`, those under way end early and no other begins."""
+    import kant.sim.warm  # noqa: F401 - once for all: the processes have what this one has loaded
+
+    waiting = deque(runs)
+    under_way: dict[Connection, tuple[str, BaseProcess]] = {}
+    found: dict[str, RunResult] = {}
+    told = False
+    try:
+        while under_way or (waiting and not asked):
+            while waiting and len(under_way) < at_once and not asked:
+                label, profile = waiting.popleft()
+                line, process = _start(batch, label, profile, list(under_way))
+                under_way[line] = (label, process)
+                shown.begin(label)
+            if asked and not told:
+                told = True
+                for line in under_way:
+                    with suppress(OSError):
+                        line.send(None)
+            for line in _with_news(under_way):
+                label, process = under_way[line]
+                kind, value = _heard(line)
+                if kind == "ready":
+                    shown.ready(label)
+                elif kind == "progress":
+                    shown.update(label, *value)
+                elif kind == "error":
+                    raise value
+                else:
+                    found[label] = value
+                    shown.end(label)
+                    del under_way[line]
+                    line.close()
+                    process.join()
+            shown.tick()
+    finally:
+        for line, (_, process) in under_way.items():
+            process.kill()
+            process.join()
+            line.close()
+    return [found[label] for label, _ in runs if label in found]
+
+
+def _with_news(lines: Collection[Connection]) -> list[Connection]:
+    """The lines on which something has been said, or on which nobody is left."""
+    ready = wait(list(lines), LOOK_S)
+    return [line for line in lines if line in ready]
+
+
+def _heard(line: Connection) -> tuple[str, Any]:
+    try:
+        kind, value = line.recv()
+    except EOFError:  # it has gone without a word, and what takes processes away is the want of memory
+        raise MemoryError from None
+    return kind, value
+
+
+def _start(batch: Batch, label: str, profile: Profile, others: list[Connection]) -> tuple[Connection, BaseProcess]:
+    """A process that runs one profile, and the line to it."""
+    forks = get_context("fork")
+    ours, theirs = forks.Pipe()
+    process = forks.Process(target=_run, args=(batch, label, profile, theirs, [ours, *others]), daemon=True)
+    process.start()
+    theirs.close()
+    return ours, process
+
+
+def _run(batch: Batch, label: str, profile: Profile, line: Connection, not_ours: list[Connection]) -> None:
+    """What the process does. It ends when nobody is left at the other end of `line`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in not_ours:
+        other.close()
+    gc.freeze()
+    with suppress(BrokenPipeError):
+        try:
+            batch.warm(profile)
+            line.send(("ready", None))
+            result = batch.run(label, profile, lambda done, now: line.send(("progress", (done, now))), line.poll)
+            line.send(("result", result))
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            line.send(("error", error))

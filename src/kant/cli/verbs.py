@@ -1,0 +1,71 @@
+"""The verbs of `kant`, each with the place of its function: only the module of the verb that is called is loaded."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from cyclopts import App, CycloptsError
+
+from kant import __version__
+from kant.cli.app import UsageError
+
+VERBS = {
+    "up": "up:up",
+    "down": "up:down",
+    "submit": "submit:submit",
+    "jobs": "jobs:jobs",
+    "logs": "jobs:logs",
+    "cancel": "jobs:cancel",
+    "hold": "jobs:hold",
+    "release": "jobs:release",
+    "queue": "jobs:queue",
+    "top": "jobs:top",
+    "page": "page:page",
+    "audit": "page:audit",
+    "simulate": "simulate:simulate",
+    "compare": "compare:compare",
+    "replay": "replay:replay",
+    "why": "why:why",
+    "eta": "eta:eta",
+    "whatif": "whatif:whatif",
+    "explain": "explain:explain",
+    "report": "report:report",
+    "check": "check:check",
+    "demo": "demo:demo",
+    "trace": "trace:trace_app",
+    "cluster": "cluster:cluster_app",
+    "policies": "policies:policies_app",
+    "profiles": "profiles:profiles_app",
+    "kube": "kube:kube_app",
+    "token": "token:token_app",
+}
+
+
+def app_of(*verbs: str) -> App:
+    """`kant` with these verbs."""
+    app = App(
+        name="kant",
+        help="Kant: one scheduling core for AI clusters.",
+        version=__version__,
+        help_format="plaintext",
+        suppress_keyboard_interrupt=False,  # ours to report
+    )
+    for verb in verbs:
+        module, name = VERBS[verb].split(":")
+        app.command(getattr(import_module(f"kant.cli.{module}"), name))
+    return app
+
+
+def call(arguments: list[str], app: App | None = None) -> Any:
+    """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError where they are wrong for it."""
+    if app is None:
+        app = app_of(arguments[0]) if arguments and arguments[0] in VERBS else app_of(*VERBS)
+    try:
+        return app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        raise UsageError(" ".join(str(error).split())) from None
+
+
+if __name__ == "__main__":
+    app_of(*VERBS)(["--help"])

@@ -1,0 +1,70 @@
+"""How elastic gangs change their size, and what that changes in the state: a function for each event."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.elastic import held_by, pods_by_group, without
+from kant.cluster.node_events import capacity_freed
+from kant.cluster.state_data import StateData
+from kant.model import event as ev
+from kant.model.errors import StateError
+from kant.model.placement import PODS, Allocation
+from kant.model.units import FOREVER
+
+
+def not_free(job: str, allocation: Allocation, piece: int) -> StateError:
+    return StateError(f"job {job!r} was given what is not free: piece {allocation[piece].tolist()}")
+
+
+def grown(state: StateData, event: ev.JobGrown) -> None:
+    row, held = elastic_gang(state, event.job, event.cost)
+    wider = np.concatenate([held, event.allocation])
+    if len(event.allocation) == 0 or pods_by_group(state.shape_of(row), wider) is None:
+        raise StateError(f"job {event.job!r} grew by other than pods up to its ceiling")
+    missing = c.take(state.table, state.log, state.pools, event.allocation)
+    if missing >= 0:
+        raise not_free(event.job, event.allocation, missing)
+    holds_now(state, row, wider, event.cost, event.time)
+
+
+def shrunk(state: StateData, event: ev.JobShrunk) -> None:
+    row, held = elastic_gang(state, event.job, event.cost)
+    rest = without(held, event.allocation)
+    if len(event.allocation) == 0 or pods_by_group(state.shape_of(row), rest) is None:
+        raise StateError(f"job {event.job!r} shrank by other than pods above its floor")
+    capacity_freed(state, int(c.give(state.table, state.log, state.pools, event.allocation)))
+    holds_now(state, row, rest, event.cost, event.time)
+
+
+def elastic_gang(state: StateData, job: str, cost: int) -> tuple[int, Allocation]:
+    """The row of an elastic gang that runs, and what it holds."""
+    row = state.row_of(job)
+    if row not in state.elastic or row not in state.running:
+        raise StateError(f"job {job!r} is no elastic gang that runs")
+    if not 0 <= cost < FOREVER:
+        raise StateError(f"a new size costs job {job!r} {cost}: not a time")
+    return row, state.running[row]
+
+
+def holds_now(state: StateData, row: int, allocation: Allocation, cost: int, now: int) -> None:
+    """A running gang has another size from now on."""
+    shape = state.shape_of(row)
+    state.elastic[row].settle(state.jobs, row, now)
+    state.elastic[row].costs(cost)
+    state.running[row] = allocation
+    state.jobs[row, c.J_SINCE] = now
+    resize(state, row, now)
+    state.quota_usage.resized(row, shape, allocation, now)
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, now)
+
+
+def resize(state: StateData, row: int, now: int) -> None:
+    """What the job table says of a gang is at the size that it has now."""
+    allocation, progress = state.running[row], state.elastic[row]
+    pods = int(allocation[:, PODS].sum())
+    progress.turn_to(state.jobs, row, pods, held_by(allocation)[0])
+    progress.resized = now

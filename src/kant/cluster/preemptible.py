@@ -1,0 +1,44 @@
+"""The running jobs that may be evicted, counted by priority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, Table
+from kant.model.units import FOREVER
+
+
+class PreemptibleCounts:
+    """How many of the running jobs are preemptible, by priority.
+
+    `lowest` is the lowest of these priorities, and FOREVER where no running job is preemptible. A job whose priority is
+    not above it can evict nobody by its priority.
+    """
+
+    __slots__ = ("counts", "lowest")
+
+    def __init__(self, jobs: Table, running: Iterable[int]) -> None:
+        self.counts: dict[int, int] = {}
+        self.lowest = FOREVER
+        for row in running:
+            self.starts(jobs, row)
+
+    def starts(self, jobs: Table, row: int) -> None:
+        """The job runs from now on. It counts if it is preemptible."""
+        if jobs[row, J_PREEMPTIBLE]:
+            self.add(int(jobs[row, J_PRIORITY]), 1)
+
+    def stops(self, jobs: Table, row: int) -> None:
+        """The job no longer runs."""
+        if jobs[row, J_PREEMPTIBLE]:
+            self.add(int(jobs[row, J_PRIORITY]), -1)
+
+    def add(self, priority: int, sign: int) -> None:
+        """One job of this priority more (1), or less (-1)."""
+        count = self.counts.get(priority, 0) + sign
+        if count:
+            self.counts[priority] = count
+            self.lowest = min(self.lowest, priority)
+        else:
+            del self.counts[priority]
+            self.lowest = min(self.counts, default=FOREVER)

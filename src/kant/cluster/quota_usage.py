@@ -1,0 +1,142 @@
+"""QuotaUsage: what each queue holds now, what it has held, and what its quota leaves it."""
+
+from __future__ import annotations
+
+from kant.cluster.elastic import held_by
+from kant.cluster.quota_tree import QuotaTree
+from kant.cluster.shapes import Shape, Shapes
+from kant.cluster.usage import UsageHours
+from kant.model.errors import StateError
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, Allocation
+from kant.model.tenant import QueueConfig
+
+Amounts = tuple[int, ...]
+"""One entry for each key of the quota tree."""
+
+Held = tuple[int, int, int]
+"""Milli-GPUs, milli-cores, MiB."""
+
+
+class QuotaUsage:
+    """The books of one cluster. Queues are counted as jobs name them (`queues` of the state), users likewise.
+
+    `tree` is None where no queue has been declared; then nothing is limited. `quota_version` counts what may let a job
+    pass that its quota has kept back: something came back, or the queues changed.
+    """
+
+    def __init__(self, shapes: Shapes, pool_of_node: list[int], usage_hours: bool = True) -> None:
+        self.shapes = shapes
+        self.pool_of_node = pool_of_node
+        self.queue_config = QueueConfig()
+        self.tree: QuotaTree | None = None
+        self.node_of: list[int] = []  # of each queue: its node in the tree, -1 where the tree does not know it
+        self.held: list[list[int]] = []  # of each queue: a `Held`
+        self.hours = UsageHours() if usage_hours else None  # what has been used, by the hour
+        self.charged: dict[int, tuple[int, int, Held, Amounts]] = {}  # running job -> queue, user, what it holds
+        self.quota_version = 0
+        self.limits_users = False
+        self._names: list[str] = []
+        self._amounts: dict[int, Amounts] = {}  # of shapes that stay on one GPU model
+
+    def queue_added(self, name: str) -> None:
+        """A queue that no job has named before."""
+        self._names.append(name)
+        self.held.append([0, 0, 0])
+        self.node_of.append(self._node(name))
+
+    def _node(self, name: str) -> int:
+        return self.tree.index.get(name, -1) if self.tree is not None else -1
+
+    def accepts(self, queue: int) -> bool:
+        """Whether the queue takes new jobs."""
+        return self.tree is None or self.node_of[queue] < 0 or self.tree.accepts[self.node_of[queue]]
+
+    def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
+        """What a gang counts for against quotas: on its one GPU model, or where `allocation` puts it.
+
+        Without either, as on a model that no quota names. Of an elastic gang `allocation` also says how much it holds.
+        """
+        if self.tree is None:
+            return ()
+        if allocation is not None and (shape.model is None or shape.ceiling):
+            return self.tree.amounts_of(self._by_model(allocation))
+        known = self._amounts.get(shape.index)
+        if known is None:
+            held = {shape.model or "": (shape.gpu_milli, shape.cpu, shape.memory)}
+            known = self._amounts[shape.index] = self.tree.amounts_of(held)
+        return known
+
+    def _by_model(self, allocation: Allocation) -> dict[str, Held]:
+        found: dict[str, Held] = {}
+        for piece in allocation.tolist():
+            model = self.shapes.pool_keys[self.pool_of_node[piece[NODE]]][0]
+            milli, cpu, memory = found.get(model, (0, 0, 0))
+            found[model] = (
+                milli + piece[MASK].bit_count() * piece[MILLI], cpu + piece[CPU], memory + piece[MEMORY]
+            )  # fmt: skip
+        return found
+
+    def started(self, row: int, queue: int, user: int, shape: Shape, allocation: Allocation, now: int) -> None:
+        """A job got its place."""
+        held = held_by(allocation) if shape.ceiling else (shape.gpu_milli, shape.cpu, shape.memory)
+        own = self.held[queue]
+        own[0] += held[0]
+        own[1] += held[1]
+        own[2] += held[2]
+        if self.hours is not None:
+            self.hours.changed(queue, held[0], now)
+        amounts = self.amounts(shape, allocation) if self.tree is not None else ()
+        self.charged[row] = (queue, user, held, amounts)
+        if self.tree is not None and self.node_of[queue] >= 0:
+            self.tree.charge(self.node_of[queue], user, amounts)
+
+    def stopped(self, row: int, now: int) -> None:
+        """A job gave its place back."""
+        queue, user, held, amounts = self.charged.pop(row)
+        own = self.held[queue]
+        own[0] -= held[0]
+        own[1] -= held[1]
+        own[2] -= held[2]
+        if self.hours is not None:
+            self.hours.changed(queue, -held[0], now)
+        if self.tree is not None and self.node_of[queue] >= 0:
+            self.tree.refund(self.node_of[queue], user, amounts)
+            self.quota_version += 1
+
+    def resized(self, row: int, shape: Shape, allocation: Allocation, now: int) -> None:
+        """An elastic gang holds `allocation` from now on."""
+        queue, user = self.charged[row][:2]
+        self.stopped(row, now)
+        self.started(row, queue, user, shape, allocation, now)
+
+    def queues_changed(self, queue_config: QueueConfig, running: dict[int, tuple[Shape, Allocation]]) -> None:
+        """Other queues and quotas from now on; what runs is charged anew, within them or not."""
+        self.queue_config = queue_config
+        self.tree = QuotaTree(queue_config) if queue_config.queues else None
+        self.limits_users = any(quota.user_limit >= 0 for queue in queue_config.queues for quota in queue.quotas)
+        self._amounts.clear()
+        self.node_of = [self._node(name) for name in self._names]
+        for row, (queue, user, held, _) in list(self.charged.items()):
+            amounts = self.amounts(*running[row])
+            self.charged[row] = (queue, user, held, amounts)
+            if self.tree is not None and self.node_of[queue] >= 0:
+                self.tree.charge(self.node_of[queue], user, amounts)
+        self.quota_version += 1
+
+    def check(self, running: dict[int, tuple[int, Shape, Allocation]]) -> None:
+        """Raise StateError unless the books are what the running jobs (queue, shape, allocation) add up to."""
+        held = [[0, 0, 0] for _ in self._names]
+        for queue, shape, allocation in running.values():
+            parts = held_by(allocation) if shape.ceiling else (shape.gpu_milli, shape.cpu, shape.memory)
+            for i, part in enumerate(parts):
+                held[queue][i] += part
+        if held != self.held:
+            raise StateError("does not hold: what a queue holds is the sum over its running jobs")
+        if self.charged.keys() != running.keys():
+            raise StateError("does not hold: a job is charged while it runs, and only then")
+        if self.tree is not None:
+            known = [(row, queue) for row, (queue, _, _) in running.items() if self.node_of[queue] >= 0]
+            self.tree.check((self.node_of[queue], self.charged[row][1], self.charged[row][3]) for row, queue in known)
+            for row, (_, shape, allocation) in running.items():
+                if self.charged[row][3] != self.amounts(shape, allocation):
+                    raise StateError("does not hold: a job is charged for what it holds")

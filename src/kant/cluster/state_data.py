@@ -1,0 +1,119 @@
+"""StateData: everything that a cluster's state consists of. Only the event functions write it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.change_log import ChangeLog
+from kant.cluster.columns import Table
+from kant.cluster.elastic import Progress
+from kant.cluster.health import ClusterHealth
+from kant.cluster.history import RunTimes
+from kant.cluster.node_table import node_table, pool_totals
+from kant.cluster.preemptible import PreemptibleCounts
+from kant.cluster.quota_usage import QuotaUsage
+from kant.cluster.shapes import Shape, Shapes
+from kant.cluster.typical import TypicalPods
+from kant.model.errors import StateError
+from kant.model.job import Job
+from kant.model.matching import Match
+from kant.model.node import MAX_POOLS, ClusterSpec
+from kant.model.placement import MASK, NODE, Allocation, Reservation
+
+
+class Follower(Protocol):
+    """What is told of each change at once. Whoever can wait for the next cycle reads `StateData.job_changes`."""
+
+    def job_changed(self, row: int, now: int) -> None:
+        """A job came, started, stopped, left, or made progress."""
+        ...
+
+    def node_changed(self, node: int, now: int) -> None:
+        """A node has more or less to offer."""
+        ...
+
+
+class StateData:
+    """Nodes, jobs and who holds what.
+
+    `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
+    `pool_versions[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
+    `reserved` has what waiting jobs are promised, `burst_replicas` the live replicas of each base job, `health` what is
+    wrong with nodes and who suffered from it, `elastic` the progress of live elastic gangs. `affinity_members` has the
+    running jobs of each affinity group.
+
+    With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are those of the profile,
+    whose jobs are told apart. With `usage_hours` it keeps the GPU time that each queue has used, by the hour.
+    """
+
+    def __init__(
+        self, spec: ClusterSpec, learn: bool = False, workloads: tuple[Match, ...] = (), usage_hours: bool = True
+    ) -> None:
+        self.spec = spec
+        self.shapes = Shapes(spec.nodes, workloads)
+        if len(self.shapes.pool_keys) > MAX_POOLS:
+            raise StateError(f"a cluster has at most {MAX_POOLS} pools, this one has {len(self.shapes.pool_keys)}")
+        self.node_index = {node.name: index for index, node in enumerate(spec.nodes)}
+        if not spec.nodes or len(self.node_index) != len(spec.nodes):
+            raise StateError("a cluster has nodes, and no two of one name")
+        self.empty = node_table(spec, self.shapes)  # every node in service and nothing taken; never written
+        self.table = self.empty.copy()
+        self.log = c.make_log(len(spec.nodes))
+        self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
+        self.pool_versions = [0] * len(self.shapes.pool_keys)
+        self.now = 0
+
+        self.jobs: Table = np.zeros((1024, c.JOB_WIDTH), dtype=np.int64)
+        self.ids: list[str] = []
+        self.rows: dict[str, int] = {}
+        self.live: dict[int, Job] = {}  # waiting and running jobs as they were submitted
+        self.pending: dict[int, None] = {}
+        self.running: dict[int, Allocation] = {}
+        self.reserved: dict[int, Reservation] = {}
+        self.burst_replicas: dict[int, dict[int, None]] = {}
+        self.affinity_members: dict[str, dict[int, None]] = {}
+        self.elastic: dict[int, Progress] = {}
+        self.preemptible: PreemptibleCounts | None = None  # counted from the first question on
+        self.followers: list[Follower] = []
+        self.job_changes = ChangeLog()  # jobs that came, started, made progress, stopped or left
+        self.queues: dict[str, int] = {}
+        self.users: dict[str, int] = {}
+        self.history = RunTimes() if learn else None
+        self.quota_usage = QuotaUsage(self.shapes, self.table[:, c.POOL].tolist(), usage_hours)
+        self.health = ClusterHealth(spec)
+        self.typical = TypicalPods()
+        self.given_pods: Table | None = None  # the typical pods, where they are given
+        self.capacity_version = 0  # counts what may let a waiting job start: freed capacity, a waiting job that left
+        self.node_version = 0  # counts changes of the status or the devices of nodes
+        self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
+        self.arrivals = 0  # the rank that the next job to arrive gets
+
+    @property
+    def typical_pods(self) -> Table:
+        """The typical pods, rows (cpu, gpus, milli, pool mask, weight): as given, else of the recent submissions."""
+        if self.given_pods is not None:
+            return self.given_pods
+        return self.typical.rows_of(self.jobs[: len(self.ids), c.J_SHAPE], self.shapes)
+
+    def shape_of(self, row: int) -> Shape:
+        """What the job asks for."""
+        return self.shapes.shapes[self.jobs.item(row, c.J_SHAPE)]
+
+    def row_of(self, job: str) -> int:
+        """The job's row. Raises StateError for a job that never came."""
+        row = self.rows.get(job)
+        if row is None:
+            raise StateError(f"there is no job {job!r}")
+        return row
+
+    def jobs_on(self, node: int, devices: int = -1) -> list[int]:
+        """Rows of the running jobs that lie on a node; with `devices` (bits) only those that hold one of them."""
+        found = []
+        for row, held in self.running.items():
+            masks = held[held[:, NODE] == node, MASK].tolist()
+            if masks and (devices < 0 or any(mask & devices for mask in masks)):
+                found.append(row)
+        return found

@@ -1,0 +1,128 @@
+"""Diagnosis: what keeps a waiting job from starting, found on a trial that is rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from kant.cluster.columns import J_RETURNS
+from kant.cluster.shapes import Shape
+from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, NoFit, OverQuota, Reason, Reserved
+from kant.model.errors import StateError
+from kant.model.placement import NODE, Allocation, Reservation
+from kant.model.units import FOREVER
+from kant.queueing.rejection import never_starts
+from kant.scheduler.cycle import Scheduler
+
+
+class Diagnosis:
+    """Why jobs of a scheduler's state wait at `now` (by default, and at least, the time of the last event).
+
+    What is tried for an answer is rolled back, so the scheduler decides as if nobody had asked. A diagnosis is valid
+    until the next event.
+    """
+
+    def __init__(self, scheduler: Scheduler, now: int | None = None) -> None:
+        self.scheduler = scheduler
+        self.state = scheduler.state
+        self.now = self.state.now if now is None else max(now, self.state.now)
+        self.profile = scheduler.profile
+        self.placer = scheduler.placer
+        self.cycle = scheduler.begin(self.now)
+        self.cycle.evictor = None  # nobody is evicted for an answer
+        self.admission = self.cycle.admission
+        self.uses_quotas = self.profile.discipline.quotas
+
+    def row(self, job: str) -> int:
+        """The row of a waiting job. Raises StateError for one that does not wait."""
+        row = self.state.row_of(job)
+        if row not in self.state.pending:
+            raise StateError(f"job {job!r} does not wait")
+        return row
+
+    def why(self, row: int) -> Reason | None:
+        """The one reason for which the job waits; None where nothing keeps the next cycle from starting it.
+
+        In this order: it can never start; the job itself may not be tried; another job of its bucket goes first; a
+        quota or a place is missing now.
+        """
+        return never_starts(self.cycle, row) or self.gating_reason(row) or self.blocked_by(row) or self.missing(row)[0]
+
+    def gating_reason(self, row: int) -> Closed | BaseJobWaits | BackOff | None:
+        """The closed queue, waiting base job or back-off that keeps the job from being tried, whatever is free."""
+        if not self.uses_quotas:
+            return None
+        closed = self.admission.closed(row)
+        if closed is None and self.state.jobs[row, J_RETURNS]:
+            back_off = self.profile.requeue.back_off(self.state, row)
+            return back_off if back_off is not None and back_off.until > self.now else None
+        return closed
+
+    def blocked_by(self, row: int) -> Behind | None:
+        """The first job of the job's bucket, if it is another one."""
+        head = self.scheduler.pending.head_before(row)
+        return Behind(self.state.ids[head]) if head is not None else None
+
+    def missing(self, row: int) -> tuple[Reason | None, Shape]:
+        """What the job would lack if it were tried now (None: nothing), and the shape of the GPU model concerned.
+
+        Of several GPU models the one named is first one that has room, then one that is full, then one without quota.
+        """
+        shape = self.state.shape_of(row)
+        found: list[tuple[Reason, Shape]] = []
+        for option in self.admission.options(row, shape) if self.uses_quotas else [shape]:
+            reason = (self.admission.shortage(row, option) if self.uses_quotas else None) or self.missing_place(
+                row, option
+            )
+            if reason is None:
+                return None, option
+            found.append((reason, option))
+        return min(found, key=lambda pair: (isinstance(pair[0], OverQuota), isinstance(pair[0], NoFit)))
+
+    def missing_place(self, row: int, shape: Shape) -> NoFit | Reserved | None:
+        """Why there is no place for the job now; None where there is one that no reservation needs."""
+        with self.rolled_back(), self.without_reservation_of(row):
+            beside = self.cycle.place(row, shape)
+            if isinstance(beside, np.ndarray):
+                return None
+            free = self.placer.place(shape, row) if self.cycle.forecast is not None else beside
+            return free if isinstance(free, NoFit) else self._reserved(row, free)
+
+    def _reserved(self, row: int, place: Allocation) -> Reserved:
+        """The first reservation that needs a part of `place`, which the job could have now; else the first of all."""
+        assert self.cycle.forecast is not None
+        until = min(self.now + self.cycle.forecast.estimates.duration(self.state, row), FOREVER)
+        nodes = set(place[:, NODE].tolist())
+
+        def rank(entry: tuple[int, Reservation]) -> tuple[bool, bool, int, int]:
+            other, reservation = entry
+            elsewhere = nodes.isdisjoint(reservation.allocation[:, NODE].tolist())
+            return reservation.start >= until, elsewhere, reservation.start, other
+
+        first, reservation = min(((r, p) for r, p in self.state.reserved.items() if r != row), key=rank)
+        return Reserved(self.state.ids[first], reservation.start)
+
+    @contextmanager
+    def rolled_back(self) -> Iterator[None]:
+        """Roll the trial back at the end of the block."""
+        mark = self.placer.trial.checkpoint()
+        try:
+            yield
+        finally:
+            self.placer.trial.rollback(mark)
+
+    @contextmanager
+    def without_reservation_of(self, row: int) -> Iterator[None]:
+        """Take the job's own reservation out of the timeline for the length of the block."""
+        calendar = self.cycle.forecast.calendar if self.cycle.forecast is not None else None
+        if calendar is None or row not in calendar:
+            yield
+            return
+        held = calendar.allocation_of(row), calendar.start_of(row), calendar.expected_end(row)
+        calendar.remove(row)
+        try:
+            yield
+        finally:
+            calendar.add(row, *held)

@@ -1,0 +1,195 @@
+"""Typed facts behind a reason, each with its numbers and a sentence.
+
+Amounts are milli-GPUs, milli-cores or MiB, times microseconds on the run's clock.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kant.model.decision import Reason, amount, sentence
+from kant.model.units import FOREVER, GPU, clock
+
+
+class _Fact(Struct, frozen=True, tag_field="about"):
+    pass
+
+
+class Free(_Fact, frozen=True, tag="free"):
+    """`free` of `capacity` milli-GPUs in service are free in the pools that admit the job, on `on` of `nodes` nodes."""
+
+    free: int
+    capacity: int
+    on: int
+    nodes: int
+
+
+class Fitting(_Fact, frozen=True, tag="fitting"):
+    """`now` of `nodes` nodes fit a pod of the group: `gpus` devices with `milli` thousandths of each free.
+
+    Together they fit `takes` of its `pods`. `devices_only` more nodes have these devices, but not the CPU or memory.
+    `needed` is the fewest nodes that hold the group when they are empty. With `island` the devices of a pod have to be
+    in one NVLink island; with `mig` it asks for a MIG instance of that profile.
+    """
+
+    group: int
+    gpus: int
+    milli: int
+    pods: int
+    takes: int
+    now: int
+    nodes: int
+    needed: int
+    devices_only: int
+    island: bool = False
+    mig: str = ""
+
+
+class Holder(_Fact, frozen=True, tag="holder"):
+    """The running `jobs` of `queue` hold `held` milli-GPUs of the pools that admit the job."""
+
+    queue: str
+    held: int
+    jobs: int
+
+
+class Ending(_Fact, frozen=True, tag="ending"):
+    """`job` is one of the next to end: expected at `at` (-1: not known), it gives `held` milli-GPUs back."""
+
+    job: str
+    held: int
+    at: int
+
+
+class QuotaUse(_Fact, frozen=True, tag="quota"):
+    """`queue` uses `used` of its quota `nominal`, which includes what queues below it may lend.
+
+    `borrowed` is what it uses beyond its quota, `lent` how much of its unused quota other queues use now.
+    """
+
+    queue: str
+    model: str
+    resource: str
+    nominal: int
+    used: int
+    borrowed: int
+    lent: int
+
+
+class UserUse(_Fact, frozen=True, tag="user"):
+    """`user` holds `held` of a resource in `queue` and below, of at most `limit`."""
+
+    user: str
+    queue: str
+    resource: str
+    held: int
+    limit: int
+
+
+class Borrower(_Fact, frozen=True, tag="borrower"):
+    """`queue` uses `borrowed` more than its own quota."""
+
+    queue: str
+    resource: str
+    borrowed: int
+
+
+class HeldReservation(_Fact, frozen=True, tag="promise"):
+    """`job` has held a reservation since `since`: `gpus` milli-GPUs on `nodes` nodes from `start` to `end`.
+
+    With `own` it is the waiting job itself.
+    """
+
+    job: str
+    since: int
+    start: int
+    end: int
+    gpus: int
+    nodes: int
+    own: bool = False
+
+
+class Blocker(_Fact, frozen=True, tag="blocker"):
+    """`job` goes first, and has waited since `since` because of `reason` (None: it can start).
+
+    With `same` it has the same requests as the waiting job, so if the one does not fit, neither does the other.
+    """
+
+    job: str
+    since: int
+    reason: Reason | None
+    same: bool = False
+
+
+Fact = Free | Fitting | Holder | Ending | QuotaUse | UserUse | Borrower | HeldReservation | Blocker
+
+
+def fact_sentence(found: Fact) -> str:
+    """A fact as a sentence for people."""
+    match found:
+        case Free(free=free, capacity=capacity, on=on, nodes=nodes):
+            return f"{free / GPU:g} of {count_gpus(capacity)} are free in all, on {on:,} of {count(nodes, 'node')}"
+        case Fitting():
+            return _fitting(found)
+        case Holder(queue=queue, held=held, jobs=jobs):
+            who = f"queue {queue}" if queue else "jobs without a queue"
+            return f"{who} holds {count_gpus(held)} ({count(jobs, 'job')})"
+        case Ending(job=job, held=held, at=at):
+            when = f"is expected to end at {clock(at)}" if at >= 0 else "ends nobody knows when"
+            return f"job {job} {when} and holds {count_gpus(held)}"
+        case QuotaUse(queue=queue, model=model, resource=resource, nominal=nominal, used=used):
+            quota = f"{amount(nominal, resource)}{of_model(model)}"
+            text = f"queue {queue} uses {amount(used, resource)} of its quota of {quota}"
+            if found.borrowed:
+                return f"{text}: it borrows {amount(found.borrowed, resource)}"
+            return f"{text}: {amount(found.lent, resource)} of the rest are in use by others" if found.lent else text
+        case UserUse(user=user, queue=queue, resource=resource, held=held, limit=limit):
+            return f"user {user} holds {amount(held, resource)} of at most {amount(limit, resource)} in queue {queue}"
+        case Borrower(queue=queue, resource=resource, borrowed=borrowed):
+            return f"queue {queue} uses {amount(borrowed, resource)} more than its own quota"
+        case HeldReservation(job=job, since=since, start=start, end=end, gpus=gpus, nodes=nodes, own=own):
+            until = f" to {clock(end)}" if end < FOREVER else " on"
+            return (
+                f"{'it' if own else f'job {job}'} has a reservation of {count_gpus(gpus)} on {count(nodes, 'node')} "
+                f"from {clock(start)}{until} (since {clock(since)})"
+            )
+        case Blocker(job=job, since=since, reason=reason, same=same):
+            what = sentence(reason) if reason is not None else "nothing keeps it"
+            who = f"job {job}, which asks for the same," if same else f"job {job}"
+            return f"{who} waits since {clock(since)}: {what}"
+
+
+def _fitting(found: Fitting) -> str:
+    if found.mig:
+        what = f"a place for a MIG instance {found.mig}"
+    elif found.gpus == 0:
+        what = "the CPU and memory of a pod free"
+    elif found.milli < GPU:
+        what = f"{count(found.gpus, 'device')} with {found.milli / GPU:g} of a GPU free"
+    else:
+        what = f"{count(found.gpus, 'whole GPU')} free"
+    if found.island:
+        what += " in one NVLink island"
+    text = f"{found.now:,} of {count(found.nodes, 'node')} have {what}"
+    if found.gpus and found.devices_only:
+        text += f" and the CPU and memory of a pod ({found.devices_only:,} more have only the GPUs)"
+    short = found.pods - found.takes
+    lacking = f"room for {count(short, 'pod')} is short" if short > 0 else "that is room for each of its pods alone"
+    return f"{text}; the gang needs {found.needed:,} or more: {lacking}"
+
+
+def of_model(model: str) -> str:
+    return f" of {model}" if model else ""
+
+
+def count_gpus(milli: int) -> str:
+    return "1 GPU" if milli == GPU else f"{milli / GPU:g} GPUs"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def known(time: int) -> int:
+    """A time, or -1 where it is not known."""
+    return time if time < FOREVER else -1

@@ -1,0 +1,217 @@
+"""Finds the facts behind a reason: how much is free and where, which queues hold the rest, which of them borrow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.facts import (
+    Blocker,
+    Borrower,
+    Ending,
+    Fact,
+    Fitting,
+    Free,
+    HeldReservation,
+    Holder,
+    QuotaUse,
+    UserUse,
+    known,
+)
+from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, NoFit, OverQuota, Reason, Reserved
+from kant.model.placement import NODE, gpu_milli
+from kant.model.status import NodeStatus
+from kant.model.units import GPU
+
+MOST = 3
+"""How many queues, borrowers or next ends are named: the largest, or the first."""
+
+
+def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Fact, ...]:
+    """The facts behind the reason for which the job waits."""
+    match reason:
+        case NoFit(group=group):
+            _, option = diagnosis.missing(row)
+            found = (*free_capacity(diagnosis, option, group), *holders(diagnosis, option))
+            return (*found, *reservations(diagnosis, row, option), *next_ends(diagnosis, option))
+        case OverQuota():
+            return quotas(diagnosis, row, reason)
+        case Reserved(job=job):
+            shape = diagnosis.state.shape_of(row)
+            return (reservation(diagnosis, diagnosis.state.rows[job]), *free_capacity(diagnosis, shape, 0))
+        case Behind(job=job) | BaseJobWaits(job=job):
+            return blocker(diagnosis, row, job)
+        case Closed() | BackOff() | None | _:
+            return ()
+
+
+def competitors(diagnosis: Diagnosis, shape: Shape) -> list[int]:
+    """The running jobs that hold part of a pool that admits the shape, in the order in which they started."""
+    state = diagnosis.state
+    nodes = _open_nodes(diagnosis, shape.pool_bits)
+    running = (row for row in sorted(state.running) if state.shape_of(row).pool_bits & shape.pool_bits)
+    return [row for row in running if nodes[state.running[row][:, NODE]].any()]
+
+
+def _open_nodes(diagnosis: Diagnosis, pool_bits: int) -> np.ndarray:
+    """A mask over the nodes: those in service in one of the pools."""
+    table = diagnosis.state.table
+    mask: np.ndarray = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & ((pool_bits >> table[:, c.POOL]) & 1 == 1)
+    return mask
+
+
+def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact, ...]:
+    """How much is free in total, and how many nodes fit a pod of the group."""
+    state = diagnosis.state
+    mask = _open_nodes(diagnosis, shape.pool_bits)
+    nodes, empty = state.table[mask], state.empty[mask]
+    demand = state.shapes.demands[shape.parts[group][1]]
+    devices, whole = _pods_on(nodes, demand)
+    _, at_most = _pods_on(empty, demand)
+    pods = int(shape.parts[group][0])
+    needed = int(np.searchsorted(np.cumsum(np.sort(at_most)[::-1]), pods)) + 1
+    gpus = nodes[:, c.GPUS] > 0
+    free = Free(
+        int(nodes[:, c.FREE].sum()),
+        int(nodes[:, c.GPUS].sum()) * GPU,
+        int((nodes[:, c.FREE] > 0).sum()),
+        int(gpus.sum()),
+    )
+    asked = int(demand[c.D_GPUS])
+    fitting = Fitting(
+        group, asked, int(demand[c.D_MILLI]), pods, int(np.minimum(whole, pods).sum()), int((whole > 0).sum()),
+        int(gpus.sum() if asked else len(nodes)), needed, int(((devices > 0) & (whole == 0)).sum()) if asked else 0,
+        bool(demand[c.D_ISLAND]), shape.groups[group].demand.mig,
+    )  # fmt: skip
+    return (free, fitting) if shape.gpu_milli else (fitting,)
+
+
+def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
+    """How many pods of a demand fit on each node: by its devices alone, and with CPU and memory."""
+    gpus, milli = int(demand[c.D_GPUS]), int(demand[c.D_MILLI])
+    slots = c.devices_of(nodes)
+    free = np.maximum(nodes[:, c.DEVICES : c.DEVICES + slots], 0)
+    if gpus == 0:
+        devices = np.full(len(nodes), 1 << 40, dtype=np.int64)
+    elif demand[c.D_SLICES]:
+        occupied, size = nodes[:, c.slices_at(nodes) :], int(demand[c.D_SLICES])
+        starts = [start for start in range(8) if int(demand[c.D_STARTS]) >> start & 1]
+        there = np.arange(slots) < nodes[:, c.GPUS, None]
+        devices = sum(((occupied & ((1 << size) - 1 << start) == 0) & there).sum(axis=1) for start in starts)
+    elif demand[c.D_ISLAND]:
+        devices = np.zeros(len(nodes), dtype=np.int64)
+        islands = np.arange(slots) // np.maximum(nodes[:, c.ISLAND, None], 1)
+        for island in range(slots):
+            devices += _rounds(np.where(islands == island, free // milli, 0), gpus)
+    elif milli == GPU:
+        devices = nodes[:, c.IDLE] // gpus
+    else:
+        devices = _rounds(free // milli, gpus)
+    both = devices
+    for wanted, left in ((c.D_CPU, c.CPU_FREE), (c.D_MEMORY, c.MEMORY_FREE)):
+        if demand[wanted] > 0:
+            both = np.minimum(both, nodes[:, left] // demand[wanted])
+    return devices, both
+
+
+def _rounds(shares: Table, gpus: int) -> Table:
+    """The pods that fit where each pod takes one share of `gpus` different devices, by the shares that devices have."""
+    most_first = np.sort(shares, axis=1)[:, ::-1]
+    rounds: Table = most_first.sum(axis=1) // gpus
+    for always in range(1, min(gpus, shares.shape[1] + 1)):  # so many devices serve every pod
+        rounds = np.minimum(rounds, most_first[:, always:].sum(axis=1) // (gpus - always))
+    return rounds
+
+
+def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[Holder, ...]:
+    """The queues that hold the most of the pools that admit the shape."""
+    state = diagnosis.state
+    held: dict[str, list[int]] = {}
+    for row in competitors(diagnosis, shape):
+        own = held.setdefault(state.live[row].queue, [0, 0])
+        own[0] += gpu_milli(state.running[row])
+        own[1] += 1
+    ranked = sorted(held.items(), key=lambda entry: (-entry[1][0], entry[0]))
+    return tuple(Holder(queue, milli, jobs) for queue, (milli, jobs) in ranked[:MOST])
+
+
+def expected_ends(diagnosis: Diagnosis, rows: list[int]) -> list[tuple[int, int]]:
+    """(expected end, row) of running jobs, soonest first. Ends that are not known come last, in the given order."""
+    estimates = diagnosis.profile.estimates
+    ends = [(estimates.end(diagnosis.state, row, diagnosis.now), row) for row in rows]
+    return sorted(ends, key=lambda entry: entry[0])
+
+
+def next_ends(diagnosis: Diagnosis, shape: Shape) -> tuple[Ending, ...]:
+    """The running jobs in the shape's pools that are expected to end first."""
+    state = diagnosis.state
+    ends = expected_ends(diagnosis, competitors(diagnosis, shape))
+    return tuple(Ending(state.ids[row], gpu_milli(state.running[row]), known(end)) for end, row in ends[:MOST])
+
+
+def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...]:
+    """What the job's queue and the binding queue use of the quota, and which other queues borrow."""
+    state, tree = diagnosis.state, diagnosis.admission.quota_tree
+    key = tree.keys.index((reason.model, reason.resource))
+    node = state.quota_usage.node_of[int(state.jobs[row, c.J_QUEUE])]
+    binding = tree.index[reason.queue]
+    found: list[Fact] = []
+    for queue in dict.fromkeys((node, binding)):
+        nominal, used = tree.nominal(queue, key), tree.usage(queue, key)
+        lent = max(0, nominal - max(used, 0) - max(0, tree.available(queue, key)))
+        found.append(
+            QuotaUse(
+                tree.queues[queue].name, reason.model, reason.resource, nominal, used, tree.borrowed(queue, key),
+                0 if used >= nominal else lent,
+            )
+        )  # fmt: skip
+    if reason.limit == "user":
+        user = int(state.jobs[row, c.J_USER])
+        held = tree.held_by(binding, user, key)
+        found.append(UserUse(state.live[row].user, reason.queue, reason.resource, held, held + reason.available))
+        return tuple(found)
+    root = tree.paths[node][-1]
+    beyond = [
+        (tree.borrowed(other, key), tree.queues[other].name)
+        for other, path in enumerate(tree.paths)
+        if path[-1] == root
+        and other not in tree.paths[node]
+        and tree.borrowed(other, key) > 0
+        and not any(tree.borrowed(child, key) for child in tree.children[other])
+    ]
+    beyond.sort(key=lambda entry: (-entry[0], entry[1]))
+    return (*found, *(Borrower(name, reason.resource, amount) for amount, name in beyond[:MOST]))
+
+
+def reservations(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[HeldReservation, ...]:
+    """The job's own reservation and those of others in the shape's pools, the first to start."""
+    state = diagnosis.state
+    nodes = _open_nodes(diagnosis, shape.pool_bits)
+    found = [
+        (other != row, held.start, other) for other, held in state.reserved.items()
+        if nodes[held.allocation[:, NODE]].any()
+    ]  # fmt: skip
+    return tuple(reservation(diagnosis, other, own=other == row) for _, _, other in sorted(found)[:MOST])
+
+
+def reservation(diagnosis: Diagnosis, row: int, own: bool = False) -> HeldReservation:
+    """The reservation of a waiting job."""
+    held = diagnosis.state.reserved[row]
+    nodes = len(set(held.allocation[:, NODE].tolist()))
+    job = diagnosis.state.ids[row]
+    return HeldReservation(job, held.since, held.start, held.end, gpu_milli(held.allocation), nodes, own)
+
+
+def blocker(diagnosis: Diagnosis, row: int, job: str) -> tuple[Fact, ...]:
+    """The job that goes first, why it waits, and the facts behind that; nothing where it does not wait."""
+    state = diagnosis.state
+    first = state.rows[job]
+    if first not in state.pending:
+        return ()
+    reason = diagnosis.why(first)
+    same = state.shape_of(first).index == state.shape_of(row).index
+    behind = () if isinstance(reason, Behind | BaseJobWaits) else find_facts(diagnosis, first, reason)
+    return (Blocker(job, int(state.jobs[first, c.J_SINCE]), reason, same), *behind)

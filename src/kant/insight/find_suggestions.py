@@ -1,0 +1,174 @@
+"""Finds what would free a waiting job: single changes, each of which is tried before it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+import msgspec
+
+from kant.cluster.columns import J_QUEUE, J_USER
+from kant.cluster.quota_tree import QuotaTree
+from kant.cluster.shapes import Shape
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.facts import known
+from kant.insight.find_facts import competitors, expected_ends
+from kant.insight.suggestions import BackOffEnds, JobsEnd, JobStarts, MoreQuota, QueueOpens, ShorterRuntime, Suggestion
+from kant.model.decision import (
+    BackOff,
+    BaseJobWaits,
+    Behind,
+    Closed,
+    NeverFits,
+    NoFit,
+    OverQuota,
+    Reason,
+    Reserved,
+    RetriesUsed,
+)
+from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.queueing.preemption.candidate import Candidate
+from kant.queueing.preemption.proof import Proof, keep_in_place
+
+MOST_ENDS = 4096
+"""Running jobs whose ends are tried together, the first to end first."""
+
+MOST_ALONE = 64
+"""Running jobs whose ends are each tried alone."""
+
+MOST_NAMED = 5
+"""Jobs that one suggestion names."""
+
+
+def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Suggestion, ...]:
+    """What would end the wait for this reason. Empty where no such change is found, or none is needed."""
+    match reason:
+        case NoFit():
+            return ends(diagnosis, row, diagnosis.missing(row)[1])
+        case OverQuota(ever=True):
+            return more_quota(diagnosis, row, reason, _queue_shape(diagnosis, row, reason))
+        case OverQuota():
+            option = diagnosis.missing(row)[1]
+            return (*more_quota(diagnosis, row, reason, option), *ends(diagnosis, row, option))
+        case Reserved():
+            return shorter(diagnosis, row)
+        case Behind(job=job) | BaseJobWaits(job=job):
+            return (JobStarts(job, diagnosis.missing(row)[0]),)
+        case Closed(queue=queue, state=state) if state in ("hold", "stop"):
+            return (QueueOpens(queue, diagnosis.missing(row)[0]),)
+        case BackOff(until=until):
+            return (BackOffEnds(until, (diagnosis.blocked_by(row) or diagnosis.missing(row)[0])),)
+        case NeverFits() | RetriesUsed() | Closed() | None:
+            return ()
+
+
+def _queue_shape(diagnosis: Diagnosis, row: int, reason: OverQuota) -> Shape:
+    """The job's shape on the GPU model of the reason."""
+    options = diagnosis.admission.options(row, diagnosis.state.shape_of(row))
+    return next((option for option in options if option.model == reason.model), options[0])
+
+
+# --- jobs that end ---------------------------------------------------------------------------------------------
+
+
+def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
+    """The running jobs after whose expected ends the gang has a place and a quota; none of them can be left out.
+
+    The first set in time comes first, then the first job, if any, whose end alone is enough. Jobs that go before the
+    gang may take the place.
+    """
+    state, placer = diagnosis.state, diagnosis.placer
+    reach = competitors(diagnosis, shape)
+    if diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
+        reach = list(state.running)
+    ending = [pair for pair in expected_ends(diagnosis, reach) if pair[1] in state.running][:MOST_ENDS]
+    candidates = [Candidate(running, state.running[running], 0, 0, ()) for _, running in ending]
+    end_of = {running: end for end, running in ending}
+    admits = partial(_admits, diagnosis, row, shape)
+    with diagnosis.rolled_back():
+        proof = Proof(placer, shape, row, candidates, admits)
+        enough = proof.shortest_prefix()
+        if enough is None:
+            return ()
+        last = enough.bit_length() - 1
+        if last < MOST_ALONE or shape.has_affinity:  # affinity: where the others are matters, not only what is free
+            needed = proof.chosen(proof.drop_unneeded(enough, range(last - 1, -1, -1)))
+        else:
+            gone, placed = proof.carry_out(enough)
+            needed = keep_in_place(placer, shape, placed, gone, admits)
+            proof.rollback()
+        found = _jobs_end(diagnosis, needed, end_of)
+        alone = next((who for i, who in enumerate(candidates[:MOST_ALONE]) if last and proof.suffices(1 << i)), None)
+    if alone is None or needed == [alone]:
+        return (found,)
+    return found, _jobs_end(diagnosis, [alone], end_of)
+
+
+def _jobs_end(diagnosis: Diagnosis, ending: list[Candidate], end_of: dict[int, int]) -> JobsEnd:
+    names = tuple(diagnosis.state.ids[who.row] for who in ending[-MOST_NAMED:][::-1])
+    return JobsEnd(names, known(max(end_of[who.row] for who in ending)), len(ending) - len(names))
+
+
+def _admits(diagnosis: Diagnosis, row: int, shape: Shape, gone: Collection[Candidate]) -> bool:
+    """Whether the quota lets the job start once these running jobs have gone."""
+    quota_usage = diagnosis.state.quota_usage
+    if not diagnosis.uses_quotas or quota_usage.tree is None:
+        return True
+    tree = diagnosis.admission.quota_tree.copy()
+    for who in gone:
+        queue, user, _, amounts = quota_usage.charged[who.row]
+        if quota_usage.node_of[queue] >= 0:
+            tree.refund(quota_usage.node_of[queue], user, amounts)
+    queue, user = diagnosis.state.jobs[row, [J_QUEUE, J_USER]].tolist()
+    node = quota_usage.node_of[queue]
+    return node < 0 or tree.shortage(node, user, quota_usage.amounts(shape)) is None
+
+
+# --- more quota, less time -------------------------------------------------------------------------------------
+
+
+def more_quota(diagnosis: Diagnosis, row: int, reason: OverQuota, shape: Shape) -> tuple[MoreQuota, ...]:
+    """By how much one quota would have to grow, if that alone admits the job."""
+    state, quota_usage = diagnosis.state, diagnosis.state.quota_usage
+    queue, user = state.jobs[row, [J_QUEUE, J_USER]].tolist()
+    own = diagnosis.admission.quota_tree.queues[quota_usage.node_of[queue]].name
+    grows, more = reason.queue if reason.limit == "user" else own, reason.asked - reason.available
+    queues = tuple(
+        _grown(queue, reason, more) if queue.name == grows else queue for queue in quota_usage.queue_config.queues
+    )
+    tree = QuotaTree(QueueConfig(queues, quota_usage.queue_config.prices))
+    if not reason.ever:
+        for charged, who, _, amounts in quota_usage.charged.values():
+            if quota_usage.node_of[charged] >= 0:
+                tree.charge(quota_usage.node_of[charged], who, amounts)
+    if tree.shortage(quota_usage.node_of[queue], user, quota_usage.amounts(shape)) is not None:
+        return ()
+    then: Reason | None = diagnosis.missing_place(row, shape)
+    return (MoreQuota(grows, reason.model, reason.resource, more, reason.limit, then),)
+
+
+def _grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
+    """The queue with a larger quota: its nominal amount, or the limit of one user."""
+    quotas = list(queue.quotas)
+    at = next((i for i, q in enumerate(quotas) if (q.model, q.resource) == (reason.model, reason.resource)), -1)
+    if at < 0:
+        quotas.append(Quota(reason.resource, reason.model, more))  # type: ignore[arg-type]
+    elif reason.limit == "user":
+        quotas[at] = msgspec.structs.replace(quotas[at], user_limit=quotas[at].user_limit + more)
+    else:
+        quotas[at] = msgspec.structs.replace(quotas[at], nominal=quotas[at].nominal + more)
+    return msgspec.structs.replace(queue, quotas=tuple(quotas))
+
+
+def shorter(diagnosis: Diagnosis, row: int) -> tuple[ShorterRuntime, ...]:
+    """The longest run time with which the job ends before the reservation that keeps it needs its place."""
+    state, cycle = diagnosis.state, diagnosis.cycle
+    shape = diagnosis.missing(row)[1]
+    best = 0
+    with diagnosis.without_reservation_of(row):
+        for start in sorted({p.start for r, p in state.reserved.items() if r != row and p.start > diagnosis.now}):
+            with diagnosis.rolled_back():
+                if isinstance(cycle.place_beside(row, shape, start), NoFit):
+                    break
+            best = start - diagnosis.now
+    return (ShorterRuntime(best),) if best else ()

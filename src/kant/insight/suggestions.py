@@ -1,0 +1,91 @@
+"""What would free a waiting job: typed single changes, each with a sentence."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kant.insight.facts import of_model
+from kant.model.decision import Reason, amount, sentence
+from kant.model.units import clock, show_duration
+
+
+class _Suggestion(Struct, frozen=True, tag_field="if"):
+    pass
+
+
+class JobsEnd(_Suggestion, frozen=True, tag="ends"):
+    """The job has a place once all of `jobs` have ended and no other job takes it: expected at `at` (-1: not known).
+
+    None of the jobs can be left out (of more than 64: not without another placement). `more` jobs are only counted.
+    """
+
+    jobs: tuple[str, ...]
+    at: int
+    more: int = 0
+
+
+class MoreQuota(_Suggestion, frozen=True, tag="quota"):
+    """The quota admits the job with `more` of a resource in `queue`; `then` is what is missing then (None: nothing)."""
+
+    queue: str
+    model: str
+    resource: str
+    more: int
+    limit: str
+    then: Reason | None
+
+
+class ShorterRuntime(_Suggestion, frozen=True, tag="shorter"):
+    """The job starts now if it runs for at most `runtime` microseconds."""
+
+    runtime: int
+
+
+class JobStarts(_Suggestion, frozen=True, tag="starts"):
+    """`job` starts, or leaves; `then` is what is missing now without it (None: nothing)."""
+
+    job: str
+    then: Reason | None
+
+
+class QueueOpens(_Suggestion, frozen=True, tag="opens"):
+    """`queue` starts jobs again; `then` is what is missing then as things are now (None: nothing)."""
+
+    queue: str
+    then: Reason | None
+
+
+class BackOffEnds(_Suggestion, frozen=True, tag="time"):
+    """The job's back-off ends at `at`; `then` is what is missing then as things are now (None: nothing)."""
+
+    at: int
+    then: Reason | None
+
+
+Suggestion = JobsEnd | MoreQuota | ShorterRuntime | JobStarts | QueueOpens | BackOffEnds
+
+
+def suggestion_sentence(found: Suggestion) -> str:
+    """A suggestion as a sentence for people."""
+    match found:
+        case JobsEnd(jobs=jobs, at=at, more=more):
+            names = ", ".join(jobs) + (f" and {more:,} other{'s' * (more > 1)}" if more else "")
+            who = f"job {names} ends" if len(jobs) + more == 1 else f"jobs {names} end"
+            when = f"expected at {clock(at)}" if at >= 0 else "nobody knows when"
+            return f"{who} ({when}): then there is a place"
+        case MoreQuota(queue=queue, model=model, resource=resource, more=more, limit=limit, then=then):
+            what = "as the limit of a user" if limit == "user" else "of quota"
+            plus = amount(more, resource).replace(" ", " more ", 1)
+            return f"{plus}{of_model(model)} {what} in queue {queue}: {_then(then)}"
+        case ShorterRuntime(runtime=runtime):
+            return f"it would start now if it ran for at most {show_duration(runtime)}"
+        case JobStarts(job=job, then=then):
+            return f"job {job} starts or leaves: {_then(then)}"
+        case QueueOpens(queue=queue, then=then):
+            return f"queue {queue} is opened: {_then(then)}"
+        case BackOffEnds(at=at, then=then):
+            return f"it is tried again at {clock(at)}: {_then(then)}"
+
+
+def _then(then: Reason | None) -> str:
+    return "then it would start" if then is None else f"as things are, this is left: {sentence(then)}"

@@ -1,0 +1,1 @@
+"""Plans of the core carried out: bindings and evictions."""

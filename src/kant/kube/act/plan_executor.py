@@ -1,0 +1,144 @@
+"""Plans on Kubernetes: each decision is an event for the state at once, and work for the binder and the evictor."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kant.kube.act.evictor import Eviction
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.messages import UNSCHEDULABLE
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.reconcile.workloads import Workloads
+from kant.live.core import Core
+from kant.live.executor import PlanExecutor
+from kant.live.sentences import public_sentence
+from kant.model.decision import Decision, Expire, Hold, Plan, Preempt, Reason, Reject, Reorder, Start
+from kant.model.event import (
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobPreempted,
+    JobRefused,
+    JobStarted,
+    QueueOrdered,
+)
+
+
+class KubeExecutor(PlanExecutor):
+    """Executes plans with the binder and the evictor. `evictions` are those that are to be asked for now."""
+
+    def __init__(self, core: Core, mirror: Mirror, workloads: Workloads, leaving: dict[str, dict[str, None]]) -> None:
+        self.core = core
+        self.mirror = mirror
+        self.workloads = workloads
+        self.leaving = leaving
+        self.evictions: list[Eviction] = []
+        self.held: deque[tuple[Workload, Hold | Reject]] = deque()
+        self._by: dict[str, Eviction] = {}  # of the plan that is being executed, by the job that gets the place
+
+    @property
+    def now(self) -> int:  # type: ignore[override]
+        return self.core.now
+
+    def happen(self, event: Event) -> None:
+        self.core.happen(event)
+
+    def sentence(self, reason: Reason) -> str:
+        return public_sentence(reason)
+
+    def execute(self, plan: Plan) -> None:
+        self._by = {}
+        super().execute(plan)
+        self.evictions += self._by.values()
+
+    def apply(self, decision: Decision) -> None:
+        """Apply one decision, unless its job has moved: its pods then come anew as another job."""
+        if isinstance(decision, Reorder) or decision.job in self.workloads.by_job:
+            super().apply(decision)
+
+    def on_start(self, start: Start) -> None:
+        self.workloads.transitions.start(self.workloads.by_job[start.job], start.allocation)
+
+    def on_hold(self, hold: Hold) -> None:
+        self.held.append((self.workloads.by_job[hold.job], hold))
+
+    def on_preempt(self, preempt: Preempt) -> None:
+        workload, winner, why = self.workloads.by_job[preempt.job], preempt.by, preempt.why
+        eviction = self._by.setdefault(winner, Eviction(_why(winner, why), winner, right=why))
+        eviction.victims.append((workload, self._stop(workload, JobPreempted(self.now, preempt.job, by=winner))))
+
+    def on_expire(self, expire: Expire) -> None:
+        workload = self.workloads.by_job[expire.job]
+        eviction = self._by.setdefault(f"\0{expire.job}", Eviction("it has reached its time limit", right="limit"))
+        eviction.victims.append((workload, self._stop(workload, JobFailed(self.now, expire.job, "limit"))))
+
+    def on_reject(self, reject: Reject) -> None:
+        workload = self.workloads.by_job[reject.job]
+        super().on_reject(reject)
+        workload.phase = Phase.REJECTED
+        self.held.append((workload, reject))
+
+    def on_reorder(self, reorder: Reorder) -> None:
+        known = self.workloads.by_job
+        self.happen(QueueOrdered(self.now, tuple(job for job in reorder.jobs if job in known)))
+
+    def _stop(self, workload: Workload, event: JobPreempted | JobFailed) -> list[Pod]:
+        """Stop a job on paper at once. Its nodes stay closed for bindings until its pods are gone."""
+        self.happen(event)
+        self.happen(JobCancelled(self.now, workload.job))  # what comes back are other pods, and so another job
+        return self.leave(workload)
+
+    def leave(self, workload: Workload) -> list[Pod]:
+        """Its pods are to go, those too that are about to be bound."""
+        pods = [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
+        for slot, pod in ((s, self.mirror.pods.get(s.pod)) for s in workload.slots):
+            if pod is not None:
+                self.leaving.setdefault(slot.node, {})[slot.pod] = None
+        self.workloads.transitions.forget(workload)
+        workload.phase = Phase.LEAVING
+        return pods
+
+    def going(self, workload: Workload) -> list[Pod]:
+        """Its pods are to go, and are counted until they are gone."""
+        return [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
+
+    def unplace(self, job: str, why: str) -> None:
+        """A job that was started, and of which nothing is bound yet, cannot have its place: it waits again."""
+        workload = self.workloads.by_job.get(job)
+        if workload is None or workload.phase is not Phase.PLACED or any(slot.bound for slot in workload.slots):
+            return
+        self.workloads.refused(workload, why)
+        self.workloads.messages.say(workload, why, UNSCHEDULABLE)
+
+
+class ShadowExecutor(KubeExecutor):
+    """Binds and evicts nothing: in the shadow of another scheduler each start is refused at once, and tried again.
+
+    After a preemption nothing of the plan starts, since its place is not free.
+    """
+
+    def execute(self, plan: Plan) -> None:
+        preempts = False
+        for decision in plan.decisions:
+            preempts = preempts or isinstance(decision, Preempt | Expire)
+            if isinstance(decision, Reject) or (isinstance(decision, Start) and not preempts):
+                self.apply(decision)
+        self.held.clear()
+
+    def on_start(self, start: Start) -> None:
+        self.happen(JobStarted(self.now, start.job, start.allocation))
+        self.happen(JobRefused(self.now, start.job, "shadow"))
+
+
+def _why(by: str, why: str) -> str:
+    """Why a pod is evicted, for its event."""
+    if by:
+        return {"reclaim": f"its queue gives back to {by} what it had borrowed"}.get(
+            why, f"{by} takes its place ({why})"
+        )
+    return {
+        "queue": "its queue is stopped",
+        "drain": "its node is drained",
+        "core": "what it depends on has stopped",
+    }.get(why, "the scheduler has stopped it")

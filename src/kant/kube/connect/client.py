@@ -1,0 +1,396 @@
+"""The API server as Kant speaks to it: few verbs, views instead of models, and one exception with the server's words.
+
+Nothing is retried here. A write whose answer was lost may have happened: only its author can find out, by reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import msgspec
+
+from kant.kube.connect.config import Config
+from kant.kube.connect.decoding import OnMalformed, decoder, page_of
+from kant.kube.connect.errors import ApiError, ExpiredError, FencedError
+from kant.kube.connect.renewal import Renewal
+from kant.kube.connect.wire import GuardRefusedError, Pool, UnreachableError
+from kant.kube.objects.views import Status, View
+from kant.model.errors import InputError
+
+__all__ = ["ApiClient", "ApiError", "ExpiredError", "FencedError", "require_version"]
+
+T = TypeVar("T")
+Guard = Callable[[], bool]
+
+PATCHES = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+class _Refusal(Status, frozen=True):
+    details: dict[str, Any] | None = None
+
+
+_GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that asks the guard when it has a connection and would be written next."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        guard = _GUARD.get()
+        if guard is not None and not guard():
+            raise FencedError(f"{self.method} {self.url.raw_path_qs}: not sent, we may no longer lead")
+        return await super().send(conn)
+
+
+class ApiClient:
+    """A session with one API server. Use as `async with ApiClient(config) as client`.
+
+    Credentials that cannot be had at first are an InputError, later an ApiError that `on_trouble` is told of too.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        concurrency: int = 64,
+        timeout: float = 10.0,
+        on_trouble: Callable[[ApiError], None] = lambda error: None,
+    ) -> None:
+        self.config = config
+        self.concurrency = concurrency
+        self.timeout = timeout
+        self._renewal = Renewal(config, on_trouble)
+
+    async def __aenter__(self) -> Self:
+        parts = urlsplit(self.config.server)
+        tls = parts.scheme == "https"
+        self._context = self.config.tls()
+        self._host, self._prefix = parts.netloc, parts.path
+        self._heads: dict[str | None, tuple[str | None, str]] = {}  # by content type, with the token that is in it
+        self._pool = Pool(
+            parts.hostname or "",
+            parts.port or (443 if tls else 80),
+            self._context,
+            self.config.server_name,
+            self.concurrency,
+        )
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._context or True, socket_factory=_socket)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            request_class=_Request,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
+            headers={"User-Agent": "kant", "Accept": "application/json"},
+            read_bufsize=1 << 20,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.close()
+        await self._session.close()
+
+    @overload
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        view: type[T],
+        content_type: str = ...,
+        params: dict[str, str] | None = ...,
+        timeout: float | None = ...,
+        guard: Guard | None = ...,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        view: None = ...,
+        content_type: str = ...,
+        params: dict[str, str] | None = ...,
+        timeout: float | None = ...,
+        guard: Guard | None = ...,
+    ) -> bytes: ...
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        view: type[T] | None = None,
+        content_type: str = "application/json",
+        params: dict[str, str] | None = None,
+        timeout: float | None = None,
+        guard: Guard | None = None,
+    ) -> T | bytes:
+        """One request and its answer, decoded as `view`, else as it came. Raises ApiError.
+
+        `guard` is asked when a connection is at hand and the request would be written next; where it says False,
+        nothing is written and FencedError is raised.
+        """
+        raw = await self._send(method, _with(path, params), body, content_type, timeout or self.timeout, guard)
+        if view is None:
+            return raw
+        try:
+            return decoder(view).decode(raw)
+        except msgspec.DecodeError as error:
+            raise ApiError(0, "Malformed", f"{method} {path}: the answer does not decode: {error}") from error
+
+    async def get(self, path: str, view: type[T], **options: Any) -> T:
+        return await self.call("GET", path, view=view, **options)
+
+    async def create(self, path: str, obj: object, **options: Any) -> bytes:
+        return await self.call("POST", path, encoded(obj), **options)
+
+    async def replace(self, path: str, obj: object, **options: Any) -> bytes:
+        return await self.call("PUT", path, encoded(obj), **options)
+
+    async def patch(self, path: str, obj: object, kind: str = "merge", **options: Any) -> bytes:
+        """Change an object by a patch of `kind` merge, strategic, json or apply (server-side, as kant)."""
+        if kind == "apply":
+            options["params"] = {"fieldManager": "kant", "force": "true", **options.get("params", {})}
+        return await self.call("PATCH", path, encoded(obj), content_type=PATCHES[kind], **options)
+
+    async def delete(
+        self, path: str, *, uid: str | None = None, grace: int | None = None, propagation: str = "", **options: Any
+    ) -> bytes:
+        """Delete the object, if it still is the one with this uid. `grace`: seconds for a pod to end.
+
+        `propagation`: Foreground (first what it owns), Background or Orphan; "" for what its kind does.
+        """
+        body = {"kind": "DeleteOptions", **_deletion(uid, grace)}
+        body |= {"propagationPolicy": propagation} if propagation else {}
+        return await self.call("DELETE", path, encoded(body), **options)
+
+    async def bind(
+        self,
+        namespace: str,
+        pod: str,
+        uid: str,
+        node: str,
+        annotations: dict[str, str] | None = None,
+        *,
+        guard: Guard | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Put the pod with this uid on the node. The answer is a Status, and says nothing more than that it is done."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace, "uid": uid, "annotations": annotations or {}},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
+        await self._send("POST", path, encoded(binding), "application/json", timeout or self.timeout, guard)
+
+    async def evict(
+        self,
+        namespace: str,
+        pod: str,
+        uid: str,
+        annotations: dict[str, str] | None = None,
+        *,
+        dry_run: bool = False,
+        grace: int | None = None,
+        guard: Guard | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Ask for the pod to end, as its PodDisruptionBudgets allow: where they do not, ApiError 429.
+
+        With another uid than the pod's, the server itself tries again for about 10 s before it says 409.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace, "annotations": annotations or {}},
+            "deleteOptions": _deletion(uid, grace) | ({"dryRun": ["All"]} if dry_run else {}),
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        await self.call("POST", path, encoded(eviction), guard=guard, timeout=timeout)
+
+    async def pages(
+        self, path: str, view: type[T], limit: int = 500, *, on_malformed: OnMalformed | None = None
+    ) -> AsyncIterator[tuple[list[T], str]]:
+        """The list at `path`, page by page, each with the resourceVersion of the whole. May raise ExpiredError midway.
+
+        An object that does not decode is told to `on_malformed` and left out. Do not select by `metadata.namespace`:
+        the API server (1.36) then ends the list with its first page; write the namespace into the path.
+        """
+        params = {"limit": str(limit)}
+        while True:
+            raw = await self.call("GET", path, params=params, timeout=max(self.timeout, 60.0))
+            page = page_of(raw, view, on_malformed)
+            yield page.items, page.metadata.resource_version
+            if not page.metadata.continue_:
+                return
+            params["continue"] = page.metadata.continue_
+
+    async def stream(self, path: str, params: dict[str, str], silence: float | None) -> AsyncIterator[bytes]:
+        """The bytes of a watch as they come. Ends when the server ends it; ApiError after `silence` seconds of none."""
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=self.timeout, sock_read=silence)
+        try:
+            headers = await self._headers(None)
+            url = self.config.server + _with(path, params)
+            async with self._session.get(url, headers=headers, timeout=limit, **self._extra()) as response:
+                if response.status >= 400:
+                    raise self._refusal(response.status, await response.read(), response.headers.get("Retry-After"))
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._lost("GET", path, error) from error
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
+    ) -> bytes:
+        if self.config.proxy:
+            return await self._send_by_proxy(method, path, body, content_type, timeout, guard)
+        head = await self._head(content_type if body is not None else None)
+        if not path.isascii() or not path.isprintable() or " " in path:
+            raise ValueError(f"not the path of a request: {path!r}")
+        content = body or b""
+        request = f"{method} {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(content)}\r\n{head}".encode()
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
+        except GuardRefusedError:
+            raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
+        except (TimeoutError, OSError) as error:
+            raise self._lost(method, path, error) from error
+        if answer.code >= 300:
+            raise self._refusal(answer.code, answer.body, answer.retry_after)
+        return answer.body
+
+    async def _send_by_proxy(
+        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
+    ) -> bytes:
+        headers = await self._headers(content_type if body is not None else None)
+        url = self.config.server + path
+        limit = aiohttp.ClientTimeout(total=timeout)
+        token = _GUARD.set(guard)
+        try:
+            async with self._session.request(
+                method, url, data=body, headers=headers, timeout=limit, allow_redirects=False, **self._extra()
+            ) as response:
+                raw = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._lost(method, path, error) from error
+        finally:
+            _GUARD.reset(token)
+        if response.status >= 300:
+            raise self._refusal(response.status, raw, response.headers.get("Retry-After"))
+        return raw
+
+    async def _head(self, content_type: str | None) -> str:
+        """The header lines that do not change from request to request, and the empty line."""
+        headers = await self._headers(content_type)
+        known = self._heads.get(content_type)
+        if known is None or known[0] != headers.get("Authorization"):
+            lines = {"Host": self._host, "User-Agent": "kant", "Accept": "application/json"} | headers
+            text = "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
+            known = self._heads[content_type] = headers.get("Authorization"), text
+        return known[1]
+
+    def _extra(self) -> dict[str, Any]:
+        config = self.config
+        extra: dict[str, Any] = {"proxy": config.proxy} if config.proxy else {}
+        return extra | ({"server_hostname": config.server_name} if config.server_name else {})
+
+    async def _headers(self, content_type: str | None) -> dict[str, str]:
+        shown = await self._renewal.header(self._context)
+        headers = {"Content-Type": content_type} if content_type else {}
+        if shown:
+            headers["Authorization"] = shown
+        return headers
+
+    def _refusal(self, code: int, raw: bytes, retry_after: str | None) -> ApiError:
+        if code == 401:
+            self.config.credentials.forget()
+        try:
+            status = decoder(_Refusal).decode(raw)
+        except msgspec.DecodeError:
+            status = _Refusal(code, "Unknown", raw[:200].decode(errors="replace").strip() or "no message")
+        wait = retry_after if retry_after is not None else (status.details or {}).get("retryAfterSeconds")
+        seconds = float(wait) if wait is not None and str(wait).isdigit() else None
+        kind = ExpiredError if code == 410 else ApiError
+        return kind(code, status.reason or "Unknown", status.message, seconds)
+
+    def _lost(self, method: str, path: str, error: Exception) -> ApiError:
+        server = self.config.server
+        if isinstance(error, UnreachableError) and isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            error = error.__cause__
+        if isinstance(error, ssl.SSLCertVerificationError | aiohttp.ClientConnectorCertificateError):
+            detail = getattr(error, "certificate_error", error)
+            why = getattr(detail, "verify_message", None) or str(detail)
+            return ApiError(
+                0, "Certificate", f"{server}: its certificate is not trusted by {self.config.source}: {why}"
+            )
+        if isinstance(error, TimeoutError):
+            return ApiError(0, "Timeout", f"{method} {path}: no answer in time")
+        if isinstance(error, UnreachableError | aiohttp.ClientConnectorError):
+            cause = error.__cause__ if isinstance(error, UnreachableError) else error.os_error
+            return ApiError(0, "UnreachableError", f"{server}: no connection: {_words(cause)}")
+        return ApiError(0, "Lost", f"{method} {path}: the connection broke: {error or type(error).__name__}")
+
+
+def encoded(obj: object) -> bytes:
+    return obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
+
+
+def _words(error: BaseException | None) -> str:
+    """What the system says of a failed connection, without its numbers."""
+    text = getattr(error, "strerror", None) or str(error)
+    return text.rpartition("] ")[2] or type(error).__name__
+
+
+def _deletion(uid: str | None, grace: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+    return options | ({"gracePeriodSeconds": grace} if grace is not None else {})
+
+
+def _with(path: str, params: dict[str, str] | None) -> str:
+    return path + ("&" if "?" in path else "?") + urlencode(params) if params else path
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket that notices within half a minute that the other end is gone, even while it only listens."""
+    made = socket.socket(address[0], address[1], address[2])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
+
+
+class _Version(View, frozen=True):
+    major: str = ""
+    minor: str = ""
+    git_version: str = ""
+
+
+async def require_version(client: ApiClient, least: tuple[int, int] = (1, 29)) -> str:
+    """The server's version, such as v1.36.2. Raises InputError where it is older than `least`, ApiError."""
+    version = await client.get("/version", _Version)
+    minor = "".join(char for char in version.minor if char.isdigit())  # some clouds say 29+
+    if not (version.major.isdigit() and minor) or (int(version.major), int(minor)) < least:
+        raise InputError(client.config.server, f"Kubernetes {least[0]}.{least[1]} or later", version.git_version)
+    return version.git_version

@@ -1,0 +1,78 @@
+"""Objects of the API server decoded: one by one, in pages of a list, and as much as there is of a malformed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kant.kube.connect.errors import ApiError
+from kant.kube.objects.views import Meta, View
+
+T = TypeVar("T")
+OnMalformed = Callable[[Meta, str], None]
+
+
+class ListMeta(View, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListPage(msgspec.Struct, Generic[T]):
+    """One page of a list."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] = []
+
+
+class Bare(View, frozen=True):
+    """Only who an object is."""
+
+    metadata: Meta = Meta()
+
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
+    """The one decoder of this view: to make one costs more than to use it."""
+    found = _DECODERS.get(view)
+    if found is None:
+        found = _DECODERS[view] = msgspec.json.Decoder(view)
+    return found
+
+
+def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> ListPage[T]:
+    """One page; what does not decode is told to `on_malformed` and left out. ApiError if it is no page."""
+    try:
+        return decoder(ListPage[view]).decode(raw)  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        pass
+    except msgspec.DecodeError as error:
+        raise ApiError(0, "Malformed", f"a page of the list does not decode: {error}") from error
+    loose = decoder(ListPage[msgspec.Raw]).decode(raw)
+    items = []
+    for item in loose.items:
+        try:
+            items.append(decoder(view).decode(item))
+        except msgspec.DecodeError as error:
+            if on_malformed is not None:
+                on_malformed(who(item), str(error))
+    return ListPage(loose.metadata, items)
+
+
+def who(raw: bytes | msgspec.Raw) -> Meta:
+    """The metadata of an object of which something does not decode, as much of it as does."""
+    try:
+        return decoder(Bare).decode(raw).metadata
+    except msgspec.DecodeError:
+        pass
+    try:
+        metadata = msgspec.json.decode(raw)["metadata"]
+        name, namespace, uid, version = (
+            str(metadata.get(key, "")) for key in ("name", "namespace", "uid", "resourceVersion")
+        )
+        return Meta(name=name, namespace=namespace, uid=uid, resource_version=version)
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return Meta()

@@ -1,0 +1,53 @@
+"""What can go wrong between us and the API server, and what a person can do about it."""
+
+from __future__ import annotations
+
+import re
+
+
+class ApiError(Exception):
+    """What the API server refused, or that it could not be heard (`code` 0: nobody knows whether a write happened).
+
+    `reason` is the server's word (Conflict, Forbidden, …), or Unreachable, Certificate, Lost, Timeout for code 0.
+    `retry_after`: seconds that the server asks us to wait, None where it says nothing.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{message} ({code} {reason})" if code else message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def heals(self) -> bool:
+        """Whether it may go by itself: an overload, a restart, a lost connection."""
+        return self.code in (0, 408, 410, 429) or self.code >= 500
+
+
+class ExpiredError(ApiError):
+    """The server no longer has this resourceVersion (410): list again."""
+
+
+class FencedError(Exception):
+    """The guard of a request said no at the last moment: nothing was sent."""
+
+
+FORBIDDEN = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+
+
+def advice(error: ApiError, source: str) -> str:
+    """One sentence for the person who runs Kant. `source`: where the configuration was read."""
+    if error.code == 401:
+        return f"the API server does not accept the credentials of {source}: they are wrong or have ended (401)"
+    if error.code != 403:
+        return str(error)
+    found = FORBIDDEN.search(error.message)
+    if found is None:
+        return f"{error.message} (403): compare the roles of the account with those of `kant kube manifests`"
+    resource = found["resource"] + (f".{found['group']}" if found["group"] else "")
+    role = f"Role kant in namespace {found['namespace']}" if found["namespace"] else "ClusterRole kant"
+    return f"no permission to {found['verb']} {resource}: add it to {role}, as `kant kube manifests` has it (403)"

@@ -1,0 +1,202 @@
+"""Informers: a reflector for each kind that Kant reads, and the objects of groups when wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.errors import advice
+from kant.kube.follow.mirror import Mirror
+from kant.kube.follow.reflector import Reflector
+from kant.kube.objects.views import Budget, Loose, Meta, Node, Pod
+from kant.kube.translate.crds import API
+from kant.kube.translate.groups import GroupRef
+from kant.live.logs import log_event
+from kant.model.errors import InputError
+
+log = logging.getLogger("kant.kube")
+KINDS: dict[str, tuple[str, ...]] = {
+    **{plural: (f"{API}/{plural}",) for plural in ("queues", "topologies", "reservations")},
+    "topologies.kueue.x-k8s.io": (
+        "/apis/kueue.x-k8s.io/v1beta2/topologies",
+        "/apis/kueue.x-k8s.io/v1beta1/topologies",
+    ),
+    "topologies.kai.scheduler": ("/apis/kai.scheduler/v1alpha1/topologies",),
+}
+"""Kinds that a cluster may have, by what the mirror calls them, and where they are: the first path that is there."""
+
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again
+ABSENT = 5.0  # seconds after which a group that was not there is looked for again
+
+T = TypeVar("T")
+Trouble = Callable[[ApiError | InputError], None]
+Malformed = Callable[[str, Meta, str], None]
+
+
+class Informers:
+    """Keeps a mirror up to date. `wake` is called when it has changed."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        mirror: Mirror,
+        wake: Callable[[], None],
+        on_trouble: Trouble = lambda error: None,
+        on_malformed: Malformed = lambda kind, meta, sentence: None,
+    ) -> None:
+        self.client = client
+        self.mirror = mirror
+        self.wake = wake
+        self.on_trouble = on_trouble
+        self.on_malformed = on_malformed
+        self.groups: dict[str, Loose | None] = {}
+        self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
+        self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
+        self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
+        self.budgets = self._reflector("budgets", BUDGETS, Budget, mirror.budget, mirror.replace_budgets)
+        self.budgets.on_trouble = self._without_budgets
+        self._complained = False
+        self.others: list[Reflector[Loose]] = []
+        self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
+        self._looking: set[GroupRef] = set()
+
+    def _reflector(
+        self,
+        kind: str,
+        path: str,
+        view: type[T],
+        sink: Callable[[str, T], bool | None],
+        replace: Callable[[list[T]], None],
+    ) -> Reflector[T]:
+        wake = self.wake
+
+        def change(what: str, item: T) -> None:
+            if sink(what, item) is not False:
+                wake()
+
+        def everything(items: list[T]) -> None:
+            replace(items)
+            wake()
+
+        return Reflector(
+            self.client,
+            path,
+            view,
+            change,
+            on_replace=everything,
+            on_malformed=lambda meta, sentence: self.on_malformed(kind, meta, sentence),
+            on_trouble=self.on_trouble,
+        )
+
+    async def run(self, synced: asyncio.Event) -> None:
+        """Follow for ever; `synced` is set once everything has been listed."""
+        absent = [kind for kind in KINDS if not await self._add(kind)]
+        async with asyncio.TaskGroup() as tasks:
+            reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
+            tasks.create_task(self.budgets.run())
+            await self.budgets.synced.wait()
+            for reflector in reflectors:
+                tasks.create_task(reflector.run())
+            for _ in range(8):
+                tasks.create_task(self._look_up())
+            for reflector in reflectors:
+                await reflector.synced.wait()
+            synced.set()
+            while absent:
+                await asyncio.sleep(INSTALLED)
+                for kind in list(absent):
+                    if await self._add(kind):
+                        absent.remove(kind)
+                        tasks.create_task(self.others[-1].run())
+
+    async def _add(self, kind: str) -> bool:
+        """A reflector of a kind that the cluster may have; False where it has not."""
+        paths = list(KINDS[kind])
+        while paths:
+            try:
+                await self.client.call("GET", paths[0], params={"limit": "1"})
+                break
+            except ApiError as error:
+                if error.code == 404:
+                    del paths[0]
+                    continue
+                self.on_trouble(error)
+                await asyncio.sleep(1.0)
+        if not paths:
+            return False
+        mirror = self.mirror
+
+        def change(what: str, item: Loose) -> None:
+            mirror.object(kind, what, item)
+
+        def replace(items: list[Loose]) -> None:
+            there = {(item.metadata.namespace, item.metadata.name) for item in items}
+            for name, gone in list(mirror.objects.get(kind, {}).items()):
+                if name not in there:
+                    mirror.object(kind, "deleted", gone)
+            for item in items:
+                mirror.object(kind, "modified", item)
+
+        self.others.append(self._reflector(kind, paths[0], Loose, change, replace))
+        return True
+
+    def _without_budgets(self, error: ApiError | InputError) -> None:
+        """Budgets may be forbidden to us, or unknown to the cluster: then the Eviction API alone asks them."""
+        if not isinstance(error, ApiError) or error.code not in (403, 404):
+            self.on_trouble(error)
+            return
+        if not self._complained:
+            self._complained = True
+            why = advice(error, self.client.config.source)
+            log_event(log, f"disruption budgets are asked only when somebody is to be evicted: {why}", logging.WARNING)
+        self.mirror.replace_budgets([])
+        self.budgets.synced.set()
+        self.wake()
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether the object of some group is being read."""
+        return bool(self._looking)
+
+    def look_up(self, ref: GroupRef) -> None:
+        """Read the object of a group; `groups` and `read` say what came of it."""
+        if ref not in self._looking:
+            self._looking.add(ref)
+            self._wanted.put_nowait(ref)
+
+    async def _look_up(self) -> None:
+        while True:
+            ref = await self._wanted.get()
+            for path in ref.paths:
+                try:
+                    self.groups[path] = await self.client.get(path, Loose)
+                    break
+                except ApiError as error:
+                    if error.code != 404:
+                        self.on_trouble(error)
+                        if error.heals:
+                            await asyncio.sleep(1.0)
+                            self._wanted.put_nowait(ref)
+                            break
+                    self.groups[path] = None
+            else:
+                asyncio.get_running_loop().call_later(ABSENT, self._forget, ref)
+            self._looking.discard(ref)
+            self.read[ref] = None
+            self.wake()
+
+    def _forget(self, ref: GroupRef) -> None:
+        """A group that was not there may have come."""
+        for path in ref.paths:
+            if self.groups.get(path, self) is None:
+                del self.groups[path]
+        self.read[ref] = None
+        self.wake()
+
+    def stale_for(self) -> float:
+        """Seconds since the API server last said anything about pods or nodes."""
+        return max(self.pods.stale_for(), self.nodes.stale_for())

@@ -1,0 +1,162 @@
+"""The mirror: what the API server has said last, by kind, and what has changed since somebody looked.
+
+It knows nothing of the scheduler. Reflectors write it, in the order of the watch; the driver reads it and empties the
+sets of what is dirty. A change that comes twice, or late, only makes something dirty again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from kant.kube.objects.views import Budget, Loose, Node, Pod
+
+ENDED = ("Succeeded", "Failed")
+
+
+def is_over(pod: Pod) -> bool:
+    """Whether its containers have ended, so that its node has its resources back."""
+    return pod.status.phase in ENDED
+
+
+@dataclass(slots=True)
+class Mirror:
+    """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` counts a node's pods.
+
+    `bound_here` has the node of pods that we have bound, until the watch says so. `budgets` of disruptions are by
+    (namespace, name). `touched` has the uids of pods that changed, with the last version of those that are gone;
+    `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace, name).
+    """
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    objects: dict[str, dict[tuple[str, str], Loose]] = field(default_factory=dict)
+    budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
+    on_node: Counter[str] = field(default_factory=Counter)
+    touched: dict[str, Pod] = field(default_factory=dict)
+    bound_here: dict[str, str] = field(default_factory=dict)
+    nodes_touched: dict[str, None] = field(default_factory=dict)
+    objects_touched: dict[tuple[str, str, str], None] = field(default_factory=dict)
+    budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
+
+    # --- pods ---------------------------------------------------------------
+
+    def pod(self, kind: str, pod: Pod) -> None:
+        """A pod was added, modified or deleted."""
+        uid = pod.metadata.uid
+        pod = self._with_node(pod, kind == "deleted")
+        self._count(self.pods.pop(uid, None), -1)
+        if kind != "deleted":
+            self.pods[uid] = pod
+            self._count(pod, 1)
+        self.touched[uid] = pod
+
+    def _with_node(self, pod: Pod, gone: bool = False) -> Pod:
+        """The pod as it is after our own binding, though the watch has not come so far."""
+        node = self.bound_here.get(pod.metadata.uid) if self.bound_here else None
+        if node is None:
+            return pod
+        if gone or pod.spec.node_name:
+            del self.bound_here[pod.metadata.uid]
+            return pod
+        return replace(pod, spec=replace(pod.spec, node_name=node))
+
+    def hear(self, uids: Iterable[str]) -> None:
+        """Of these pods take the answers to our bindings for what the watch will say."""
+        for uid in uids:
+            pod = self.pods.get(uid) if uid in self.bound_here else None
+            if pod is not None and not pod.spec.node_name:
+                self.pod("modified", pod)
+
+    def _count(self, pod: Pod | None, by: int) -> None:
+        if pod is not None and pod.spec.node_name and not is_over(pod):
+            self.on_node[pod.spec.node_name] += by
+
+    def replace_pods(self, pods: Iterable[Pod]) -> None:
+        """All pods there are."""
+        fresh = {pod.metadata.uid: self._with_node(pod) for pod in pods}
+        for uid, pod in self.pods.items():
+            now = fresh.get(uid)
+            if now is None or now.metadata.resource_version != pod.metadata.resource_version:
+                self.touched[uid] = now or pod
+        for uid, pod in fresh.items():
+            if uid not in self.pods:
+                self.touched[uid] = pod
+        self.pods = fresh
+        self.on_node.clear()
+        for pod in fresh.values():
+            self._count(pod, 1)
+
+    # --- nodes ---------------------------------------------------------------
+
+    def node(self, kind: str, node: Node) -> bool:
+        """A node was added, modified or deleted. False for a report of its kubelet that says nothing new."""
+        name = node.metadata.name
+        before = self.nodes.get(name)
+        if kind == "deleted":
+            self.nodes.pop(name, None)
+        else:
+            self.nodes[name] = node
+            if before is not None and _essence(before) == _essence(node):
+                return False
+        self.nodes_touched[name] = None
+        return True
+
+    def replace_nodes(self, nodes: Iterable[Node]) -> None:
+        """All nodes there are."""
+        fresh = {node.metadata.name: node for node in nodes}
+        self.nodes_touched.update(dict.fromkeys((*self.nodes, *fresh)))
+        self.nodes = fresh
+
+    # --- budgets ---------------------------------------------------------------
+
+    def budget(self, kind: str, budget: Budget) -> None:
+        """A budget of disruptions was added, modified or deleted."""
+        name = (budget.metadata.namespace, budget.metadata.name)
+        if kind == "deleted":
+            self.budgets.pop(name, None)
+        else:
+            self.budgets[name] = budget
+        self.budgets_touched[name] = None
+
+    def replace_budgets(self, budgets: Iterable[Budget]) -> None:
+        """All budgets there are."""
+        fresh = {(budget.metadata.namespace, budget.metadata.name): budget for budget in budgets}
+        self.budgets_touched.update(dict.fromkeys((*self.budgets, *fresh)))
+        self.budgets = fresh
+
+    # --- other objects ---------------------------------------------------------------
+
+    def object(self, plural: str, kind: str, item: Loose) -> None:
+        """An object of another kind was added, modified or deleted."""
+        name = (item.metadata.namespace, item.metadata.name)
+        known = self.objects.setdefault(plural, {})
+        before = known.get(name)
+        if kind == "deleted":
+            known.pop(name, None)
+        else:
+            known[name] = item
+            if before is not None and (before.metadata.uid, before.spec) == (item.metadata.uid, item.spec):
+                return  # its status or its labels, which say nothing to us
+        self.objects_touched[(plural, *name)] = None
+
+    def replace_objects(self, plural: str, items: Iterable[Loose]) -> None:
+        """All objects of another kind there are."""
+        fresh = {(item.metadata.namespace, item.metadata.name): item for item in items}
+        for name in (*self.objects.get(plural, ()), *fresh):
+            self.objects_touched[(plural, *name)] = None
+        self.objects[plural] = fresh
+
+    def named(self, plural: str, namespace: str, name: str) -> Loose | None:
+        """One object; None where there is none."""
+        return self.objects.get(plural, {}).get((namespace, name))
+
+
+def _essence(node: Node) -> tuple[object, ...]:
+    """All of a node that anything depends on."""
+    meta, status = node.metadata, node.status
+    states = [(one.type, one.status) for one in status.conditions]
+    return meta.uid, meta.labels, meta.deletion_timestamp, node.spec, status.capacity, status.allocatable, states

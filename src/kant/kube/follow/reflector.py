@@ -1,0 +1,211 @@
+"""A copy of one kind of objects that follows the API server: a list, then a watch, for ever.
+
+The API server ends a watch that reads too slowly without a word: the stream just stops. So bytes are read by a task of
+its own, which between two reads only decodes and appends; the sink is called by another. Whatever ends a watch, the
+next one goes on from the last resourceVersion that was seen, and what comes twice is dropped; where the server no
+longer has that version (410), everything is listed anew.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts, sections on watches, bookmarks, resource versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError, ExpiredError
+from kant.kube.connect.decoding import OnMalformed, decoder, who
+from kant.kube.objects.views import Status
+from kant.model.errors import InputError
+
+T = TypeVar("T")
+CHANGES = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
+WATCH = 300.0  # seconds that one watch may last, drawn up to twice that, so that not all end together
+SILENCE = 130.0  # seconds without a byte after which a watch is opened anew: two bookmarks have failed to come
+FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds between tries, doubled from the one to the other
+BURST = 256  # changes that the sink gets before the reader may read again
+
+
+class Event(msgspec.Struct, Generic[T], gc=False):
+    """One line of a watch."""
+
+    type: str
+    object: T
+
+
+class Reflector(Generic[T]):
+    """Follows the objects at `path` as `view`.
+
+    `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
+    after each list with all there are: what it does not name is gone. `on_malformed(metadata, sentence)` is told of
+    an object that does not decode, which is otherwise left out; `on_trouble(sentence)` of whatever makes us wait.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        path: str,
+        view: type[T],
+        sink: Callable[[str, T], None],
+        *,
+        on_replace: Callable[[list[T]], None],
+        on_malformed: OnMalformed = lambda metadata, sentence: None,
+        on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
+        clock: Callable[[], float] = time.monotonic,
+        watch: float = WATCH,
+        silence: float = SILENCE,
+        limit: int = 500,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.client = client
+        self.path = path
+        self.view = view
+        self.sink = sink
+        self.on_replace = on_replace
+        self.on_malformed = on_malformed
+        self.on_trouble = on_trouble
+        self.clock = clock
+        self.watch = watch
+        self.silence = silence
+        self.limit = limit
+        self.synced = asyncio.Event()
+        self.lists = 0
+        self._rng = rng or random.Random()
+        self._version = ""  # the last resourceVersion seen; empty: list anew
+        self._heard = clock()
+        self._wait = FIRST_WAIT
+        self._changes: deque[tuple[str, T]] = deque()
+        self._more = asyncio.Event()
+
+    def stale_for(self) -> float:
+        """Seconds since the server last said anything here. A quiet watch has a bookmark about every minute."""
+        return self.clock() - self._heard
+
+    async def run(self) -> None:
+        """Follow for ever. Ends only by being cancelled, or by an exception of the sink."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._deliver())
+            tasks.create_task(self._follow())
+
+    async def _deliver(self) -> None:
+        while True:
+            await self._more.wait()
+            for _ in range(min(BURST, len(self._changes))):
+                self.sink(*self._changes.popleft())
+            if not self._changes:
+                self._more.clear()
+            await asyncio.sleep(0)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._read()
+            except ExpiredError:
+                self._version = ""
+                await self._pause(None)
+            except (ApiError, InputError) as error:
+                self.on_trouble(error)
+                await self._pause(getattr(error, "retry_after", None))
+
+    async def _pause(self, asked: float | None) -> None:
+        """Wait longer each time, by a random part, so that many clients do not come back together."""
+        await asyncio.sleep(max(asked or 0.0, self._wait * self._rng.uniform(0.5, 1.0)))
+        self._wait = min(self._wait * 2, LONGEST_WAIT)
+
+    async def _list(self) -> None:
+        objects: list[T] = []
+        version = ""
+        pages = self.client.pages(self.path, self.view, self.limit, on_malformed=self.on_malformed)
+        async for items, version in pages:  # noqa: B007 - each page names the version of the whole
+            objects += items
+            self._heard = self.clock()
+        while self._changes:  # they are older than the list
+            self.sink(*self._changes.popleft())
+        self.on_replace(objects)
+        self._version = version
+        self.lists += 1
+        self.synced.set()
+
+    async def _read(self) -> None:
+        """One watch, from the last version on, to its end."""
+        seconds = self.watch * self._rng.uniform(1.0, 2.0)
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, round(seconds))),
+        }
+        opened = self.clock()
+        rest = b""
+        async for chunk in self.client.stream(self.path, params, min(self.silence, seconds + 10.0)):
+            self._heard = self.clock()
+            lines = (rest + chunk).split(b"\n")
+            rest = lines.pop()  # what has no end yet; at the end of the stream it is lost, and comes again
+            for line in lines:
+                if line:
+                    self._take(line)
+        if self.clock() - opened < 1.0:  # a server, or something between, that hangs up on us at once
+            await self._pause(None)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
+        except msgspec.DecodeError as error:
+            self._take_odd(line, error)
+            return
+        self._wait = FIRST_WAIT if event.type != "ERROR" else self._wait
+        change = CHANGES.get(event.type)
+        version = event.object.metadata.resource_version
+        if change is None:
+            if event.type == "BOOKMARK":
+                self._version = version or self._version
+            elif event.type == "ERROR":  # a Status that happened to decode
+                self._take_odd(line, None)
+            return
+        if self._new(version):
+            self._put(change, event.object)
+
+    def _take_odd(self, line: bytes, error: msgspec.DecodeError | None) -> None:
+        """An error of the server, or an object that is not as its view says."""
+        try:
+            event = decoder(Event[msgspec.Raw]).decode(line)
+        except msgspec.DecodeError as broken:
+            raise ApiError(0, "Malformed", f"{self.path}: a line of the watch does not decode: {broken}") from broken
+        if event.type == "ERROR":
+            status = _status(event.object)
+            kind = ExpiredError if status.code == 410 else ApiError
+            raise kind(status.code, status.reason or "Unknown", status.message)
+        metadata = who(event.object)
+        if event.type not in CHANGES or not self._new(metadata.resource_version):
+            return
+        if event.type == "DELETED":  # it is gone, whatever it was
+            blank: Any = self.view
+            self._put("deleted", blank(metadata=metadata))
+        else:
+            self.on_malformed(metadata, str(error))
+
+    def _new(self, version: str) -> bool:
+        """Whether a change at this version has not been seen; the server sends them in order."""
+        if version.isdigit() and self._version.isdigit() and int(version) <= int(self._version):
+            return False
+        self._version = version or self._version
+        return True
+
+    def _put(self, change: str, object_: T) -> None:
+        self._changes.append((change, object_))
+        self._more.set()
+
+
+def _status(raw: msgspec.Raw) -> Status:
+    try:
+        return decoder(Status).decode(raw)
+    except msgspec.DecodeError:
+        return Status(0, "Malformed", "an error of the watch that does not decode")

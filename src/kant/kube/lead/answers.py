@@ -1,0 +1,125 @@
+"""What became of bindings and evictions, told to the workloads that they were for."""
+
+from __future__ import annotations
+
+from kant.kube.act.binder import Binder, BindResult, Outcome
+from kant.kube.act.evictor import Eviction, Evictor
+from kant.kube.act.plan_executor import KubeExecutor
+from kant.kube.follow.mirror import Mirror
+from kant.kube.lead.counts import Counts
+from kant.kube.notify.notifier import Notifier
+from kant.kube.reconcile.workload import Phase
+from kant.kube.reconcile.workloads import Workloads
+from kant.kube.serve.metrics import KubeTelemetry
+
+
+class LeadershipLostError(Exception):
+    """Another replica leads now."""
+
+
+class Answers:
+    """Takes in what the binder and the evictor have collected, for the workloads of one state."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        workloads: Workloads,
+        executor: KubeExecutor,
+        binder: Binder,
+        evictor: Evictor,
+        notifier: Notifier,
+        telemetry: KubeTelemetry,
+        counts: Counts,
+    ) -> None:
+        self.mirror = mirror
+        self.workloads = workloads
+        self.executor = executor
+        self.binder = binder
+        self.evictor = evictor
+        self.notifier = notifier
+        self.telemetry = telemetry
+        self.counts = counts
+
+    def take(self) -> None:
+        """Take in all answers. Raises LeadershipLostError."""
+        keys = self._take_bindings()
+        while self.evictor.refused:
+            keys |= self._take_refusal(self.evictor.refused.popleft())
+        while self.evictor.done:
+            self._take_eviction(self.evictor.done.popleft())
+        if keys:
+            self.workloads.settle_all(keys)
+
+    def _take_bindings(self) -> dict[str, None]:
+        """The keys of the workloads that are to be settled."""
+        results, keys = list(self.binder.results), dict[str, None]()
+        self.binder.results.clear()
+        if any(result.outcome is Outcome.NOT_LEADING for result in results):
+            raise LeadershipLostError
+        for result in sorted(results, key=lambda one: one.outcome is not Outcome.BOUND):
+            self._take_binding(result)  # what is bound first: nobody may have its place because another was refused
+        for result in results:
+            workload = result.workload
+            if not self.workloads.transitions.is_in_flight(workload) and not workload.is_bound:
+                if workload.refused:  # it had to wait for its last answer
+                    self.workloads.refused(workload, workload.refused, workload.blameless)
+                keys[workload.key] = None
+            elif result.outcome is not Outcome.BOUND:
+                keys[workload.key] = None
+        return keys
+
+    def _take_binding(self, result: BindResult) -> None:
+        workload, slot, uid, outcome = result.workload, result.slot, result.uid, result.outcome
+        pod = self.mirror.pods.get(uid)
+        self._count(result)
+        if outcome is Outcome.BOUND and pod is not None:
+            if not pod.spec.node_name:
+                self.mirror.bound_here[uid] = slot.node
+            self.notifier.bound(pod, slot.node)
+        if self.workloads.members.by_key.get(workload.key) is not workload:
+            return
+        has_place = slot in workload.slots
+        if outcome is Outcome.BOUND and has_place and slot.pod == uid:
+            slot.bound = True
+            self.workloads.transitions.time_partial(workload)
+            return
+        if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
+            self.mirror.hear([uid])  # its place was taken from it meanwhile
+        elif outcome is Outcome.ASTRAY and result.pod is not None:
+            self.mirror.pod("modified", result.pod)
+        elif outcome is Outcome.REFUSED and has_place:
+            self.counts.refused += 1
+            self.workloads.messages.say(workload, f"a pod of it could not be bound: {result.why}")
+            self.workloads.refused(workload, result.why)
+        elif outcome is Outcome.WITHDRAWN and has_place:
+            self.workloads.refused(workload, result.why, blameless=True)
+        self.workloads.transitions.to_bind.append(workload)  # it may have other places by now
+
+    def _count(self, result: BindResult) -> None:
+        if result.outcome is Outcome.BOUND:
+            self.counts.bound += 1
+            self.telemetry.bound(result.seconds)
+        elif result.outcome is not Outcome.WITHDRAWN:
+            self.telemetry.bind_failed(result.code or "lost")
+
+    def _take_eviction(self, eviction: Eviction) -> None:
+        """All of its victims have been asked to go."""
+        evicted = sum(len(pods) for _, pods in eviction.victims)
+        self.counts.evicted += evicted
+        self.telemetry.evicted(eviction.right, evicted)
+        self.notifier.evicted(eviction)
+
+    def _take_refusal(self, eviction: Eviction) -> dict[str, None]:
+        """A victim may not be evicted: the winner waits again, and the victims stay what they are."""
+        keys = dict[str, None]()
+        self.notifier.may_not_go(eviction)
+        if eviction.by:
+            self.executor.unplace(eviction.by, f"it may not evict whom it would replace: {eviction.refused}")
+        for workload, pods in eviction.victims:
+            for pod in pods:
+                self.binder.left(pod.metadata.uid, pod.spec.node_name)
+            if workload.phase is Phase.LEAVING:
+                named = {pod.metadata.uid for pod in pods}
+                self.workloads.stays(workload, not eviction.protected or eviction.protected in named)
+                keys[workload.key] = None
+        return keys

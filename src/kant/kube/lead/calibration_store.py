@@ -1,0 +1,128 @@
+"""What a leader has learned about expected starts: kept beside its journals, and told to others by its Lease.
+
+The file is for the next leader that finds it: a process that starts again on the same disk. The few numbers of which
+answers are made go as an annotation on the Lease, which is written every few seconds anyway: so `kubectl kant` says
+what the leader would say. Both are only heeded under the very profile under which they were learned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kant.insight.calibration import Calibration, CalibrationState
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.objects.views import Meta, View
+from kant.live.core import Core
+from kant.live.sentences import public_id
+from kant.model.errors import InputError
+from kant.scheduler.profile import Profile
+
+FILE = "learned.json"
+ANNOTATION = "scheduling.kant.dev/expected-starts"
+EVERY = 60.0
+"""Seconds between two writings of the file at least."""
+
+
+class SavedCalibration(Struct):
+    """`zero`: of the clock that the memory's times are on, microseconds since the Unix epoch."""
+
+    profile: str
+    zero: int
+    memory: CalibrationState
+
+
+class CalibrationNote(Struct):
+    """What the annotation says."""
+
+    profile: str
+    calibration: Calibration
+
+
+class _Lease(View, frozen=True):
+    metadata: Meta = Meta()
+
+
+def saved_calibration(core: Core) -> SavedCalibration:
+    """What this core has learned."""
+    return SavedCalibration(digest(core.profile), core.zero, core.answers.remember())
+
+
+def restore_calibration(core: Core, saved: SavedCalibration | None) -> None:
+    """Let a core whose state was built go on with what another has learned, under the same profile."""
+    if saved is None or saved.profile != digest(core.profile):
+        saved = SavedCalibration("", core.zero, CalibrationState())
+    rows = {public_id(core.state.ids[row]): row for row in core.state.live}
+    asked = {public_id(job): told for job, told in saved.memory.open.items()}
+    core.answers.recall(msgspec.structs.replace(saved.memory, open=asked), core.zero - saved.zero, rows)
+
+
+def note(core: Core) -> str:
+    """The annotation; "" while nothing is known."""
+    calibration = core.answers.calibration()
+    return (
+        msgspec.json.encode(CalibrationNote(digest(core.profile), calibration)).decode() if calibration.lessons else ""
+    )
+
+
+def digest(profile: Profile) -> str:
+    """By which two profiles are told apart."""
+    return hashlib.sha256(profile.text.encode()).hexdigest()[:16]
+
+
+class CalibrationStore:
+    """The file in the folder of the journals, and the annotation; both are made anew when something was learned."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = folder / FILE if folder is not None else None
+        self.note = ""
+        self.written = 0  # how often
+        self._noted: tuple[int, int] = (0, 0)
+        self._kept: tuple[int, int] = (0, 0)
+        self._at = time.monotonic()
+
+    def read(self) -> SavedCalibration | None:
+        """What was saved; None where there is nothing that can be read."""
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=SavedCalibration) if self.path is not None else None
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def put(self, core: Core, last: bool = False) -> None:
+        """Keep what is new: the file from time to time, or because it is the `last` one."""
+        stands = id(core), core.answers.learned
+        if stands != self._noted:
+            self._noted, self.note = stands, note(core)
+        now = time.monotonic()
+        if self.path is None or stands == self._kept or (not last and now - self._at < EVERY):
+            return
+        self._kept, self._at = stands, now
+        if core.answers.is_blank:
+            return
+        beside = self.path.with_suffix(".tmp")
+        try:
+            beside.write_bytes(msgspec.json.encode(saved_calibration(core)))
+            beside.replace(self.path)
+            self.written += 1
+        except OSError:
+            self._at = now + 60 * EVERY  # the disk is full: the journal has said so
+
+
+async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:
+    """What the leader's Lease says under this profile; None where nobody says anything that can be used.
+
+    A profile that learns run times learns them in the leader alone: its plans are others than ours.
+    """
+    if profile.estimates.learns:
+        return None
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/kant"
+    try:
+        lease = await client.get(path, _Lease)
+        noted = msgspec.json.decode((lease.metadata.annotations or {}).get(ANNOTATION, ""), type=CalibrationNote)
+    except (ApiError, InputError, msgspec.DecodeError):
+        return None
+    return noted.calibration if noted.profile == digest(profile) else None

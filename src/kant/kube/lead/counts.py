@@ -1,0 +1,17 @@
+"""What has happened since a replica leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counts:
+    """Cycles, states that were built, pods bound, bindings refused, pods evicted, gangs given back."""
+
+    cycles: int = 0
+    builds: int = 0
+    bound: int = 0
+    refused: int = 0
+    evicted: int = 0
+    released: int = 0

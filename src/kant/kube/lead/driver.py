@@ -1,0 +1,401 @@
+"""The driver: what the API server says comes in as events, the core decides, and its plans go out.
+
+One loop, in one thread: take in what has changed, decide, hand the work over, wait for more. Bindings, evictions and
+words for people are sent by tasks beside it. The truth is in the API server alone: after a restart, a change of leader
+or a change of the nodes the state is built from it anew, by the same code that follows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+
+from kant.kube.act.binder import Binder
+from kant.kube.act.evictor import Eviction, Evictor
+from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
+from kant.kube.connect.client import ApiClient
+from kant.kube.follow.informers import Informers
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.lead.answers import Answers, LeadershipLostError
+from kant.kube.lead.calibration_store import CalibrationStore, restore_calibration, saved_calibration
+from kant.kube.lead.counts import Counts
+from kant.kube.lead.settings import DriverSettings
+from kant.kube.notify.notifier import Notifier
+from kant.kube.notify.reasons import Reasons
+from kant.kube.notify.recorder import EventRecorder
+from kant.kube.notify.status import Statuses
+from kant.kube.objects.views import Meta, Pod
+from kant.kube.reconcile.budgets import Budgets, Protection
+from kant.kube.reconcile.fleet import Fleet, cluster_of
+from kant.kube.reconcile.translation import Translation
+from kant.kube.reconcile.workloads import Workloads
+from kant.kube.serve.metrics import KubeTelemetry
+from kant.live.core import Core
+from kant.live.logs import log_decisions, log_event
+from kant.model.node import ClusterSpec
+from kant.model.units import count_from
+from kant.scheduler.profile import Profile
+
+log = logging.getLogger("kant.kube")
+CALM = 0.5  # seconds without a change of the nodes after which the state is built anew
+LONGEST_UNREST = 5.0
+PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
+BREATH = 0.25  # but no more than this: a state that took long to build has first bindings to be told of
+IDLE = 1.0  # seconds after which the loop turns though nothing has happened
+
+
+class KubeDriver:
+    """One replica that leads. `run` returns only by an exception: LeadershipLostError, or whatever a task has met."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        settings: DriverSettings,
+        recorder: EventRecorder,
+        holds: Callable[[], bool] = lambda: True,
+        token: Callable[[], str] = lambda: "",
+        on_trouble: Callable[[Exception], None] = lambda error: None,
+        telemetry: KubeTelemetry | None = None,
+    ) -> None:
+        self.settings = settings
+        self.telemetry = telemetry or KubeTelemetry()
+        self.counts = Counts()
+        self.mirror = Mirror()
+        self.translation = Translation(self.mirror, settings.scheduler_name, settings.shadow)
+        self._awake = asyncio.Event()
+        self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed)
+        self.translation.groups = self.informers.groups
+        self.binder = Binder(client, self.mirror, self._awake.set, holds, token)
+        self.evictor = Evictor(client, self._awake.set, holds, token, self.mirror)
+        recorder.busy = self.is_binding
+        self.notifier = Notifier(client, recorder, self.mirror, holds)
+        self.holds = holds
+        self.on_core: Callable[[Core], None] = lambda core: None  # a state begins to be built
+        self.core: Core | None = None
+        self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
+        self.statuses = Statuses(client, self.mirror, self.translation, lambda: self.core, holds)
+        self.workloads: Workloads
+        self.fleet: Fleet
+        self.executor: KubeExecutor
+        self.protection: Protection
+        self.reasons: Reasons
+        self.answers: Answers
+        self._unrest = self._calm_since = -1.0
+        self._change_at = 0
+        self._journal_trouble = ""
+
+    def take_profile(self, profile: Profile) -> None:
+        """Decide by another profile from the next state on, which is built at once."""
+        self.settings = dataclasses.replace(self.settings, profile=profile)
+        self.translation.stale = True
+        self._awake.set()
+
+    def reason(self, job: str) -> str:
+        """Why a job waits, as people were told; "" where nothing has been said."""
+        workload = self.workloads.by_job.get(job) if self.core is not None else None
+        return workload.reason if workload is not None else ""
+
+    def is_binding(self) -> bool:
+        """Whether bindings are under way, before which all else waits."""
+        return bool(self.binder.in_flight)
+
+    def _malformed(self, kind: str, meta: Meta, sentence: str) -> None:
+        """An object that does not even decode, and is left out."""
+        known = {"pods": "Pod", "nodes": "Node"}.get(kind)
+        if known is not None and meta.uid:
+            self.notifier.malformed(known, meta, f"it is not as the API has it: {sentence}", not self.settings.shadow)
+        else:
+            log_event(log, f"{kind} {meta.name} is not as the API has it: {sentence}", logging.WARNING)
+
+    async def run(self) -> None:
+        """Follow, decide, carry out, for as long as we lead."""
+        synced = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.informers.run(synced))
+                tasks.create_task(self.notifier.run())
+                await synced.wait()
+                tasks.create_task(self.binder.run())
+                if not self.settings.shadow:
+                    tasks.create_task(self.statuses.run())
+                await self._lead()
+        finally:
+            await self.evictor.close()
+            if self.core is not None:
+                self.calibration_store.put(self.core, last=True)
+                self.core.end()
+            if self.settings.journals is not None:
+                self.settings.journals.close()
+
+    async def _lead(self) -> None:
+        while True:
+            began = time.monotonic()
+            if not self.holds():
+                raise LeadershipLostError
+            wait = self.turn()
+            await asyncio.sleep(min(max(PACE, time.monotonic() - began), BREATH))
+            try:
+                async with asyncio.timeout(wait):
+                    await self._awake.wait()
+            except TimeoutError:
+                pass
+            self._awake.clear()
+
+    # --- one turn of the loop ---------------------------------------------------------------
+
+    def turn(self) -> float:
+        """Take in, decide, hand over. Returns the seconds after which to turn again though nothing happens."""
+        if self.core is None and not self.build():
+            return IDLE
+        assert self.core is not None
+        self.answers.take()
+        self.take_changes()
+        if self._is_stale():
+            if not self._is_calm():
+                return CALM / 4
+            if not self.build():
+                return IDLE
+        began = time.monotonic()
+        plan = self.core.cycle()
+        self.counts.cycles += 1
+        self.telemetry.cycle(time.monotonic() - began, plan)
+        log_decisions(log, plan, self.names)
+        self.executor.execute(plan)
+        if not self.settings.shadow:
+            if not self.is_binding():
+                self.reasons.ask()
+            self._hand_over()
+        self.core.attribute()
+        self._look_at_journals()
+        self.core.observe(idle=not self.is_binding())
+        if not self.is_binding():
+            self.calibration_store.put(self.core)
+        wait = IDLE
+        for moment in (plan.review_at, self._change_at):
+            if moment >= 0:
+                wait = min(wait, max((moment - self.core.now) / 1e6, 0.0))
+        return wait
+
+    def _look_at_journals(self) -> None:
+        """Say whether the record goes on. Another file begins with a state that is built anew."""
+        journals = self.settings.journals
+        if journals is None:
+            return
+        journals.flush()
+        if journals.trouble != self._journal_trouble:
+            self._journal_trouble = journals.trouble
+            self.telemetry.recording(not journals.trouble)
+            self.notifier.journal(self.settings.namespace, journals.trouble)
+        if journals.wants_new_file():
+            self.translation.stale = True
+
+    def _is_stale(self) -> bool:
+        return self.fleet.stale or self.translation.stale or self._change_at <= self.core.now  # type: ignore[union-attr]
+
+    def _is_calm(self) -> bool:
+        """Whether the nodes have stood still for a while, and nothing is under way that a new state would miss."""
+        now = time.monotonic()
+        if self._unrest < 0:
+            self._unrest = self._calm_since = now
+        calm = not self.fleet.stale or now - self._calm_since >= CALM or now - self._unrest >= LONGEST_UNREST
+        return calm and not (self.binder.in_flight or self.binder.results or self.evictor.is_busy)
+
+    def build(self) -> bool:
+        """The state anew, from what the API server has said. False where there is no node yet."""
+        mirror = self.mirror
+        mirror.hear(list(mirror.bound_here))
+        now = int(time.time() * 1e6)
+        zero = self.translation.beginning(now)
+        self.translation.begin(zero)
+        count_from(zero)
+        spec = cluster_of(mirror, self.translation, now - zero)
+        if spec is None:
+            return False
+        learned = saved_calibration(self.core) if self.core is not None else self.calibration_store.read()
+        self.core = self._new_core(spec, zero)
+        self.on_core(self.core)
+        self._build_parts(self.core)
+        self._settle_everything(self.core)
+        self._unrest = -1.0
+        self.counts.builds += 1
+        self._say_built(self.core)
+        restore_calibration(self.core, learned)
+        self._look_up()
+        return True
+
+    def _new_core(self, spec: ClusterSpec, zero: int) -> Core:
+        settings, waited = self.settings, {}
+        if self.core is not None:
+            waited = self.core.waits.kept(self.core.now)
+            self.core.end()
+        sink = settings.journals.open() if settings.journals is not None else None
+        return Core(spec, settings.profile, sink, zero, seed=settings.seed, waited=waited)
+
+    def _build_parts(self, core: Core) -> None:
+        """All that lives as long as one state."""
+        mirror, binder = self.mirror, self.binder
+        binder.results.clear()
+        binder.leaving.clear()
+        self.fleet = Fleet(core, mirror, self.translation)
+        self.workloads = Workloads(
+            core, mirror, self.translation, binder.leaving, self.fleet.pod_capacity, binder.in_flight
+        )
+        self.workloads.recall, self.workloads.recount = binder.recall, self.fleet.follow
+        binder.closed, binder.short = self.fleet.closed, set()
+        budgets = Budgets(mirror)
+        self.evictor.refuses = budgets.refuses
+        self.protection = Protection(self.workloads, budgets)
+        executor = ShadowExecutor if self.settings.shadow else KubeExecutor
+        self.executor = executor(core, mirror, self.workloads, binder.leaving)
+        self.answers = Answers(
+            mirror, self.workloads, self.executor, binder, self.evictor, self.notifier, self.telemetry, self.counts
+        )
+        self.reasons = Reasons(core, self.workloads, self.notifier)
+
+    def _settle_everything(self, core: Core) -> None:
+        mirror, workloads = self.mirror, self.workloads
+        self.translation.queues(core, 0)
+        for touched in (mirror.touched, mirror.nodes_touched, mirror.objects_touched, mirror.budgets_touched):
+            touched.clear()
+        notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
+        workloads.settle_all({key: None for key in notes if key is not None})
+        self.fleet.follow(mirror.nodes)
+        self.fleet.count_pods(mirror.nodes)
+        workloads.out_of_service = self.fleet.closed
+        self.protection.follow((), mirror.budgets)
+        self._change_at = self.translation.next_change(core.now)
+
+    def _say_built(self, core: Core) -> None:
+        nodes, complaints = core.state.spec.nodes, self.translation.complaints
+        self.names = [node.name for node in nodes]
+        self.telemetry.follow(core.state, core.now)
+        log_event(log, "state built", nodes=len(nodes), pods=len(self.mirror.pods), waiting=len(core.state.pending))
+        for about, sentence in complaints.items():
+            if not about.startswith("node "):
+                log_event(log, sentence, logging.WARNING, about=about)
+        self.notifier.nodes(self.mirror.nodes, complaints, not self.settings.shadow)
+
+    # --- what has happened ---------------------------------------------------------------
+
+    def take_changes(self) -> None:
+        """What the mirror has seen since the last time, as events."""
+        mirror, workloads = self.mirror, self.workloads
+        nodes = self._take_nodes()
+        self._take_objects()
+        pods, mirror.touched = mirror.touched, {}
+        keys = self._take_pods(pods)
+        self._take_overrun()
+        for name in nodes:
+            if name in self.fleet.closed:
+                keys.update(workloads.vacant_on(name))
+        read, self.informers.read = self.informers.read, {}
+        keys.update({"/".join(ref.key): None for ref in read})
+        self._look_at_clock()
+        if keys:
+            workloads.settle_all(keys)
+            self._look_up()
+        workloads.retry_partially_bound()
+        workloads.partially_bound.complete_all()  # nobody is left in part when the core decides
+        self._count_pods()
+        budgets, mirror.budgets_touched = mirror.budgets_touched, {}
+        self.protection.follow(pods, budgets)
+
+    def _take_nodes(self) -> dict[str, None]:
+        names, self.mirror.nodes_touched = self.mirror.nodes_touched, {}
+        if names:
+            was_stale = self.fleet.stale
+            self.fleet.follow(names)
+            self.binder.recall(self.fleet.closed & names.keys())
+            self.workloads.has_more(names)
+            self.notifier.nodes(names, self.translation.complaints, not self.settings.shadow)
+            if self.fleet.stale and was_stale:
+                self._calm_since = time.monotonic()
+        return names
+
+    def _take_objects(self) -> None:
+        assert self.core is not None
+        objects, self.mirror.objects_touched = self.mirror.objects_touched, {}
+        kinds = {kind for kind, _, _ in objects}
+        if any(kind.startswith(("topologies", "reservations")) for kind in kinds):
+            self.translation.stale = True
+        elif "queues" in kinds:
+            self.translation.queues(self.core)
+            self.workloads.try_rejected()
+
+    def _take_pods(self, pods: dict[str, Pod]) -> dict[str, None]:
+        """The keys of the workloads that they belong to."""
+        keys = dict[str, None]()
+        for uid, pod in pods.items():
+            if uid not in self.mirror.pods or is_over(pod):
+                self.binder.left(uid, pod.spec.node_name)
+            if pod.spec.node_name:
+                self.workloads.transitions.crowded[pod.spec.node_name] = None
+            self.notifier.again(uid)
+            key = self.workloads.members.note(uid, pod)
+            if key is not None:
+                keys[key] = None
+        return keys
+
+    def _take_overrun(self) -> None:
+        """Nodes have lost GPUs that somebody holds."""
+        overrun = self.fleet.take_overrun()
+        if overrun:
+            self.workloads.withdraw(overrun)
+            self.fleet.follow(overrun)  # what is given up may be what is lost
+        self.binder.short = set(self.fleet.overrun)
+
+    def _look_at_clock(self) -> None:
+        """What is due though nothing has changed."""
+        workloads = self.workloads
+        workloads.look_at_protected()
+        workloads.messages.look_at_growing()
+        for gang, limit in workloads.partially_bound.overdue(self.settings.recovery, self.settings.staleness):
+            workloads.partially_bound.release(gang, f"not whole within {limit:g} s")
+            self.counts.released += 1
+
+    def _count_pods(self) -> None:
+        """Count the pods of nodes where some came or went: a full node takes no more."""
+        transitions = self.workloads.transitions
+        crowded, transitions.crowded = transitions.crowded, {}
+        if crowded:
+            transitions.count_promised()
+        self.fleet.count_pods(name for name in crowded if name in self.mirror.nodes)
+
+    def _look_up(self) -> None:
+        awaited, self.workloads.awaited = self.workloads.awaited, {}
+        for ref in awaited:
+            self.informers.look_up(ref)
+
+    # --- what is to be done ---------------------------------------------------------------
+
+    def _hand_over(self) -> None:
+        self._start_evictions()
+        transitions, members = self.workloads.transitions, self.workloads.members
+        while transitions.completed:
+            workload, seconds = transitions.completed.popleft()
+            if workload.job:
+                assert self.core is not None
+                self.telemetry.whole(self.core.state, self.core.state.rows[workload.job], self.core.now)
+            self.telemetry.partial(seconds)
+        self.binder.pump(transitions.to_bind)
+        while self.executor.held:
+            workload, decision = self.executor.held.popleft()
+            self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason)
+        unsent = self.workloads.messages.unsent
+        while unsent:
+            workload, sentence, reason = unsent.popleft()
+            self.notifier.says(workload, members.pods_of.get(workload.key, ()), sentence, reason)
+
+    def _start_evictions(self) -> None:
+        evictions, to_evict = self.executor.evictions, self.workloads.transitions.to_evict
+        while to_evict:
+            workload, why = to_evict.popleft()
+            evictions.append(Eviction(why, "", [(workload, self.executor.going(workload))]))
+        for eviction in evictions:
+            jobs = [workload.key for workload, _ in eviction.victims]
+            log_event(log, eviction.why, decision="evict", jobs=jobs, by=eviction.by)
+            self.evictor.start(eviction)
+        evictions.clear()

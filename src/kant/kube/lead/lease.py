@@ -1,0 +1,223 @@
+"""Leader election by a Lease, such that a leader knows by its own clock until when nobody else can lead.
+
+A candidate takes a lease over only when its own clock has run for the whole duration without the record changing, so no
+clocks are compared between machines. A leader counts from the moment at which it *sent* its last successful renewal:
+the server cannot have changed the record earlier. It stops to hold `renew_deadline` after that moment, and with
+`renew_deadline + in_flight < duration` a request that it sends while it holds, and gives up after `in_flight` seconds,
+ends before anybody else may lead. What the network delivers after that is refused by the server itself, by the
+token on each binding.
+
+Source: client-go, tools/leaderelection; fencing tokens: M. Kleppmann, How to do distributed locking (2016).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from math import ceil
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.objects.views import Meta, View
+from kant.model.errors import InputError
+
+
+class LeaseRecord(View, frozen=True):
+    """`spec` of a Lease."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseObject(View, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    metadata: Meta = Meta()
+    spec: LeaseRecord = LeaseRecord()
+
+
+def boot_clock() -> float:
+    """Seconds by a clock that also runs while the process is stopped or the machine sleeps."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+def own_identity() -> str:
+    """Who this process is, and no other one ever: a restarted process is somebody else."""
+    return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+
+
+class Lease:
+    """One candidate for the Lease `namespace/name`. All times are seconds.
+
+    duration: how long the record must stand still before another may lead; renew_deadline: how long a leader holds
+    after the last renewal that it sent with success; retry: between two tries; in_flight: the timeout of requests
+    that only a leader may send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` are annotations
+    that go along with each renewal. `client` had better be one of its own, so that no renewal waits behind bindings.
+
+    Should a person delete the Lease under a leader, a candidate that has never seen it takes over at once; then only
+    the token on the bindings keeps the two apart, until the first has failed to renew.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        namespace: str,
+        name: str,
+        identity: str | None = None,
+        *,
+        duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry: float = 2.0,
+        in_flight: float = 4.0,
+        on_acquired: Callable[[str], None] = lambda token: None,
+        on_lost: Callable[[], None] = lambda: None,
+        on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
+        notes: Callable[[], dict[str, str]] = dict,
+        clock: Callable[[], float] = boot_clock,
+        rng: random.Random | None = None,
+    ) -> None:
+        if not 0 < retry < renew_deadline:
+            raise InputError("the Lease: retry", f"over 0 s and under the renew deadline, {renew_deadline} s", retry)
+        if renew_deadline + in_flight >= duration:
+            least = f"more than renew deadline + request timeout, {renew_deadline} + {in_flight} s"
+            raise InputError("the Lease: duration", least, duration)
+        self.client = client
+        self.identity = identity or own_identity()
+        self.duration, self.renew_deadline, self.retry, self.in_flight = duration, renew_deadline, retry, in_flight
+        self.on_acquired, self.on_lost, self.on_trouble = on_acquired, on_lost, on_trouble
+        self._notes = notes
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._meta = {"name": name, "namespace": namespace}
+        self._path = f"{self._collection}/{name}"
+        self._until = float("-inf")  # when we stop to hold, by our clock
+        self._seen = LeaseObject()
+        self._seen_at = float("-inf")  # when we first saw the record as it is
+        self._transitions = 0
+
+    def holds(self) -> bool:
+        """Whether a request sent now, and given up after `in_flight`, ends before anybody else may lead."""
+        return self._clock() < self._until
+
+    @property
+    def token(self) -> str:
+        """Which term of which leader: goes on every binding, and the API server compares it with the Lease."""
+        return f"{self.identity}/{self._transitions}"
+
+    @property
+    def leader(self) -> str:
+        """Who leads as far as we have seen, empty for nobody."""
+        return self._seen.spec.holder_identity or ""
+
+    async def run(self) -> None:
+        """Stand for ever. Ends by being cancelled; call `release` then, when no request is under way any more."""
+        while True:
+            while not await self._attempt(self._acquire):
+                await asyncio.sleep(self.retry * self._rng.uniform(1.0, 1.2))
+            self.on_acquired(self.token)
+            while self.holds():
+                await asyncio.sleep(min(self.retry, max(0.0, self._until - self._clock())))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, self._until - self._clock())):
+                        await self._attempt(self._renew)
+            self._until = float("-inf")
+            self.on_lost()
+
+    async def release(self) -> None:
+        """Give the lease back so that another need not wait. First end every request that only a leader may send."""
+        held, self._until = self.holds(), float("-inf")
+        if not held:
+            return
+        now = _now()
+        record = LeaseRecord("", 1, now, now, self._transitions)
+        try:
+            await self._write(record)
+        except ApiError as error:
+            self.on_trouble(error)
+
+    async def _attempt(self, step: Callable[[], Awaitable[bool]]) -> bool:
+        """One try; a refusal or a lost connection is trouble, a conflict is only somebody quicker."""
+        try:
+            return await step()
+        except ApiError as error:
+            if error.code != 409:
+                self.on_trouble(error)
+        except InputError as error:
+            self.on_trouble(error)
+        return False
+
+    async def _read(self) -> None:
+        try:
+            found = await self.client.call("GET", self._path, view=LeaseObject, timeout=self._patience())
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            found = LeaseObject(spec=self._seen.spec)  # deleted: its holder may lead for as long as if it were there
+        if found.metadata.resource_version != self._seen.metadata.resource_version or self._seen_at == float("-inf"):
+            self._seen, self._seen_at = found, self._clock()
+
+    async def _acquire(self) -> bool:
+        await self._read()
+        spec = self._seen.spec
+        holder = spec.holder_identity
+        if holder and holder != self.identity:
+            still = self._clock() - self._seen_at
+            if still < max(self.duration, float(spec.lease_duration_seconds or 0)):
+                return False
+        changes = int(holder != self.identity)
+        transitions = (spec.lease_transitions or 0) + changes
+        acquired = _now() if changes else spec.acquire_time
+        await self._lead(LeaseRecord(self.identity, ceil(self.duration), acquired, _now(), transitions))
+        return self.holds()
+
+    async def _renew(self) -> bool:
+        """Renew from what we wrote last; where that is not the record any more, look who has it."""
+        spec = self._seen.spec
+        try:
+            await self._lead(msgspec.structs.replace(spec, renew_time=_now()))
+        except ApiError:
+            await self._read()  # a write of ours whose answer was lost, or another leader
+            if self._seen.spec.holder_identity != self.identity:
+                self._until = float("-inf")
+            raise
+        return True
+
+    async def _lead(self, record: LeaseRecord) -> None:
+        """Write the record; we hold from when this was sent."""
+        sent = self._clock()
+        await self._write(record)
+        self._transitions = record.lease_transitions or 0
+        self._until = max(self._until, sent + self.renew_deadline)
+
+    async def _write(self, record: LeaseRecord) -> None:
+        version = self._seen.metadata.resource_version
+        meta = self._meta | {"annotations": self._notes()} | ({"resourceVersion": version} if version else {})
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": record}
+        method, path = ("PUT", self._path) if version else ("POST", self._collection)
+        self._seen = await self.client.call(
+            method, path, msgspec.json.encode(lease), view=LeaseObject, timeout=self._patience()
+        )
+        self._seen_at = self._clock()
+
+    def _patience(self) -> float:
+        """A try must leave time for another one before the deadline."""
+        return min(self.in_flight, max(self.retry, self.renew_deadline / 3))
+
+
+def _now() -> str:
+    """The wall clock as a MicroTime: for people, never compared."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

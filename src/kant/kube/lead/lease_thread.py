@@ -1,0 +1,102 @@
+"""A Lease in a thread of its own, with a loop and a client of its own.
+
+To build the state of a large cluster, or to decide on it, may take seconds in which the loop of the driver does nothing
+else. A leader that could not renew meanwhile would lose its Lease each time that it had just built its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kant.kube.connect.client import ApiClient
+from kant.kube.connect.config import Config
+from kant.kube.lead.lease import Lease
+
+Make = Callable[[ApiClient, Callable[[str], None], Callable[[Exception], None]], Lease]
+"""A lease with a client, what it calls when it is acquired, and what it calls in trouble."""
+
+
+class LeaseThread:
+    """Use as `async with LeaseThread(config, make, on_trouble) as candidate: token = await candidate.elected()`."""
+
+    def __init__(self, config: Config, make: Make, on_trouble: Callable[[Exception], None]) -> None:
+        self._config = config
+        self._make = make
+        self._on_trouble = on_trouble
+        self._thread = threading.Thread(target=self._stand, name="lease", daemon=True)
+        self._lease: Lease | None = None
+
+    async def __aenter__(self) -> LeaseThread:
+        self._loop = asyncio.get_running_loop()
+        self._token: asyncio.Future[str] = self._loop.create_future()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._thread.start()
+        await self._started
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give the Lease back. First end every request that only a leader may send."""
+        with suppress(RuntimeError):  # its loop has ended by itself
+            self._own.call_soon_threadsafe(self._stop.set)
+        await self._over
+
+    async def elected(self) -> str:
+        """Wait until we lead; the token of this term. Raises what the thread has met, should it end."""
+        either: set[asyncio.Future[Any]] = {self._token, self._over}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._over.done():
+            self._over.result()
+        return self._token.result()
+
+    def holds(self) -> bool:
+        """Whether we lead in the term in which we were elected."""
+        lease = self._lease
+        return lease is not None and lease.holds() and self._token.done() and lease.token == self._token.result()
+
+    # --- in the thread --------------------------------------------------------------------------------------------
+
+    def _stand(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:
+            self._tell(self._settle, error)
+        else:
+            self._tell(self._settle, None)
+
+    async def _run(self) -> None:
+        self._own, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with ApiClient(self._config, concurrency=4) as client:
+            self._lease = lease = self._make(
+                client, lambda token: self._tell(self._elect, token), lambda error: self._tell(self._on_trouble, error)
+            )
+            self._tell(self._started.set_result, None)
+            standing = asyncio.create_task(lease.run())
+            stop = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({standing, stop}, return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            standing.cancel()
+            with suppress(asyncio.CancelledError):
+                await standing
+            await lease.release()
+
+    def _tell(self, what: Callable[..., object], *words: object) -> None:
+        with suppress(RuntimeError):  # the loop of the driver is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(what, *words)
+
+    # --- in the loop of the driver --------------------------------------------------------------------------------
+
+    def _elect(self, token: str) -> None:
+        if not self._token.done():
+            self._token.set_result(token)
+
+    def _settle(self, error: BaseException | None) -> None:
+        for future in (self._started, self._over):
+            if not future.done() and error is not None:
+                future.set_exception(error)
+            elif not future.done():
+                future.set_result(None)

@@ -1,0 +1,275 @@
+"""One replica of Kant in a cluster: it waits for the Lease, leads while it has it, and ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kant.cluster.state import ClusterState
+from kant.kube.connect.client import ApiClient, ApiError, require_version
+from kant.kube.connect.config import Config, load
+from kant.kube.connect.errors import advice
+from kant.kube.lead.answers import LeadershipLostError
+from kant.kube.lead.calibration_store import ANNOTATION
+from kant.kube.lead.driver import KubeDriver
+from kant.kube.lead.lease import Lease, own_identity
+from kant.kube.lead.lease_thread import LeaseThread
+from kant.kube.lead.settings import DriverSettings
+from kant.kube.notify.recorder import EventRecorder
+from kant.kube.serve.metrics import KubeTelemetry
+from kant.kube.serve.page import PageContent, routes
+from kant.kube.serve.questions import LeaderQuestions
+from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness
+from kant.live.journals import Journals
+from kant.live.logs import log_event, set_up
+from kant.live.warm import warm
+from kant.model.errors import InputError
+from kant.scheduler.profile import Profile, parse_profile
+
+OLDEST = (1, 29)
+"""The oldest API server that has all that Kant asks of it: the policies that fence bindings are general since 1.30."""
+
+REREAD = 5.0  # seconds between two looks at the file of the profile
+
+log = logging.getLogger("kant.kube")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """As the command line says them. Seconds for times."""
+
+    profile: Profile
+    kubeconfig: Path | None = None
+    context: str | None = None
+    journal: Path | None = None
+    journal_bytes: int = 3 << 30
+    """What all journals may take: less than the volume of the manifests, whose limit ends the pod."""
+    namespace: str = "kant-system"
+    scheduler_name: str = "kant"
+    shadow: tuple[str, ...] = ()
+    leader_election: bool = True
+    lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
+    """How long a Lease lasts, how long its holder may not renew it, how long between two tries."""
+    recovery: float = 30.0
+    staleness: float = 60.0
+    listen: str = ""
+    """Where probes and metrics are served; "" for nowhere."""
+    log_format: str = "json"
+    log_level: str = "info"
+    profile_file: Path | None = None
+    """Read again when it changes."""
+    page: PageContent | None = None
+    """Where it is served."""
+
+
+def serve(options: ReplicaOptions) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. Raises InputError for what a person has to mend."""
+    set_up(options.log_format, options.log_level)
+    config = load(options.kubeconfig, options.context)
+    warm(options.profile)
+    return asyncio.run(Replica(options, config).run())
+
+
+class Replica:
+    """What one process does."""
+
+    def __init__(self, options: ReplicaOptions, config: Config) -> None:
+        self.options = options
+        self.config = config
+        self.stopped = asyncio.Event()
+        self.driver: KubeDriver | None = None
+        self.profile = options.profile
+        self.telemetry = KubeTelemetry()
+        self.telemetry.stand = self._stands
+        self.questions = LeaderQuestions(
+            lambda job: self.driver.reason(job) if self.driver is not None else "", self._journal
+        )
+        self._said: dict[str, None] = {}
+        self._greeted = False
+
+    async def run(self) -> int:
+        """Until somebody stops us."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopped.set)
+        async with AsyncExitStack() as stack:
+            if self.options.listen:
+                page = () if self.options.page is None else routes(self.questions, self.options.page)
+                await stack.enter_async_context(
+                    ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), page)
+                )
+            client = await stack.enter_async_context(ApiClient(self.config, on_trouble=self.trouble))
+            reading = asyncio.create_task(self._reread())
+            await self._until_stopped(self._greet(client))
+            self._greeted = True
+            while not self.stopped.is_set():
+                await self._until_stopped(self._stand(client))
+            reading.cancel()
+        return 0
+
+    # --- what others may ask ---------------------------------------------------------------
+
+    def _stands(self) -> tuple[ClusterState, int] | None:
+        driver = self.driver
+        return None if driver is None or driver.core is None else (driver.core.state, driver.core.now)
+
+    def _journal(self) -> str:
+        """The file that is written to."""
+        journals = self.driver.settings.journals if self.driver is not None else None
+        return str(journals.path or "") if journals is not None else ""
+
+    def _unready(self) -> str:
+        """Why this replica is not ready; empty where it leads and follows, or stands by."""
+        driver = self.driver
+        if driver is None:
+            return "" if self._greeted else "the API server has not answered yet"
+        pods, nodes = driver.informers.pods, driver.informers.nodes
+        ages = {"pods": pods.stale_for, "nodes": nodes.stale_for}
+        return freshness(lambda: pods.synced.is_set() and nodes.synced.is_set(), ages)()
+
+    def _dump(self) -> dict[str, Any]:
+        driver = self.driver
+        if driver is None or driver.core is None:
+            return {"leads": False}
+        state = driver.core.state
+        return {
+            "leads": True,
+            "counts": asdict(driver.counts),
+            "nodes": len(state.spec.nodes),
+            "running": len(state.running),
+            "waiting": len(state.pending),
+            "in_part": [gang.key for gang in driver.workloads.partially_bound.in_part()],
+            "leaving": {node: len(pods) for node, pods in driver.binder.leaving.items()},
+            "silent_s": driver.informers.stale_for(),
+            "complaints": driver.translation.complaints,
+        }
+
+    async def _reread(self) -> None:
+        """Take a profile that has changed; one that is malformed is told of, and the one before stays."""
+        path, text = self.options.profile_file, self.profile.text
+        while path is not None:
+            await asyncio.sleep(REREAD)
+            try:
+                found = await asyncio.to_thread(path.read_text, encoding="utf-8")
+                if found == text:
+                    continue
+                text = found
+                self.profile = parse_profile(found, str(path))
+            except (InputError, OSError, UnicodeDecodeError) as error:
+                log_event(log, f"the profile stays as it was: {error}", logging.ERROR)
+                continue
+            log_event(log, "the profile has changed", profile=self.profile.name)
+            if self.driver is not None:
+                self.driver.take_profile(self.profile)
+
+    async def _until_stopped(self, work: Coroutine[None, None, None]) -> None:
+        """Run a coroutine until it ends, or is cancelled because somebody stops us."""
+        task = asyncio.create_task(work)
+        stop = asyncio.create_task(self.stopped.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if stop.done() and self.driver is not None:
+            await self.driver.binder.drain()
+        stop.cancel()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def _greet(self, client: ApiClient) -> None:
+        """Wait for an API server that is there, is new enough, and knows us."""
+        wait = 1.0
+        while True:
+            try:
+                await require_version(client, OLDEST)
+                return
+            except ApiError as error:
+                if not error.heals:
+                    sentence = advice(error, self.config.source)
+                    raise InputError("the API server", f"one that lets us in ({sentence})") from None
+                self.trouble(error)
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, 30.0)
+
+    async def _stand(self, client: ApiClient) -> None:
+        """Stand for election, and lead while elected."""
+        if not self.options.leader_election:
+            await self._lead(client, lambda: True, lambda: "")
+            return
+        async with LeaseThread(self.config, self._lease, self.trouble) as candidate:
+            log_event(log, "stands for election")
+            token = await candidate.elected()
+            log_event(log, "leads", token=token)
+            await self._lead(client, candidate.holds, lambda: token)
+
+    def _lease(
+        self, client: ApiClient, on_acquired: Callable[[str], None], on_trouble: Callable[[Exception], None]
+    ) -> Lease:
+        duration, deadline, retry = self.options.lease
+        return Lease(
+            client,
+            self.options.namespace,
+            "kant",
+            duration=duration,
+            renew_deadline=deadline,
+            retry=retry,
+            in_flight=self._in_flight(),
+            on_acquired=on_acquired,
+            on_trouble=on_trouble,
+            notes=self._notes,
+        )
+
+    def _notes(self) -> dict[str, str]:
+        """What goes along on the Lease."""
+        driver = self.driver
+        return (
+            {ANNOTATION: driver.calibration_store.note} if driver is not None and driver.calibration_store.note else {}
+        )
+
+    def _in_flight(self) -> float:
+        """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""
+        duration, deadline, _ = self.options.lease
+        return min(4.0, (duration - deadline) * 0.8)
+
+    async def _lead(self, client: ApiClient, holds: Callable[[], bool], token: Callable[[], str]) -> None:
+        options = self.options
+        settings = DriverSettings(
+            self.profile,
+            Journals(options.journal, self.trouble, options.journal_bytes) if options.journal is not None else None,
+            options.scheduler_name,
+            options.shadow,
+            options.recovery,
+            options.staleness,
+            namespace=options.namespace,
+        )
+        recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
+        self.driver = KubeDriver(client, settings, recorder, holds, token, self.trouble, self.telemetry)
+        if options.page is not None:
+            self.driver.on_core = self.questions.follow
+        if options.leader_election:
+            self.driver.binder.timeout = self.driver.evictor.timeout = self._in_flight()
+        self.telemetry.leads(True)
+        informers = self.driver.informers
+        self.telemetry.staleness = {"pods": informers.pods.stale_for, "nodes": informers.nodes.stale_for}
+        try:
+            await self.driver.run()
+        except* LeadershipLostError:
+            log_event(log, "the Lease is lost: it was not renewed in time, or another replica has it", logging.WARNING)
+        finally:
+            self.driver = None
+            self.questions.leave()
+            self.telemetry.leads(False)
+            self.telemetry.staleness = {}
+
+    def trouble(self, error: Exception) -> None:
+        """Say what keeps us waiting, each sentence once in a while."""
+        text = advice(error, self.config.source) if isinstance(error, ApiError) else str(error)
+        if text not in self._said:
+            self._said[text] = None
+            if len(self._said) > 100:
+                self._said.clear()
+            log_event(log, text, logging.WARNING)

@@ -1,0 +1,139 @@
+"""What people are told: why pods wait, that they are bound, why they are evicted; and which of them autoscalers see.
+
+A pod that waits for capacity is marked unschedulable, and our gate is taken from it, so that an autoscaler may add
+nodes. One that waits for quota or for its queue keeps the gate, and is not marked so: more nodes would not help it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from kant.kube.act.evictor import Eviction
+from kant.kube.act.gates import open_gate, our_gate
+from kant.kube.connect.client import ApiClient, ApiError, FencedError
+from kant.kube.follow.mirror import Mirror
+from kant.kube.notify.recorder import EventRecorder
+from kant.kube.objects.views import Condition, Meta, Pod
+from kant.kube.reconcile.workload import Workload
+from kant.live import logs
+from kant.live.sentences import public_sentence
+from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OverQuota, Reason
+
+log = logging.getLogger("kant.kube")
+FOR_QUOTA = OverQuota | Closed | BackOff | BaseJobWaits | Behind
+
+
+class Notifier:
+    """Speaks through a recorder, in the background."""
+
+    def __init__(self, client: ApiClient, recorder: EventRecorder, mirror: Mirror, holds: Callable[[], bool]) -> None:
+        self.client = client
+        self.recorder = recorder
+        self.mirror = mirror
+        self.holds = holds
+        self._gated: asyncio.Queue[Pod] = asyncio.Queue()
+        self._messages: dict[str, tuple[str, str, str]] = {}  # of each pod that waits: text, reason, for which version
+        self._faults: dict[str, tuple[str, str]] = {}  # of each node that is malformed: its uid, and what was said
+        recorder.on_changed = self.again
+
+    async def run(self) -> None:
+        """Speak for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.recorder.run())
+            tasks.create_task(self._open_gates())
+
+    def waits(self, workload: Workload, pods: Iterable[str], reason: Reason) -> None:
+        """A workload was tried, and waits."""
+        text = public_sentence(reason)
+        if text == workload.reason:
+            return
+        workload.reason, workload.queued = text, isinstance(reason, FOR_QUOTA)
+        self._mark(pods, workload.reason, "Queued" if workload.queued else "Unschedulable")
+
+    def says(self, workload: Workload, pods: Iterable[str], text: str, reason: str) -> None:
+        """A workload cannot be tried as it is; `reason` is that of the condition PodScheduled."""
+        self._mark(pods, text, reason)
+
+    def _mark(self, pods: Iterable[str], text: str, reason: str) -> None:
+        for uid in pods:
+            pod = self.mirror.pods.get(uid)
+            if pod is None or pod.spec.node_name:
+                continue
+            self._messages[uid] = text, reason, pod.metadata.resource_version
+            self.recorder.condition(pod.metadata, text, reason, _scheduled(pod))
+            self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
+            if reason == "Unschedulable" and our_gate(pod) >= 0:
+                self._gated.put_nowait(pod)
+
+    def again(self, uid: str) -> None:
+        """A pod has changed: what was said of it may have come too late, and is said again. Or it waits no more."""
+        message, pod = self._messages.get(uid), self.mirror.pods.get(uid)
+        if message is None:
+            return
+        if pod is None or pod.spec.node_name:
+            del self._messages[uid]
+            return
+        text, reason, version = message
+        current = _scheduled(pod)
+        if pod.metadata.resource_version == version or (
+            current is not None and (current.reason, current.message) == (reason, text)
+        ):
+            return
+        # what is being told at this moment may still be refused, and then we are asked again
+        if self.recorder.condition(pod.metadata, text, reason, current):
+            self._messages[uid] = text, reason, pod.metadata.resource_version
+
+    def bound(self, pod: Pod, node: str) -> None:
+        self.recorder.scheduled(pod.metadata, node)
+
+    def evicted(self, eviction: Eviction) -> None:
+        for _, pods in eviction.victims:
+            for pod in pods:
+                self.recorder.event(pod.metadata, "Warning", "Preempted", eviction.why, "Preempting")
+
+    def may_not_go(self, eviction: Eviction) -> None:
+        """Their eviction was refused, and they stay."""
+        text = f"{eviction.why}, but it stays: {eviction.refused}"
+        for _, pods in eviction.victims:
+            for pod in pods:
+                self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")
+
+    def nodes(self, names: Iterable[str], complaints: Mapping[str, str], post: bool = True) -> None:
+        """What is wrong with these nodes, once for each change of it: in the log, and with `post` as an event of it."""
+        for name in names:
+            view, text = self.mirror.nodes.get(name), complaints.get(f"node {name}", "")
+            if view is None or not text:
+                self._faults.pop(name, None)
+            elif self._faults.get(name) != (view.metadata.uid, text):
+                self._faults[name] = view.metadata.uid, text
+                self.malformed("Node", view.metadata, text, post)
+
+    def malformed(self, kind: str, meta: Meta, text: str, post: bool = True) -> None:
+        """Something is wrong with a Node or a Pod itself."""
+        logs.log_event(log, text, logging.WARNING, about=f"{kind.lower()} {meta.name}")
+        if post:
+            self.recorder.event(meta, "Warning", "Malformed", text, "Scheduling", kind)
+
+    def journal(self, namespace: str, trouble: str) -> None:
+        """The journal is not kept any more, because of `trouble`; or it is again, where that is empty."""
+        lease = Meta(name="kant", namespace=namespace)
+        if trouble:
+            text = f"{trouble}; nothing is recorded until it can be written, and scheduling goes on"
+            self.recorder.event(lease, "Warning", "JournalStopped", text, "Recording", "Lease")
+        else:
+            logs.log_event(log, "the journal goes on in a new file")
+            self.recorder.event(lease, "Normal", "JournalResumed", "it goes on in a new file", "Recording", "Lease")
+
+    async def _open_gates(self) -> None:
+        while True:
+            pod = await self._gated.get()
+            try:
+                await open_gate(self.client, pod, self.holds)
+            except (ApiError, FencedError):
+                continue  # it is opened when the pod is bound, at the latest
+
+
+def _scheduled(pod: Pod) -> Condition | None:
+    return next((one for one in pod.status.conditions if one.type == "PodScheduled"), None)

@@ -1,0 +1,82 @@
+"""Reasons for every job that waits: also for one that no cycle has tried, since an equal one was tried before.
+
+A cycle says why a job waits when it is first held back. Jobs that ask for the same in the same queue wait for the same
+reason, so one question answers for all of them. Answers grow old; they are asked for again, a few at a time. Who waits
+for a quota is asked about again when some of one came back: it may lack nothing but capacity now.
+"""
+
+from __future__ import annotations
+
+from kant.cluster.columns import J_QUEUE, J_SHAPE, J_USER
+from kant.insight.diagnosis import Diagnosis
+from kant.kube.notify.notifier import Notifier
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.reconcile.workloads import Workloads
+from kant.live.core import Core
+from kant.model.decision import Behind
+
+SOON = 0.5  # seconds between two rounds of questions
+AFRESH = 30.0  # seconds after which a kind of job is asked about again
+AT_ONCE = 16  # questions in one round
+
+Kind = tuple[int, int, int]
+"""Shape, queue and user of a job."""
+
+
+class Reasons:
+    """Asks the core, and tells."""
+
+    def __init__(self, core: Core, workloads: Workloads, notifier: Notifier) -> None:
+        self.core = core
+        self.workloads = workloads
+        self.notifier = notifier
+        self._asked: dict[Kind, float] = {}
+        self._quota_version = 0
+        self._next = 0.0
+
+    def ask(self) -> None:
+        """Ask about the kinds of jobs that nobody has said anything about for long, some of them now."""
+        now = self.core.clock()
+        if now < self._next or not self.core.state.pending:
+            return
+        self._next = now + SOON
+        kinds: dict[Kind, list[Workload]] = {}
+        silent: dict[Kind, None] = {}
+        state = self.core.state
+        came_back = self._quota_version != state.quota_usage.quota_version
+        self._quota_version = state.quota_usage.quota_version
+        rows = list(state.pending)
+        for row, (shape, queue, user) in zip(
+            rows, state.jobs[rows][:, [J_SHAPE, J_QUEUE, J_USER]].tolist(), strict=True
+        ):
+            workload = self.workloads.by_job.get(state.ids[row])
+            if workload is None or workload.phase is not Phase.WAITING:
+                continue
+            kinds.setdefault((shape, queue, user), []).append(workload)
+            if not workload.reason or (workload.queued and came_back):
+                silent[shape, queue, user] = None
+        for kind in [kind for kind in self._asked if kind not in kinds]:
+            del self._asked[kind]
+        old = [kind for kind in kinds if kind not in silent and now - self._asked.get(kind, now) > AFRESH]
+        due = [*silent, *sorted(old, key=lambda kind: self._asked[kind])][:AT_ONCE]
+        for kind in kinds:
+            self._asked.setdefault(kind, now)
+        if due:
+            diagnosis = Diagnosis(self.core.scheduler, self.core.now)
+            for kind in due:
+                self._asked[kind] = now
+                self._answer(diagnosis, kinds[kind])
+
+    def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
+        row = diagnosis.row(alike[0].job)
+        reason = diagnosis.why(row)
+        if isinstance(reason, Behind):  # of those who ask for the same the first says what all of them lack
+            jobs, head = diagnosis.state.jobs, diagnosis.row(reason.job)
+            if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
+                reason = diagnosis.why(head)
+        for workload in alike:
+            pods = self.workloads.members.pods_of.get(workload.key, ())
+            if reason is not None:
+                self.notifier.waits(workload, pods, reason)
+            elif not workload.reason:
+                workload.reason = "it is next in turn"

@@ -1,0 +1,253 @@
+"""Tells people what was decided: events.k8s.io/v1 Events, and the condition PodScheduled=False with its reason.
+
+It is done in the background by few workers, and never in the way of bindings: what is told may come late, be told once
+instead of twice, or under a flood be left out and counted. A condition goes before any event, for autoscalers read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+
+from kant.kube.connect.client import ApiClient, ApiError, encoded
+from kant.kube.objects.views import Condition, Meta
+from kant.model.errors import InputError
+
+BOUND = 20_000  # notes that may wait
+REMEMBERED = 100_000  # pods whose last words we know, so as not to repeat them
+REPEAT = 1_800.0  # seconds after which the same event may be told again; the server forgets events after an hour
+NOTE = 1_024  # characters that the server takes in the note of an event
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds of back-off
+OVERDUE = 15.0  # seconds that an event waits for bindings to end
+
+Key = tuple[str, str]
+
+API_OF = {"Lease": "coordination.k8s.io/v1"}
+"""The API of kinds that are not in the core group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One request that waits: an event (`body` whole), or a condition of a pod."""
+
+    key: Key
+    method: str
+    path: str
+    body: bytes
+    said: str
+    since: float
+
+
+class EventRecorder:
+    """Queues what is to be told of pods and nodes (`Meta` says which); `run` tells it.
+
+    `workers`: requests at a time, an eighth of the client's connections by default; `rate`: requests a second at most,
+    0 for no limit; `busy()`: whether bindings are under way, during which events wait for up to OVERDUE seconds.
+    `dropped` and `failed` count what was not told, by the flood and by a refusal; `told` the rest.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        instance: str,
+        *,
+        controller: str = "kant",
+        workers: int | None = None,
+        rate: float = 0.0,
+        bound: int = BOUND,
+        busy: Callable[[], bool] = lambda: False,
+        on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.client = client
+        self.workers = workers or max(1, client.concurrency // 8)
+        self.told = self.dropped = self.failed = 0
+        self.on_changed: Callable[[str], None] = lambda uid: (
+            None
+        )  # a condition came too late for this pod: it has changed
+        self._rate, self._bound, self._on_trouble, self._clock = rate, bound, on_trouble, clock
+        self.busy = busy
+        self._rng = rng or random.Random()
+        self._conditions: OrderedDict[Key, Note] = OrderedDict()
+        self._events: OrderedDict[Key, Note] = OrderedDict()
+        self._said: OrderedDict[Key, tuple[str, float]] = OrderedDict()
+        self._more = asyncio.Event()
+        self._under_way: set[Key] = set()  # two answers of one pod might overtake each other
+        self._not_before = self._slot = float("-inf")
+        self._wait = FIRST_WAIT
+        self._numbers = count(time.time_ns())  # names of events: they only have to differ
+        source = encoded({"reportingController": controller, "reportingInstance": instance[:128]})
+        self._source = source[1:-1].decode()
+
+    def __len__(self) -> int:
+        return len(self._conditions) + len(self._events) + len(self._under_way)
+
+    def event(self, of: Meta, type: str, reason: str, message: str, action: str, kind: str = "Pod") -> None:
+        """An event of a pod, or a node. `type` is Normal or Warning. A repetition within half an hour is left out."""
+        note = message if len(message) <= NOTE else message[: NOTE - 1] + "…"
+        self._event(of, type, reason, encoded(note).decode(), action, (of.uid, reason), kind)
+
+    def scheduled(self, pod: Meta, node: str) -> None:
+        """The event that kube-scheduler posts of a pod that it has bound; an older condition is told no more."""
+        self._conditions.pop((pod.uid, ""), None)
+        self._said.pop((pod.uid, ""), None)
+        note = f'"Successfully assigned {pod.namespace}/{pod.name} to {node}"'
+        self._event(pod, "Normal", "Scheduled", note, "Binding", (pod.uid, "Scheduled"))
+
+    def condition(
+        self, pod: Meta, message: str, reason: str = "Unschedulable", current: Condition | None = None
+    ) -> bool:
+        """PodScheduled=False with this reason, if that is not what we told last, or what the pod says (`current`).
+
+        Where the pod has changed since `pod.resource_version` the server refuses: a pod that is bound is never marked.
+        Whether it is queued now: else it has been told, or is being told.
+        """
+        key, said = (pod.uid, ""), f"{reason}: {message}"
+        told = self._said.get(key)
+        same = current is not None and (current.status, current.reason, current.message) == ("False", reason, message)
+        if same or (told is not None and told[0] == said):
+            self._conditions.pop(key, None)  # what waited is past
+            return False
+        wanted = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        if current is None or current.status != "False":
+            wanted["lastTransitionTime"] = _now()[:19] + "Z"
+        metadata = {"uid": pod.uid} | ({"resourceVersion": pod.resource_version} if pod.resource_version else {})
+        body = encoded({"metadata": metadata, "status": {"conditions": [wanted]}})
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        self._put(self._conditions, Note(key, "PATCH", path, body, said, self._clock()))
+        return True
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone: nothing about its condition is told any more."""
+        self._conditions.pop((uid, ""), None)
+        self._said.pop((uid, ""), None)
+
+    async def run(self) -> None:
+        """Tell what is queued, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self.workers):
+                tasks.create_task(self._work())
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait until all is told, so long at most. Whether it is."""
+        end = self._clock() + seconds
+        while len(self) and self._clock() < end:
+            await asyncio.sleep(0.01)
+        return not len(self)
+
+    def _event(self, of: Meta, type: str, reason: str, note: str, action: str, key: Key, kind: str = "Pod") -> None:
+        said = self._said.get(key)
+        if said is not None and said[0] == note and self._clock() - said[1] < REPEAT:
+            return
+        space = of.namespace or "default"  # where events of what is in no namespace have to be
+        inside = f'"namespace":"{of.namespace}",' if of.namespace else ""
+        name = f"{of.name[:230]}.{next(self._numbers):x}"  # names of objects need no escapes
+        api = API_OF.get(kind, "v1")
+        body = (
+            f'{{"apiVersion":"events.k8s.io/v1","kind":"Event",{self._source},'
+            f'"metadata":{{"name":"{name}","namespace":"{space}"}},"eventTime":"{_now()}",'
+            f'"type":"{type}","reason":"{reason}","action":"{action}","note":{note},'
+            f'"regarding":{{"apiVersion":"{api}","kind":"{kind}",{inside}"name":"{of.name}","uid":"{of.uid}"}}}}'
+        )
+        path = f"/apis/events.k8s.io/v1/namespaces/{space}/events"
+        self._put(self._events, Note(key, "POST", path, body.encode(), note, self._clock()))
+
+    def _put(self, queue: OrderedDict[Key, Note], note: Note) -> None:
+        queue[note.key] = note  # the latest wins, in the place of the older
+        if len(self._conditions) + len(self._events) > self._bound:
+            (self._events or self._conditions).popitem(last=False)
+            self.dropped += 1
+        self._more.set()
+
+    def _next(self) -> Note | None:
+        for key in self._conditions:
+            if key not in self._under_way:
+                return self._conditions.pop(key)
+        if self._events:
+            oldest = next(iter(self._events.values()))
+            flood = len(self._events) > self._bound // 2
+            if not self.busy() or flood or self._clock() - oldest.since > OVERDUE:
+                for key in self._events:
+                    if key not in self._under_way:
+                        return self._events.pop(key)
+        return None
+
+    async def _work(self) -> None:
+        while True:
+            await self._turn()
+            note = self._next()
+            if note is None:
+                if self._events:  # bindings are under way, or an older event of the same pod
+                    await asyncio.sleep(0.05)
+                else:
+                    self._more.clear()
+                    await self._more.wait()
+                continue
+            self._under_way.add(note.key)
+            try:
+                await self._tell(note)
+            finally:
+                self._under_way.discard(note.key)
+                if self._conditions:
+                    self._more.set()
+
+    async def _turn(self) -> None:
+        """Wait for the end of a back-off, and for our place in the rate."""
+        while (rest := self._not_before - self._clock()) > 0:
+            await asyncio.sleep(rest)
+        if self._rate:
+            self._slot = max(self._slot + 1.0 / self._rate, self._clock())
+            await asyncio.sleep(max(0.0, self._slot - self._clock()))
+
+    async def _tell(self, note: Note) -> None:
+        condition = note.method == "PATCH"
+        kind = "application/strategic-merge-patch+json" if condition else "application/json"
+        if condition:
+            self._remember(note)  # at once, so that the same is not queued again meanwhile
+        try:
+            await self.client.call(note.method, note.path, note.body, content_type=kind)
+        except (ApiError, InputError) as error:
+            self._said.pop(note.key, None)
+            if isinstance(error, ApiError) and error.heals:
+                self._back_off(note, error)
+            else:
+                self.failed += 1
+                code = getattr(error, "code", 0)
+                if code not in (404, 409):  # the pod is gone, or has changed: no trouble
+                    self._on_trouble(error)
+                if condition and code == 409:
+                    self.on_changed(note.key[0])
+            return
+        self.told += 1
+        self._wait = FIRST_WAIT
+        if not condition and note.key[1] != "Scheduled":
+            self._remember(note)
+
+    def _remember(self, note: Note) -> None:
+        self._said[note.key] = note.said, self._clock()
+        self._said.move_to_end(note.key)
+        if len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+
+    def _back_off(self, note: Note, error: ApiError) -> None:
+        """Put it back before all others, unless there is something newer; everybody waits."""
+        queue = self._conditions if note.method == "PATCH" else self._events
+        if note.key not in queue:
+            self._put(queue, note)
+            if note.key in queue:
+                queue.move_to_end(note.key, last=False)
+        if self._clock() >= self._not_before:  # one back-off for all the workers that failed together
+            wait = max(error.retry_after or 0.0, self._wait * self._rng.uniform(0.5, 1.0))
+            self._not_before = self._clock() + wait
+            self._wait = min(self._wait * 2, LONGEST_WAIT)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,179 @@
+"""The status of our own objects: what a queue uses, whether it is understood, where a reservation stands.
+
+It is written from time to time, and only where it is another than the object has: the API server is there for bindings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kant.cluster.columns import J_QUEUE
+from kant.kube.connect.client import ApiClient, ApiError, FencedError
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import Loose
+from kant.kube.reconcile.translation import Translation, matches
+from kant.kube.translate.crds import API, GROUP, ReservedNodes
+from kant.live.core import Core
+from kant.model.errors import InputError
+
+PACE = 2.0  # seconds between two looks
+UNSEEN = 10.0  # seconds after which a status that we have written and not seen again is written once more
+
+Status = dict[str, Any]
+
+
+class Statuses:
+    """Writes them. `core` gives the core of the state, None while there is none; `holds` guards every request."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        mirror: Mirror,
+        translation: Translation,
+        core: Callable[[], Core | None],
+        holds: Callable[[], bool],
+    ) -> None:
+        self.client = client
+        self.mirror = mirror
+        self.translation = translation
+        self.core = core
+        self.holds = holds
+        self.written = 0
+        self._sent: dict[str, tuple[Status, float]] = {}
+
+    async def run(self) -> None:
+        """Write what has changed, for ever."""
+        while True:
+            await asyncio.sleep(PACE)
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what is not on its object. What the server refuses is tried again the next time."""
+        loop, core = asyncio.get_running_loop(), self.core()
+        if core is None:
+            return
+        for path, item, wanted in self.wanted(core):
+            sent, when = self._sent.get(path, ({}, 0.0))
+            body = _with_times(wanted, item)
+            if body == _said(item) or (wanted == sent and loop.time() - when < UNSEEN):
+                continue
+            self._sent[path] = wanted, loop.time()
+            try:
+                await self.client.patch(f"{path}/status", {"status": body}, guard=self.holds)
+                self.written += 1
+            except FencedError:
+                return
+            except (ApiError, InputError):
+                self._sent.pop(path, None)
+
+    def wanted(self, core: Core) -> Iterable[tuple[str, Loose, Status]]:
+        """The path of each of our objects, the object, and its status without the times of conditions."""
+        translation, objects = self.translation, self.mirror.objects
+        queues = queue_statuses(core) if objects.get("queues") else {}
+        labels = [view.metadata.labels or {} for view in self.mirror.nodes.values()]
+        reserved = {one.name: one for one in translation.reserved}
+        for plural, kind in (("queues", "Queue"), ("topologies", "Topology"), ("reservations", "Reservation")):
+            for (_, name), item in list(objects.get(plural, {}).items()):
+                if not item.api_version.startswith(GROUP):
+                    continue
+                wrong, good = translation.complaints.get(f"{kind} {name}", ""), "it is in force"
+                status: Status = {"observedGeneration": item.metadata.generation}
+                if kind == "Queue":
+                    status |= queues.get(name, {})
+                elif kind == "Reservation":
+                    status |= reservation_status(reserved.get(name), labels, core.now)
+                    good = good if status.get("nodes") else "no node has these labels"
+                status["conditions"] = [
+                    {
+                        "type": "Ready",
+                        "status": "False" if wrong else "True",
+                        "observedGeneration": item.metadata.generation,
+                        "reason": "Refused" if wrong else "Accepted",
+                        "message": wrong or good,
+                    }
+                ]
+                yield f"{API}/{plural}/{name}", item, status
+
+
+def queue_statuses(core: Core) -> dict[str, Status]:
+    """Of each queue: how many jobs of it and of those below it wait and run, and what these hold."""
+    state = core.state
+    tree, quota_usage = state.quota_usage.tree, state.quota_usage
+    if tree is None:
+        return {}
+    waiting, running = _count(core, state.pending), _count(core, state.running)
+    own: list[Counter[tuple[str, str]]] = []  # by (resource, model)
+    for node, queue in enumerate(tree.queues):
+        index = state.queues.get(queue.name, -1)
+        held = quota_usage.held[index] if index >= 0 else (0, 0, 0)
+        amounts = Counter({("gpu", ""): held[0], ("cpu", ""): held[1], ("memory", ""): held[2]})
+        for key, (model, resource) in enumerate(tree.keys):
+            if model:
+                amounts[resource, model] = tree.own(node, key)
+        own.append(amounts)
+    for node in reversed(tree.downward):  # children first
+        parent = tree.parents[node]
+        if parent >= 0:
+            own[parent].update(own[node])
+            for counts in (waiting, running):
+                counts[tree.queues[parent].name] += counts[tree.queues[node].name]
+    return {
+        queue.name: {
+            "waiting": waiting[queue.name],
+            "running": running[queue.name],
+            "used": [
+                {"resource": resource, "model": model, "amount": _amount(resource, amount)}
+                for (resource, model), amount in sorted(own[node].items())
+            ],
+        }
+        for node, queue in enumerate(tree.queues)
+    }
+
+
+def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
+    """So many of these jobs are in each queue."""
+    table = core.state.jobs[np.fromiter(rows, dtype=np.int64), J_QUEUE]
+    names = list(core.state.queues)
+    numbers, counts = np.unique(table, return_counts=True)
+    return Counter({names[number]: count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)})
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == "memory":
+        return f"{amount}Mi"
+    return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+
+
+def reservation_status(reserved: ReservedNodes | None, labels: Iterable[dict[str, str]], now: int) -> Status:
+    """Its phase, and how many nodes have its labels; None stands for one that makes no sense."""
+    if reserved is None:
+        return {"phase": "Refused", "nodes": 0}
+    phase = "Pending" if now < reserved.start else "Active" if now < reserved.end else "Over"
+    return {"phase": phase, "nodes": sum(matches(reserved, own) for own in labels)}
+
+
+def _said(item: Loose) -> Status:
+    try:
+        found: Status = msgspec.json.decode(item.status)
+        return found if isinstance(found, dict) else {}
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _with_times(wanted: Status, item: Loose) -> Status:
+    """With the time at which each condition came to stand as it does: what the object says, or now."""
+    before = {one.get("type"): one for one in _said(item).get("conditions", [])}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = []
+    for one in wanted["conditions"]:
+        old = before.get(one["type"], {})
+        since = old.get("lastTransitionTime", now) if old.get("status") == one["status"] else now
+        conditions.append(one | {"lastTransitionTime": since})
+    return wanted | {"conditions": conditions}

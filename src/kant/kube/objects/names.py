@@ -1,0 +1,12 @@
+"""Names that Kant writes on objects of the API, and that it reads there."""
+
+from __future__ import annotations
+
+OWN = "scheduling.kant.dev"
+"""The group of Kant's own kinds, labels and annotations."""
+
+GATE = f"{OWN}/quota"
+"""The scheduling gate of a pod that waits for its quota."""
+
+LEADER = f"{OWN}/leader"
+"""The annotation that carries the token of the leader who sent a binding or an eviction."""

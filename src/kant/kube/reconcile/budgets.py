@@ -1,0 +1,166 @@
+"""Budgets: which pods a PodDisruptionBudget covers, and which jobs it does not let be stopped now.
+
+A job may be chosen as a victim only while every budget allows as many disruptions as it covers pods of the job. Nobody
+decides here: the state is told who is protected (`JobProtected`), and the Eviction API has the last word.
+
+Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go: which pods it asks a budget about.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.views import Budget, Pod
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.reconcile.workloads import Workloads
+from kant.kube.translate.selectors import OPERATORS, selects
+from kant.model.event import JobProtected
+
+Name = tuple[str, str]
+"""Of a budget: namespace and name."""
+
+
+def covers(budget: Budget, pod: Pod) -> bool:
+    """Whether the budget is about the pod. A pod without labels is in none, nor is any in one without a selector."""
+    selector, labels = budget.spec.selector, pod.metadata.labels
+    if selector is None or not labels or pod.metadata.namespace != budget.metadata.namespace:
+        return False
+    if any(one.operator not in OPERATORS[:4] for one in selector.match_expressions):
+        return False
+    return selects(selector, labels)
+
+
+def allowed(budget: Budget) -> int:
+    """The disruptions that it allows now; none while its status is about an older version of it."""
+    status = budget.status
+    return max(status.disruptions_allowed, 0) if status.observed_generation >= budget.metadata.generation else 0
+
+
+def is_asked_about(pod: Pod) -> bool:
+    """Whether the Eviction API asks budgets about it: not where it has ended, has not begun, or is going already."""
+    return pod.status.phase != "Pending" and not is_over(pod) and pod.metadata.deletion_timestamp is None
+
+
+def takes(budget: Budget, pod: Pod) -> bool:
+    """Whether to evict a pod that it covers takes one of the disruptions allowed: not of all that are not ready."""
+    if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
+        return True
+    status = budget.status
+    healthy = status.current_healthy >= status.desired_healthy > 0
+    return not healthy and budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow"
+
+
+class Budgets:
+    """Which of the mirror's budgets cover which of its pods, kept in step with both."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.mirror = mirror
+        self._of: dict[str, dict[Name, None]] = {}  # by the uid of a pod; only of pods that one covers
+        self._pods: dict[Name, dict[str, None]] = {}
+        self._known: dict[Name, Budget] = {}
+        self._in: dict[str, dict[Name, None]] = {}  # by namespace
+
+    def follow(self, pods: Iterable[str], names: Iterable[Name]) -> set[str]:
+        """Take in what has changed: uids of pods, and budgets. The uids of pods about which that may say more."""
+        told: set[str] = set()
+        spaces = {name[0] for name in names if self._take(name, told)}
+        if spaces:
+            pods = [*pods, *(uid for uid, pod in self.mirror.pods.items() if pod.metadata.namespace in spaces)]
+        if self._in:
+            for uid in pods:
+                told.update(self._place(uid))
+        return told
+
+    def _take(self, name: Name, told: set[str]) -> bool:
+        """Take in a budget; whether it may cover other pods than before."""
+        before, now = self._known.get(name), self.mirror.budgets.get(name)
+        told.update(self._pods.get(name, ()))
+        if now is not None:
+            self._known[name] = now
+            self._in.setdefault(name[0], {})[name] = None
+            self._pods.setdefault(name, {})
+            return before is None or before.spec.selector != now.spec.selector
+        if before is not None:
+            del self._known[name], self._in[name[0]][name]
+            for uid in self._pods.pop(name):
+                self._leave(uid, name)
+            if not self._in[name[0]]:
+                del self._in[name[0]]
+        return False
+
+    def _place(self, uid: str) -> Iterator[str]:
+        pod = self.mirror.pods.get(uid)
+        was = self._of.get(uid, {})
+        now = {n: None for n in self._in.get(pod.metadata.namespace, ()) if covers(self._known[n], pod)} if pod else {}
+        if was or now:
+            yield uid
+        if was != now:
+            for name in was:
+                del self._pods[name][uid]
+            for name in now:
+                self._pods[name][uid] = None
+            self._of[uid] = now
+        if not now:
+            self._of.pop(uid, None)
+
+    def _leave(self, uid: str, name: Name) -> None:
+        del self._of[uid][name]
+        if not self._of[uid]:
+            del self._of[uid]
+
+    def refuses(self, pods: Iterable[Pod]) -> tuple[Pod, str] | None:
+        """The first of these pods that may not go if those before it go too, and why; None where all may."""
+        taken: Counter[Name] = Counter()
+        for pod in pods:
+            names = self._of.get(pod.metadata.uid, {})
+            if not names or not is_asked_about(pod):
+                continue
+            if len(names) > 1:
+                several = ", ".join(sorted(name for _, name in names))
+                return pod, f"several disruption budgets cover one pod of it ({several}), and so none may be asked"
+            (name,) = names
+            taken[name] += takes(self._known[name], pod)
+            if taken[name] > allowed(self._known[name]):
+                return pod, f"its disruption budget {name[1]} does not allow it"
+        return None
+
+
+class Protection:
+    """Tells the state which running jobs may not be stopped: by their budgets, or because an eviction was refused."""
+
+    def __init__(self, workloads: Workloads, budgets: Budgets) -> None:
+        self.all = workloads
+        self.budgets = budgets
+
+    def follow(self, pods: Iterable[str], names: Iterable[Name]) -> None:
+        """Say what follows for jobs from what has changed: uids of pods, and budgets. Jobs that are new come by
+        themselves (`Transitions.unprotected`)."""
+        members, transitions = self.all.members, self.all.transitions
+        for uid in self.budgets.follow(pods, names):
+            workload = members.by_key.get(members.key_of.get(uid, ""))
+            if workload is not None:
+                transitions.unprotected[workload] = None
+        unprotected, transitions.unprotected = transitions.unprotected, {}
+        for workload in unprotected:
+            self._say(workload)
+
+    def _say(self, workload: Workload) -> None:
+        core = self.all.core
+        if workload.phase is not Phase.PLACED or not workload.job or workload.foreign:
+            return
+        by = self._by(workload)
+        said = workload.protected[1] if workload.protected[0] == workload.job else ""
+        if by == said:
+            return
+        if core.state.live[core.state.rows[workload.job]].preemptible:
+            workload.protected = workload.job, by
+            core.happen(JobProtected(core.now, workload.job, by))
+
+    def _by(self, workload: Workload) -> str:
+        if workload.protected_until > self.all.core.clock():
+            return "it could not be evicted"
+        pods = self.all.mirror.pods
+        found = self.budgets.refuses(pods[slot.pod] for slot in workload.slots if slot.pod in pods)
+        return found[1] if found is not None else ""

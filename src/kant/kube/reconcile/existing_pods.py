@@ -1,0 +1,101 @@
+"""Existing pods: pods that are on their nodes before Kant decides, as jobs that run and hold what is free there.
+
+Two schedulers may have filled one node, or a node may have lost what its pods hold. Then a pod holds less than it asks
+for, and gets the rest when something comes free there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.slots import FreeCapacity, Slot, demand_of_piece, table_of
+from kant.kube.reconcile.translation import Translation
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.live.core import Core
+from kant.model.event import JobStarted, JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.placement import Allocation
+
+
+class ExistingPods:
+    """`short` has, by node, the keys of workloads there that hold less than they ask for.
+
+    `overrun` are nodes where such pods have come, so that nothing more should be bound there.
+    """
+
+    def __init__(self, core: Core, translation: Translation, leaving: dict[str, dict[str, None]]) -> None:
+        self.core = core
+        self.translation = translation
+        self.leaving = leaving
+        self.short: dict[str, dict[str, None]] = {}
+        self.overrun: dict[str, None] = {}
+        self.again: dict[str, None] = {}  # keys of workloads that may get more now
+        self._free: FreeCapacity | None = FreeCapacity(core.state.table)  # of a state that is being built
+
+    def built(self) -> None:
+        """The state is complete, and says itself what is free."""
+        self._free = None
+
+    def came(self, job: Job) -> int:
+        """When a job came: of those that were there before us its own time."""
+        return self.core.now if self.core.is_settled else max(job.submit, 0)
+
+    def adopt(self, workload: Workload, bound: list[Pod]) -> bool:
+        """Pods that are bound, as a job that runs; it holds what is free of what they ask for. False: as no job."""
+        core, index = self.core, self.core.state.node_index
+        if not workload.foreign and all(pod.metadata.deletion_timestamp is not None for pod in bound):
+            for pod in bound:  # they are as good as gone; nothing is bound there before they are
+                self.leaving.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = None
+            workload.phase = Phase.LEAVING
+            return False
+        here = [pod for pod in bound if pod.spec.node_name in index]
+        pieces: list[list[int]] = []
+        free, slots = self._free or FreeCapacity(core.state.table), []
+        for pod in here:
+            node, demand = pod.spec.node_name, self.translation.used(pod)
+            pieces.append(free.take(index[node], demand))
+            if demand_of_piece(pieces[-1]) != demand:
+                self.short.setdefault(node, {})[workload.key] = None
+                self.overrun[node] = None
+            slots.append(Slot(node, demand, pod.metadata.uid, True))
+        if not pieces or (workload.foreign and not any(piece[2] or piece[4] or piece[5] for piece in pieces)):
+            return False
+        job = self.translation.existing_job(core, workload.group, here, workload.foreign)
+        self._start(job, pieces, self.translation.bound_at(here))
+        workload.job, workload.slots, workload.phase, workload.whole = job.id, slots, Phase.PLACED, True
+        return True
+
+    def _start(self, job: Job, pieces: list[list[int]], started: int) -> None:
+        counts: dict[Demand, int] = {}
+        for piece in pieces:
+            demand = demand_of_piece(piece)
+            counts[demand] = counts.get(demand, 0) + 1
+        groups = tuple(PodGroup(count, demand) for demand, count in counts.items())
+        came = self.came(job)
+        self.core.happen(JobSubmitted(came, replace(job, groups=groups)))
+        since = self.core.now if self.core.is_settled else max(came, started)
+        self.core.happen(JobStarted(since, job.id, table_of(pieces)))
+
+    def held(self, workload: Workload, free: FreeCapacity | None = None) -> Allocation | None:
+        """The pieces of those of its pods that are bound; None where one is on no node that we know, or lacks some.
+
+        They are taken of `free`, if others are to have other ones.
+        """
+        free, index = free or FreeCapacity(self.core.state.table), self.core.state.node_index
+        pieces = []
+        for slot in workload.slots:
+            if slot.node not in index:
+                return None
+            piece = free.take(index[slot.node], slot.demand)
+            if demand_of_piece(piece) != slot.demand:
+                return None
+            pieces.append(piece)
+        return table_of(pieces)
+
+    def freed(self, nodes: Iterable[str]) -> None:
+        """These nodes may have more to give: to pods that are there first, and hold less than they ask for."""
+        for node in nodes:
+            self.again.update(self.short.pop(node, {}))

@@ -1,0 +1,48 @@
+"""Why workloads cannot be tried as they are, for people: each sentence once for each workload."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from kant.kube.reconcile.workload import Phase, Workload
+
+STILL = 1.0  # seconds without another pod after which a gang is said to lack some
+
+
+UNSCHEDULABLE = "Unschedulable"  # more nodes may help it
+QUEUED = "Queued"  # nothing is wrong, and more nodes would not help it
+ERROR = "SchedulerError"  # it cannot be scheduled as it is
+
+
+class Messages:
+    """`unsent` collects (workload, sentence, reason of the condition PodScheduled)."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.unsent: deque[tuple[Workload, str, str]] = deque()
+        self._growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: what to say, and when
+
+    def say(self, workload: Workload, sentence: str, reason: str = ERROR) -> None:
+        """Say why a workload waits, if that is not what was said last."""
+        self._growing.pop(workload, None)
+        if workload.reason != sentence and not workload.foreign:
+            workload.reason = sentence
+            self.unsent.append((workload, sentence, reason))
+
+    def say_when_still(self, workload: Workload, sentence: str) -> None:
+        """Say what a gang lacks once no pod of it has come for a while: each pod that comes changes the sentence."""
+        if self._growing.get(workload, ("",))[0] != sentence:
+            self._growing[workload] = sentence, self.clock() + STILL
+
+    def forget(self, workload: Workload) -> None:
+        """Say nothing of a workload that is gone."""
+        self._growing.pop(workload, None)
+
+    def look_at_growing(self) -> None:
+        """Say what gangs lack of which no pod has come for a while."""
+        for workload, (sentence, due) in list(self._growing.items()):
+            if due <= self.clock():
+                del self._growing[workload]
+                if workload.phase is Phase.INCOMPLETE:
+                    self.say(workload, sentence, QUEUED)

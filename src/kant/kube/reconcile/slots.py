@@ -1,0 +1,130 @@
+"""Slots: which pod of a gang belongs to which piece of its allocation, and pieces for pods that are bound already."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.kube.objects.views import Pod
+from kant.model.job import Demand, Job
+from kant.model.placement import CPU, MASK, MEMORY, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.units import GPU
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """The place of one pod. `pod` is its uid, "" while nobody fills it; `bound` once the API server has said so.
+
+    `done`: its pod has ended well, and nobody comes after it.
+    """
+
+    node: str
+    demand: Demand
+    pod: str = ""
+    bound: bool = False
+    done: bool = False
+
+    @property
+    def vacant(self) -> bool:
+        return not self.pod and not self.done
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod that waits, and what it asks for."""
+
+    pod: Pod
+    demand: Demand
+
+
+def slots_of(allocation: Allocation, members: Sequence[Member], names: Sequence[str]) -> list[Slot]:
+    """A slot for each member, in their order (their ranks), on the nodes of an allocation.
+
+    The pods of one piece have as many GPUs each; those that differ in CPU or memory alone may share a piece, of which
+    only the sums are known. Raises ValueError where the allocation was made for other members.
+    """
+    waiting: dict[Demand, deque[int]] = {}
+    for at, member in enumerate(members):
+        waiting.setdefault(member.demand, deque()).append(at)
+    node_of = [-1] * len(members)
+    for piece in allocation.tolist():
+        for demand, count in _split(piece, {demand: len(queue) for demand, queue in waiting.items()}):
+            for _ in range(count):
+                node_of[waiting[demand].popleft()] = piece[NODE]
+    if -1 in node_of:
+        raise ValueError("an allocation for as many pods as there are")
+    return [
+        Slot(names[node], member.demand, member.pod.metadata.uid) for node, member in zip(node_of, members, strict=True)
+    ]
+
+
+def _split(piece: list[int], left: dict[Demand, int]) -> list[tuple[Demand, int]]:
+    """How many pods of each demand a piece has: those whose CPU and memory add up to its own."""
+    gpus = piece[MASK].bit_count() // piece[PODS]
+    kinds = [demand for demand, count in left.items() if count and demand.gpus == gpus]
+    found = next(_sums(kinds, left, piece[PODS], piece[CPU], piece[MEMORY]), None)
+    if found is None:
+        raise ValueError(f"a piece whose pods are among those that wait: {piece}")
+    return [(demand, count) for demand, count in zip(kinds, found, strict=True) if count]
+
+
+def _sums(kinds: list[Demand], left: dict[Demand, int], pods: int, cpu: int, memory: int) -> Iterator[tuple[int, ...]]:
+    if not kinds:
+        if pods == cpu == memory == 0:
+            yield ()
+        return
+    first, rest = kinds[0], kinds[1:]
+    for count in range(min(left[first], pods), -1, -1):
+        if count * first.cpu <= cpu and count * first.memory <= memory:
+            for tail in _sums(rest, left, pods - count, cpu - count * first.cpu, memory - count * first.memory):
+                yield (count, *tail)
+
+
+class FreeCapacity:
+    """What is free on the nodes of a table, less what has been taken of it here. The table stays as it is."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._devices = c.devices_of(table)
+        self._rows: dict[int, list[int]] = {}
+
+    def take(self, node: int, demand: Demand) -> list[int]:
+        """A piece for a pod that is on a node whatever we think of it: what it asks for, as far as that is free.
+
+        Which devices it has only its kubelet knows; the first free ones stand for them.
+        """
+        row = self._rows.get(node)
+        if row is None:
+            row = self._rows[node] = self._table[node].tolist()
+        mask, left = 0, demand.gpus
+        for device in range(self._devices if left else 0):
+            if left and row[c.DEVICES + device] == GPU:
+                row[c.DEVICES + device] = 0
+                mask, left = mask | (1 << device), left - 1
+        cpu = max(min(demand.cpu, row[c.CPU_FREE]), 0)
+        memory = max(min(demand.memory, row[c.MEMORY_FREE]), 0)
+        row[c.CPU_FREE] -= cpu
+        row[c.MEMORY_FREE] -= memory
+        return [node, 1, mask, GPU, cpu, memory, mask.bit_count() or -1]
+
+
+def demand_of_piece(piece: list[int]) -> Demand:
+    """What the one pod of a resident piece holds."""
+    return Demand(piece[MASK].bit_count(), 1000, piece[CPU], piece[MEMORY])
+
+
+def table_of(pieces: list[list[int]]) -> Allocation:
+    return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
+
+
+def like(job: Job, demand: Demand) -> int:
+    """The group of a job whose pods ask for this; -1 where none does."""
+    return next((index for index, group in enumerate(job.groups) if group.demand == demand), -1)
+
+
+__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "like", "slots_of", "table_of"]

@@ -1,0 +1,174 @@
+"""What may happen to the job of a workload: each transition is noted on the workload and said to the core as events.
+
+Which transition is due is decided elsewhere: by `workloads`, by `partially_bound`, and by the plans of the core.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.existing_pods import ExistingPods
+from kant.kube.reconcile.messages import Messages
+from kant.kube.reconcile.pod_capacity import PodCapacity
+from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
+from kant.kube.reconcile.translation import Translation
+from kant.kube.reconcile.workload import Phase, Workload, give_up
+from kant.live.core import Core
+from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
+from kant.model.placement import Allocation
+
+
+class Transitions:
+    """`by_job` has the workloads that are jobs of the core.
+
+    `to_bind` and `to_evict` are what the driver has to do about workloads; `completed` has gangs that are whole now,
+    and for how many seconds they were in part. `partial` has workloads of which some pods are bound and others not.
+    `unprotected` has workloads of which the core does not know yet whether they may be stopped.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        mirror: Mirror,
+        translation: Translation,
+        existing_pods: ExistingPods,
+        pod_capacity: PodCapacity,
+        in_flight: set[str],
+    ) -> None:
+        self.core = core
+        self.mirror = mirror
+        self.translation = translation
+        self.existing_pods = existing_pods
+        self.pod_capacity = pod_capacity
+        self.in_flight = in_flight  # pods whose binding has not been answered
+        self.messages = Messages(core.clock)
+        self.by_job: dict[str, Workload] = {}
+        self.to_bind: deque[Workload] = deque()
+        self.to_evict: deque[tuple[Workload, str]] = deque()
+        self.completed: deque[tuple[Workload, float]] = deque()
+        self.partial: dict[Workload, None] = {}
+        self.unprotected: dict[Workload, None] = {}
+        self.unbound: dict[Workload, None] = {}  # started, and not bound as far as we know
+        self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
+        self._names = [node.name for node in core.state.spec.nodes]
+
+    def is_in_flight(self, workload: Workload) -> bool:
+        """Whether a binding of it has not been answered: until then its places are given to nobody else."""
+        return any(slot.pod in self.in_flight for slot in workload.slots)
+
+    # --- it becomes a job -----------------------------------------------------------------------------------------
+
+    def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
+        """It comes to the queue; bound pods keep their places. Raises MalformedError, StaleFlavorsError."""
+        core = self.core
+        members = [Member(pod, self.translation.demand(pod)) for pod in (*bound, *waiting)]
+        job = self.translation.job(core, workload.group, [member.pod for member in members])
+        core.happen(JobSubmitted(self.existing_pods.came(job), job))
+        workload.job, workload.members, workload.phase, workload.reason = job.id, members, Phase.WAITING, ""
+        workload.slots = [Slot(p.spec.node_name, self.translation.demand(p), p.metadata.uid, True) for p in bound]
+        workload.adopted = False
+        self.by_job[job.id] = workload
+
+    def adopt(self, workload: Workload, bound: list[Pod]) -> None:
+        """Its bound pods become a job that runs where they are, whatever they ask for."""
+        if self.existing_pods.adopt(workload, bound):
+            workload.adopted = True
+            self.by_job[workload.job] = workload
+            self.unprotected[workload] = None
+
+    # --- it starts ------------------------------------------------------------------------------------------------
+
+    def start(self, workload: Workload, allocation: Allocation, held: Allocation | None = None) -> None:
+        """The core has started it: its pods get their places. `held` is what it had before."""
+        core = self.core
+        core.happen(JobStarted(core.now, workload.job, allocation))
+        kept = workload.slots if held is not None else []
+        rest = allocation if held is None else _without(allocation, held)
+        filled = {slot.pod for slot in kept}
+        members = [member for member in workload.members if member.pod.metadata.uid not in filled]
+        slots = [*kept, *slots_of(rest, members, self._names)]
+        workload.reason = ""
+        wanted = Counter(slot.node for slot in slots if not slot.bound)
+        short = self.pod_capacity.short(wanted)
+        if short and held is None:
+            core.happen(JobRefused(core.now, workload.job, f"node {short} may not have so many pods"))
+            self.pod_capacity.spare(short, core.clock())
+            self.crowded[short] = None
+            return
+        workload.slots, workload.members, workload.phase = slots, [], Phase.PLACED
+        self.pod_capacity.promised.update(wanted)
+        self.crowded.update(dict.fromkeys(wanted))
+        self.unbound[workload] = None
+        self.unprotected[workload] = None
+        self.time_partial(workload)
+        self.to_bind.append(workload)
+
+    def started_elsewhere(self, workload: Workload) -> bool:
+        """Note a start by somebody else, who has bound all of its pods as they were to be. False: nobody has."""
+        pods = [self.mirror.pods.get(member.pod.metadata.uid) for member in workload.members]
+        workload.slots = [
+            Slot(pod.spec.node_name, member.demand, pod.metadata.uid, True)
+            for pod, member in zip(pods, workload.members, strict=True)
+            if pod is not None and pod.spec.node_name
+        ]
+        held = self.existing_pods.held(workload) if len(workload.slots) == len(pods) else None
+        if held is None:
+            workload.slots = []
+            return False
+        self.core.happen(JobStarted(self.core.now, workload.job, held))
+        workload.members, workload.phase, workload.whole = [], Phase.PLACED, True
+        self.unprotected[workload] = None
+        return True
+
+    def time_partial(self, workload: Workload) -> None:
+        """Note since when it is bound in part, or that it is whole."""
+        if workload.is_bound:
+            if not workload.whole:
+                seconds = self.core.clock() - workload.partial if workload.partial >= 0 else 0.0
+                self.completed.append((workload, seconds))
+            workload.partial, workload.whole = -1.0, True
+        elif any(slot.bound or slot.done for slot in workload.slots) and workload.partial < 0:
+            workload.partial = self.core.clock()
+            self.partial[workload] = None
+
+    def count_promised(self) -> None:
+        """Count the pods that are to be bound to each node, and of which the watch has not said that they are."""
+        self.pod_capacity.promised.clear()
+        unheard = self.mirror.bound_here
+        for workload in list(self.unbound):
+            nodes = [s.node for s in workload.slots if not s.done and (not s.bound or s.pod in unheard)]
+            if workload.phase is not Phase.PLACED or not nodes:
+                del self.unbound[workload]
+            self.pod_capacity.promised.update(nodes)
+
+    # --- it waits again, or ends ----------------------------------------------------------------------------------
+
+    def requeue(self, workload: Workload, why: str, blameless: bool) -> None:
+        """It waits again, since it could not be bound. `blameless`: it may be placed elsewhere at once."""
+        pods = self.mirror.pods
+        self.core.happen(JobRefused(self.core.now, workload.job, why, blameless))
+        workload.members = [Member(pods[slot.pod], slot.demand) for slot in workload.slots if slot.pod in pods]
+        give_up(workload.slots)
+        workload.phase, workload.slots = Phase.WAITING, []
+
+    def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:
+        """It is no job any more."""
+        self.existing_pods.freed(slot.node for slot in workload.slots)
+        if workload.job and workload.phase is not Phase.REJECTED:
+            self.core.happen(kind(self.core.now, workload.job))
+        self.forget(workload)
+        workload.partial, workload.whole, workload.lacking, workload.refused = -1.0, False, 0, ""
+
+    def forget(self, workload: Workload) -> None:
+        """The core does not have it any more."""
+        self.by_job.pop(workload.job, None)
+        workload.job, workload.phase, workload.members, workload.slots = "", Phase.INCOMPLETE, [], []
+
+
+def _without(allocation: Allocation, held: Allocation) -> Allocation:
+    left = allocation.tolist()
+    for piece in held.tolist():
+        left.remove(piece)
+    return table_of(left)

@@ -1,0 +1,292 @@
+"""Translation: the objects of the mirror in the words of the model, with what has to be remembered for it.
+
+The rules themselves are in the modules that it calls, each a pure function of the objects. What is malformed is a
+sentence about one object (`MalformedError`), and harms no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.names import GATE
+from kant.kube.objects.times import microseconds
+from kant.kube.objects.validation import InvalidObject
+from kant.kube.objects.views import Loose, Pod
+from kant.kube.objects.views import Node as View
+from kant.kube.translate.crds import ReservedNodes, levels_of, queue_config_of, reservation_of
+from kant.kube.translate.flavors import Flavors, why_nowhere
+from kant.kube.translate.group_specs import GroupSpec, group_spec
+from kant.kube.translate.groups import GroupRef, group_of
+from kant.kube.translate.levels import Levels, levels_seen
+from kant.kube.translate.nodes import about, contradictions, node_of
+from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, selection
+from kant.kube.translate.resources import requests_of, used_of
+from kant.kube.translate.selectors import Selection
+from kant.live.core import Core
+from kant.model.errors import InputError
+from kant.model.event import QueuesChanged
+from kant.model.job import Demand, Job
+from kant.model.node import MAX_POOLS, Node
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER, SECOND
+
+TURN = 10 * SECOND
+"""How long some requests are served where pods that wait ask for more kinds of nodes than can be told apart."""
+
+
+class MalformedError(Exception):
+    """What is wrong with an object, in one sentence."""
+
+
+class NoMatchingNodeError(MalformedError):
+    """No node will do, as nodes are now: others may come."""
+
+
+class NotYetError(MalformedError):
+    """Nothing is wrong: what it needs is not there yet."""
+
+
+class StaleFlavorsError(Exception):
+    """The state has to be built anew before this pod can be understood: it tells nodes apart as nobody did before."""
+
+
+class Translation:
+    """`groups` has the objects of groups by the path at which they were read, None where there is none.
+
+    `stale`: the state does not fit what pods and objects ask for any more. `complaints` are about nodes and our own
+    objects, by what they are about.
+    """
+
+    def __init__(self, mirror: Mirror, scheduler: str = "kant", shadow: tuple[str, ...] = ()) -> None:
+        self.mirror = mirror
+        self.scheduler = scheduler
+        self.shadow = shadow
+        self.flavors = Flavors()
+        self.levels = Levels()
+        self.groups: dict[str, Loose | None] = {}
+        self.reserved: list[ReservedNodes] = []
+        self.complaints: dict[str, str] = {}
+        self.stale = False
+        self.epoch = 0
+        self._flavor_of: dict[str, str] = {}
+        self._left_out: set[str] = set()  # nodes whose pools are too many
+        self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
+
+    def beginning(self, now: int) -> int:
+        """Time zero of a state that is built now (microseconds since 1970): when the first pod that counts was made."""
+        live = (pod for pod in self.mirror.pods.values() if not is_over(pod))
+        first = min((pod.metadata.creation_timestamp for pod in live if pod.metadata.creation_timestamp), default="")
+        return min(microseconds(first, "pod"), now) if first else now
+
+    # --- a state is built ---------------------------------------------------------------
+
+    def begin(self, zero: int) -> None:
+        """Begin a state: learn how nodes are told apart, what joins them, and for which queues they are reserved."""
+        mirror = self.mirror
+        self.stale, self.epoch, self.complaints = False, zero, {}
+        self.flavors = Flavors(turns=self.flavors.turns)
+        for pod in mirror.pods.values():
+            if self.is_ours(pod) and not pod.spec.node_name:
+                self._learn(pod)
+        found, wrong = levels_of(
+            item for kind, items in mirror.objects.items() if kind.startswith("topologies") for item in items.values()
+        )
+        self.levels = found or levels_seen(view.metadata.labels for view in mirror.nodes.values())
+        self._complain("Topology", wrong)
+        self._split = {one.about: one.sentence for one in contradictions(mirror.nodes.values(), self.levels)}
+        self.complaints |= self._split
+        self._left_out = set()
+        self._flavor_of = self.flavors.rebuild(mirror.nodes.values())
+        self.reserved = []
+        for item in mirror.objects.get("reservations", {}).values():
+            reserved = reservation_of(item, zero)
+            if isinstance(reserved, InvalidObject):
+                self.complaints[reserved.about] = reserved.sentence
+            else:
+                self.reserved.append(reserved)
+
+    def queues(self, core: Core, at: int | None = None) -> None:
+        """The queues as the objects say, if that is not what the state has."""
+        queue_config, wrong = queue_config_of(self.mirror.objects.get("queues", {}).values())
+        self._complain("Queue", wrong)
+        if queue_config != core.state.quota_usage.queue_config:
+            core.happen(QueuesChanged(core.now if at is None else at, queue_config))
+
+    def _complain(self, kind: str, wrong: dict[str, InvalidObject]) -> None:
+        for name in [name for name in self.complaints if name.startswith(f"{kind} ")]:
+            del self.complaints[name]
+        self.complaints.update({f"{kind} {name}": complaint.sentence for name, complaint in wrong.items()})
+
+    # --- nodes ---------------------------------------------------------------
+
+    def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
+        """A node, its status, until when (of one that is drained, else -1), and how many of its GPUs it lacks.
+
+        None for a node that cannot be understood.
+        """
+        if view.metadata.name in self._left_out:
+            return None
+        seen = node_of(view, self.levels, self.flavors.flavor_of(view))
+        if isinstance(seen, InvalidObject):
+            self.complaints[seen.about] = seen.sentence
+            return None
+        self.mended(about(view), self._split.get(about(view), ""))
+        node, status, until = seen.node, seen.status, -1
+        for reserved in self.reserved:
+            if reserved.start <= now < reserved.end and matches(reserved, view.metadata.labels or {}):
+                if reserved.queues:
+                    node = replace(node, queues=tuple(sorted({*node.queues, *reserved.queues})))
+                elif status == NodeStatus.IN_SERVICE:
+                    status, until = NodeStatus.DRAINING, now
+        return node, status, until, seen.lost
+
+    def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The nodes of as many pools as a cluster may have, the largest pools first; the others take nothing."""
+        sizes = Counter(node.pool for node in nodes)
+        kept = {pool for pool, _ in sizes.most_common(MAX_POOLS)}
+        self._left_out = {node.name for node in nodes if node.pool not in kept}
+        for name in self._left_out:
+            what = "GPU models, reservations, labels and taints of the nodes"
+            self.complaints[f"node {name}"] = f"{what} make more than {MAX_POOLS} pools; it takes nothing"
+        return tuple(node for node in nodes if node.pool in kept)
+
+    def mended(self, about: str, rest: str = "") -> None:
+        """There is nothing wrong with it any more, or it is gone; but for `rest`."""
+        if rest:
+            self.complaints[about] = rest
+        else:
+            self.complaints.pop(about, None)
+
+    def next_change(self, now: int) -> int:
+        """When a reservation begins or ends next, or the turn of other requests comes; FOREVER where none does."""
+        times = [time for reserved in self.reserved for time in (reserved.start, reserved.end) if time > now]
+        times += [now + TURN] if self.flavors.turned_away else []
+        return min(times, default=FOREVER)
+
+    # --- pods ---------------------------------------------------------------
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether we schedule it; in the shadow of others, whether they schedule it and it asks for GPUs."""
+        if self.shadow:
+            return pod.spec.scheduler_name in self.shadow and self.used(pod).gpus > 0
+        return pod.spec.scheduler_name == self.scheduler
+
+    def is_gated(self, pod: Pod) -> bool:
+        """Whether somebody else's scheduling gate holds it."""
+        return any(gate.name != GATE for gate in pod.spec.scheduling_gates)
+
+    def ranked(self, pods: Iterable[Pod]) -> list[Pod]:
+        """In the order of their names, worker-2 before worker-10: their ranks."""
+        return sorted(pods, key=natural)
+
+    def group_of(self, pod: Pod) -> GroupRef | None:
+        """The group of a pod; None for one that stands alone. Raises MalformedError."""
+        try:
+            return group_of(pod)
+        except InputError as error:
+            raise MalformedError(str(error)) from None
+
+    def group_spec(self, ref: GroupRef) -> GroupSpec | None:
+        """What is known of a group: by its object where it has one; None while that has not been read.
+
+        Raises MalformedError for an object that makes no sense, and for one that is not there and has to be.
+        """
+        if not ref.paths:
+            return GroupSpec(ref.least or 1)
+        unread = [path for path in ref.paths if path not in self.groups]
+        found = next((item for path in ref.paths if (item := self.groups.get(path)) is not None), None)
+        if found is None:
+            if unread:
+                return None
+            if ref.least:
+                return GroupSpec(ref.least)
+            raise NotYetError(f"its group {ref.name} ({ref.source}) is not there")
+        try:
+            spec = group_spec(ref.source, found)
+        except InputError as error:
+            raise MalformedError(str(error)) from None
+        return spec._replace(least=ref.least) if ref.least else spec
+
+    def demand(self, pod: Pod) -> Demand:
+        """What a pod asks for. Raises MalformedError."""
+        try:
+            return requests_of(pod.spec, f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec").demand
+        except InputError as error:
+            raise MalformedError(str(error)) from None
+
+    def used(self, pod: Pod) -> Demand:
+        """What a pod takes of the node that it is bound to, whatever else it says."""
+        return used_of(pod.spec)
+
+    def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
+        """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
+        if sum(self._learn(pod) for pod in pods):
+            self.stale = True
+            raise StaleFlavorsError
+        job = self._job(ref, pods)
+        if is_nowhere(job):
+            raise NoMatchingNodeError(why_nowhere([selection(pod) for pod in pods], self.mirror.nodes.values()))
+        return replace(job, id=core.fresh_id(job.id))
+
+    def _job(self, ref: GroupRef | None, pods: list[Pod]) -> Job:
+        meta = pods[0].metadata
+        name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
+        spec = self.group_spec(ref) if ref is not None else None
+        found = job_of(name, pods, Setting(self.levels, self.flavors, self.epoch), spec)
+        if isinstance(found, InvalidObject):
+            has_turn = all(self.flavors.has_turn(one) for one in self._selections(pods))
+            raise MalformedError(found.sentence) if has_turn else NotYetError(found.sentence)
+        if spec is not None and spec.created:
+            return replace(found.job, submit=microseconds(spec.created, name) - self.epoch)
+        return found.job
+
+    def _selections(self, pods: list[Pod]) -> list[Selection]:
+        try:
+            return [selection(pod) for pod in pods]
+        except InputError:
+            return []  # something is wrong with one of them
+
+    def existing_job(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
+        """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""
+        if not foreign:
+            try:
+                job = self._job(ref, [_anywhere(pod) for pod in pods])
+                name = core.fresh_id(job.id)
+                return replace(job, id=name, models=(), flavors=(), within="", within_required=False, apart="")
+            except MalformedError:
+                pass
+        meta = pods[0].metadata
+        submit = microseconds(meta.creation_timestamp, meta.name) - self.epoch
+        return Job(core.fresh_id(f"{meta.namespace}/{meta.name}"), submit, (), preemptible=False)
+
+    def bound_at(self, pods: list[Pod]) -> int:
+        """When the last of these pods was bound; when it was made, where nothing says more."""
+        times = []
+        for pod in pods:
+            said = [one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"]
+            text = (said[0] if said else None) or pod.metadata.creation_timestamp
+            times.append(microseconds(text, pod.metadata.name) - self.epoch)
+        return max(times)
+
+    def _learn(self, pod: Pod) -> bool:
+        try:
+            return self.flavors.learn(selection(pod))
+        except InputError:
+            return False  # it is refused when its job is made
+
+
+def matches(reserved: ReservedNodes, labels: dict[str, str]) -> bool:
+    """Whether a node with these labels is among those that are reserved."""
+    return all(labels.get(key) == value for key, value in reserved.selector.items())
+
+
+def _anywhere(pod: Pod) -> Pod:
+    """The pod as if it selected no nodes. Its anti-affinity to other pods remains."""
+    spec = pod.spec
+    if spec.affinity is not None:
+        spec = replace(spec, affinity=replace(spec.affinity, node_affinity=None))
+    return replace(pod, spec=replace(spec, node_selector=None))

@@ -1,0 +1,383 @@
+"""Workloads: the pods of the API server as jobs of the core.
+
+A workload is what is scheduled as one: a gang, or a pod that belongs to none. `settle` compares what the mirror says
+about one with what the core knows, and says the difference as events. It looks at levels, not at edges: to settle
+twice, late, or after changes were missed leads to equal states. A restart settles everything, starting from nothing.
+
+A gang is as many pods as its group cannot do without, the first by name; further ones, and those that come for a pod
+that ended badly, take the place of that pod where there is one, else they are jobs of one pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.existing_pods import ExistingPods
+from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
+from kant.kube.reconcile.partially_bound import PartiallyBound
+from kant.kube.reconcile.pod_capacity import PodCapacity
+from kant.kube.reconcile.slots import Slot
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.translation import (
+    MalformedError,
+    NoMatchingNodeError,
+    NotYetError,
+    StaleFlavorsError,
+    Translation,
+)
+from kant.kube.reconcile.workload import Phase, Workload, maker
+from kant.kube.translate.groups import GroupRef
+from kant.live.core import Core
+from kant.model.errors import StateError
+from kant.model.event import JobCancelled, JobFinished
+
+PROTECTED = 30.0  # seconds for which nobody tries again to stop what a budget of disruptions protects
+
+
+class Workloads:
+    """All workloads of one state.
+
+    `out_of_service` are nodes that take no pod now. `awaited` are objects of groups that somebody has to read.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        mirror: Mirror,
+        translation: Translation,
+        leaving: dict[str, dict[str, None]] | None = None,
+        pod_capacity: PodCapacity | None = None,
+        in_flight: set[str] | None = None,
+    ) -> None:
+        self.core = core
+        self.mirror = mirror
+        self.translation = translation
+        self.existing_pods = ExistingPods(core, translation, leaving if leaving is not None else {})
+        self.members = Membership(mirror, translation)
+        self.transitions = Transitions(
+            core,
+            mirror,
+            translation,
+            self.existing_pods,
+            pod_capacity or PodCapacity(mirror),
+            in_flight if in_flight is not None else set(),
+        )
+        self.messages = self.transitions.messages
+        self.by_job = self.transitions.by_job
+        self.partially_bound = PartiallyBound(self.transitions)
+        self.out_of_service: set[str] = set()
+        self.awaited: dict[GroupRef, None] = {}
+        self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
+        self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
+        self._protected: dict[Workload, None] = {}
+
+    # --- all of them ----------------------------------------------------------------------------------------------
+
+    def settle_all(self, keys: dict[str, None]) -> None:
+        """Settle these workloads: first those that hold something, so that it is known what is free."""
+        waiting: list[tuple[str, str]] = []
+        for key in keys:
+            pods = self.members.pods(key)
+            if any(pod.spec.node_name for pod in pods) or not pods:
+                self.settle(key)
+            else:
+                waiting.append((min(pod.metadata.creation_timestamp for pod in pods), key))
+        if self.core.is_settled:
+            self.partially_bound.complete_all()
+            self.has_more(())
+            overrun, self.existing_pods.overrun = self.existing_pods.overrun, {}
+            self.withdraw(overrun)
+        for _, key in sorted(waiting):
+            self.settle(key)
+        if not self.core.is_settled:
+            self.existing_pods.built()
+            for job, why in self.core.settled().items():
+                workload = self.by_job[job]
+                self.transitions.forget(workload)
+                self.messages.say(workload, why)
+        self.partially_bound.complete_all()
+
+    def has_more(self, nodes: Iterable[str]) -> None:
+        """These nodes may have more to give to the pods that are there."""
+        existing, by_key = self.existing_pods, self.members.by_key
+        existing.freed(nodes)
+        again, existing.again = existing.again, {}
+        for key in again:
+            workload = by_key.get(key)
+            if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
+                self.transitions.end(workload)
+                self.settle(key)
+        existing.again, left = {}, existing.again  # they had given back what they took again
+        for workload in [by_key[key] for key in left if key in by_key]:
+            for slot in workload.slots:
+                existing.short.setdefault(slot.node, {})[workload.key] = None
+
+    def withdraw(self, nodes: Iterable[str]) -> None:
+        """Places on these nodes where nobody is bound yet are given up: somebody else has them, or they are gone."""
+        gone = set(nodes)
+        self.recall(gone)
+        for workload in list(self.transitions.unbound) if gone else ():
+            if workload.phase is not Phase.PLACED or self.transitions.is_in_flight(workload):
+                continue
+            if any(slot.node in gone and slot.pod and not slot.bound for slot in workload.slots):
+                self.refused(workload, "its node was taken by somebody else", blameless=True)
+        self.has_more(gone)
+
+    def try_rejected(self) -> None:
+        """Those that could never run may be able to, as things are now."""
+        for workload in [one for one in self.by_job.values() if one.phase is Phase.REJECTED]:
+            self.transitions.end(workload)
+            self.settle(workload.key)
+
+    def retry_partially_bound(self) -> None:
+        """Look again for the rest of gangs in part, where capacity has come free."""
+        for workload in self.partially_bound.to_retry():
+            since, reason = workload.partial, workload.reason
+            self.transitions.end(workload)
+            self._begin(workload, self._live(workload.key))
+            workload.partial, workload.reason = since, reason
+            self.partially_bound.complete_all()
+
+    def vacant_on(self, node: str) -> dict[str, None]:
+        """The keys of placed workloads that have a place on this node where no pod is bound."""
+        return {
+            workload.key: None
+            for workload in self.by_job.values()
+            if any(slot.node == node and not slot.bound for slot in workload.slots)
+        }
+
+    # --- one of them ----------------------------------------------------------------------------------------------
+
+    def settle(self, key: str) -> None:
+        """Say as events how a workload differs from what the core knows of it."""
+        workload = self.members.by_key.get(key)
+        if workload is None:
+            return
+        self.members.drop_deleted(key)
+        live = self._live(key)
+        if workload.phase is Phase.LEAVING:
+            if any(pod.spec.node_name for pod in live):
+                return
+            self.transitions.end(workload)
+        elif workload.phase is Phase.PLACED:
+            if self.partially_bound.awaits_group(workload) and self._is_read(workload):
+                self.transitions.end(workload)
+            else:
+                self._follow(workload, live)
+                if workload.job:
+                    return
+        elif workload.phase in (Phase.WAITING, Phase.REJECTED):
+            waits = {pod.metadata.uid for pod in live if _waits(pod)}
+            if all(member.pod.metadata.uid in waits for member in workload.members):
+                return
+            if workload.phase is Phase.WAITING and self.transitions.started_elsewhere(workload):
+                return
+            self.transitions.end(workload)
+        self._begin(workload, live)
+
+    def _live(self, key: str) -> list[Pod]:
+        return [pod for pod in self.members.pods(key) if not is_over(pod)]
+
+    # --- one that is no job ---------------------------------------------------------------------------------------
+
+    def _begin(self, workload: Workload, live: list[Pod]) -> None:
+        """A workload that is no job becomes one, if it can."""
+        bound = [pod for pod in live if pod.spec.node_name]
+        waiting = self.translation.ranked([pod for pod in live if _waits(pod)]) if not workload.foreign else []
+        if not bound and not waiting:
+            self.messages.forget(workload)
+            self.members.drop_empty(workload.key)
+            return
+        try:
+            least = self._least(workload)
+            if least is None:
+                self._await_group(workload, bound, waiting)
+                return
+            if least > 1:
+                least -= self._done(workload, waiting, least)
+            if least == 0:
+                for pod in [*bound, *waiting]:
+                    self._split_off(pod)
+            else:
+                self._begin_gang(workload, bound, waiting, least)
+        except StaleFlavorsError:
+            return
+        except (MalformedError, StateError) as wrong:
+            if bound and workload.phase is Phase.INCOMPLETE:
+                self.transitions.adopt(workload, bound)
+            self.messages.say(workload, str(wrong), _reason_of(wrong))
+
+    def _begin_gang(self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int) -> None:
+        """A gang of which at least so many pods have to run becomes a job, if there are as many."""
+        free = [pod for pod in waiting if not self.translation.is_gated(pod)]
+        lacking = least - len(bound)
+        if bound and (lacking <= 0 or len(free) < lacking):
+            self.transitions.adopt(workload, bound)
+            self._follow(workload, [*bound, *waiting])
+        elif len(free) < lacking <= len(waiting):
+            self.messages.say(workload, "a scheduling gate of somebody else holds it", QUEUED)
+        elif len(free) < lacking:
+            self.messages.say_when_still(workload, f"{len(waiting)} of the {least} pods of its gang exist")
+        else:
+            self.transitions.submit(workload, bound, free[:lacking])
+            if bound:
+                self.partially_bound.to_complete.append(workload)
+
+    def _await_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
+        """Its group has not been read: its bound pods count nevertheless, and the pods that wait stay with it."""
+        if bound:
+            self.transitions.adopt(workload, bound)
+            if workload.phase is Phase.PLACED:
+                workload.lacking, workload.whole = len(waiting), not waiting
+
+    def _is_read(self, workload: Workload) -> bool:
+        """Whether what there is to know of its group is known, be it that it makes no sense."""
+        try:
+            return self._least(workload) is not None
+        except MalformedError:
+            return True
+
+    def _least(self, workload: Workload) -> int | None:
+        """Pods without which the workload does not start, 0: each starts alone; None while its group is not known."""
+        if workload.wrong:
+            raise MalformedError(workload.wrong)
+        if workload.group is None or workload.foreign:
+            return 1
+        spec = self.translation.group_spec(workload.group)
+        if spec is None:
+            self.awaited[workload.group] = None
+        return None if spec is None else spec.least
+
+    def _done(self, workload: Workload, waiting: list[Pod], least: int) -> int:
+        """How many pods of a gang have ended well already, so that it needs so many fewer.
+
+        0 where all that it needs have: pods that come then belong to another run of it, as do pods that another
+        controller has made.
+        """
+        pods, makers = self.members.pods(workload.key), {maker(pod) for pod in waiting}
+        if makers == {""} and any(pod.status.phase == "Failed" for pod in pods):
+            return 0
+        done = sum(pod.status.phase == "Succeeded" and maker(pod) in makers for pod in pods)
+        return done if done < least else 0
+
+    def _split_off(self, pod: Pod) -> None:
+        self.settle(self.members.split_off(pod.metadata.uid))
+
+    # --- one that runs --------------------------------------------------------------------------------------------
+
+    def _follow(self, workload: Workload, live: list[Pod]) -> None:
+        """What has become of the pods of a placed workload, and which take the places of those that are gone."""
+        if workload.phase is not Phase.PLACED:
+            return
+        misplaced = bool([slot for slot in workload.slots if self._note_pod(slot)])
+        if all(not slot.pod for slot in workload.slots):
+            finished = any(slot.done for slot in workload.slots)
+            self.transitions.end(workload, JobFinished if finished else JobCancelled)
+            return
+        filled = {slot.pod for slot in workload.slots}
+        newcomers = self.translation.ranked([p for p in live if _waits(p) and p.metadata.uid not in filled])
+        if self._is_to_be_planned(workload, newcomers):
+            self.transitions.end(workload)
+            self._begin(workload, live)
+            return
+        misplaced = self._fill(workload, newcomers) or misplaced
+        self.transitions.time_partial(workload)
+        if misplaced and not self.transitions.is_in_flight(workload):  # else when the last answer has come
+            self.partially_bound.complete(workload)
+
+    def _note_pod(self, slot: Slot) -> bool:
+        """Note what has become of the pod of a place. True: it is, or is to be, where it should not."""
+        pod = self.mirror.pods.get(slot.pod) if slot.pod else None
+        if pod is None or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None):
+            slot.pod, slot.bound = "", False
+        elif is_over(pod):
+            slot.done = slot.done or pod.status.phase == "Succeeded"
+            slot.pod, slot.bound = "", False
+        elif pod.spec.node_name:
+            slot.bound = True
+            return pod.spec.node_name != slot.node
+        elif not slot.bound:
+            return slot.node in self.out_of_service
+        return False
+
+    def _is_to_be_planned(self, workload: Workload, newcomers: list[Pod]) -> bool:
+        """Whether pods have come for all vacant places of a gang whose job does not say what they ask of their nodes.
+
+        Such a gang comes to the queue anew, so that its new pods obey all that a first placement obeys.
+        """
+        vacant = sum(slot.vacant for slot in workload.slots)
+        able = sum(not self.translation.is_gated(pod) for pod in newcomers)
+        return workload.adopted and not workload.lacking and 0 < vacant <= able
+
+    def _fill(self, workload: Workload, newcomers: list[Pod]) -> bool:
+        """Pods that come later take vacant places, or go their own way; True where a place is on a lost node."""
+        lost = False
+        if workload.lacking or (workload.adopted and any(slot.vacant for slot in workload.slots)):
+            return False  # they may be those that are waited for
+        for pod in newcomers:
+            try:
+                demand = self.translation.demand(pod)
+            except MalformedError:
+                demand = None
+            slot = next((s for s in workload.slots if s.vacant and s.demand == demand), None)
+            if slot is not None:
+                slot.pod = pod.metadata.uid
+                lost = lost or slot.node in self.out_of_service
+                if workload not in self.transitions.to_bind:
+                    self.transitions.to_bind.append(workload)
+            elif workload.whole and self._is_read(workload):
+                self._split_off(pod)
+            elif workload.whole or workload.lacking:
+                workload.whole, workload.lacking = False, workload.lacking + 1
+        return lost
+
+    def refused(self, workload: Workload, why: str, blameless: bool = False) -> None:
+        """A pod of a placed workload could not be bound, for good: all of it waits again, or goes.
+
+        Not before every binding of it has been answered, since one that was sent may still be carried out. `blameless`:
+        it may be placed elsewhere at once.
+        """
+        if workload.phase is not Phase.PLACED:
+            return
+        if self.transitions.is_in_flight(workload):
+            workload.refused, workload.blameless = why, blameless
+            return
+        workload.refused = ""
+        if any(slot.bound for slot in workload.slots):
+            nodes = [slot.node for slot in workload.slots]
+            self.partially_bound.complete(workload, blameless)
+            self.recount(nodes)  # what it had may be what is lost: it is not to get that again
+            self.partially_bound.complete_all()
+        else:
+            self.transitions.requeue(workload, why, blameless)
+
+    # --- one that was to be evicted -------------------------------------------------------------------------------
+
+    def stays(self, workload: Workload, protect: bool) -> None:
+        """A workload whose eviction was refused is what it was; `protect`: nobody tries to stop it again so soon."""
+        if workload.job:  # a gang in part, which is counted until it is gone
+            self.partially_bound.keep_refused(workload)
+            return
+        workload.phase = Phase.INCOMPLETE
+        if protect:
+            workload.protected_until = self.core.clock() + PROTECTED
+            self._protected[workload] = None
+
+    def look_at_protected(self) -> None:
+        """Those whose eviction was refused long ago may be stopped again."""
+        for workload in [one for one in self._protected if one.protected_until <= self.core.clock()]:
+            del self._protected[workload]
+            self.transitions.unprotected[workload] = None
+
+
+def _reason_of(wrong: Exception) -> str:
+    if isinstance(wrong, NoMatchingNodeError):
+        return UNSCHEDULABLE
+    return QUEUED if isinstance(wrong, NotYetError) else ERROR
+
+
+def _waits(pod: Pod) -> bool:
+    return not pod.spec.node_name and pod.metadata.deletion_timestamp is None

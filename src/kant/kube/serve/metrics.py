@@ -1,0 +1,117 @@
+"""Telemetry of a cluster: what every live Kant has, and what only one that binds pods has.
+
+docs/kubernetes-metrics.md has each name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.live import telemetry
+from kant.live.telemetry import MOST_QUEUES, QUICK, StateGauges
+from kant.model.decision import Hold, Plan, Reject, Start
+
+__all__ = ["MOST_QUEUES", "KubeTelemetry"]
+
+GATED = {"over-quota", "closed", "core-waits"}
+Follow = Callable[[], float]
+
+
+class KubeTelemetry(telemetry.Telemetry):
+    """One replica. `staleness` has for each watch the seconds since it last said anything."""
+
+    def __init__(self) -> None:
+        self.staleness: dict[str, Follow] = {}
+        super().__init__()
+
+    def counters(self) -> list[Counter | Histogram | Gauge]:
+        here = self.registry
+        return [
+            *super().counters(),
+            Histogram("kant_bind_duration_seconds", "Time of one binding request.", buckets=QUICK, registry=here),
+            Counter("kant_bind_errors", "Bindings that were not made.", ["code"], registry=here),
+            Counter("kant_events_dropped", "Events and conditions that were not posted.", registry=here),
+            Histogram(
+                "kant_gang_partial_seconds", "For how long gangs were bound in part.", buckets=QUICK, registry=here
+            ),
+            Gauge("kant_journal_failed", "1 while a journal should be kept and is not.", registry=here),
+            Gauge("kant_leader", "1 on the replica that leads.", registry=here),
+            Counter("scheduler_schedule_attempts", "As in kube-scheduler.", ["result", "profile"], registry=here),
+        ]
+
+    def standing(self) -> StateGauges:
+        return _Standing(self)
+
+    # --- what the driver says ----------------------------------------------------------------------------------------
+
+    def cycle(self, seconds: float, plan: Plan) -> None:
+        super().cycle(seconds, plan)
+        results: Tally[str] = Tally()
+        for decision in plan.decisions:
+            if isinstance(decision, Hold | Reject):
+                results["unschedulable"] += 1
+            elif isinstance(decision, Start):
+                results["scheduled"] += 1
+        for result, count in results.items():
+            self._inc("scheduler_schedule_attempts", count, result=result, profile="kant")
+
+    def bound(self, seconds: float) -> None:
+        self._observe("kant_bind_duration_seconds", seconds)
+
+    def bind_failed(self, code: int | str) -> None:
+        """`code` is that of HTTP, or a word such as `timeout`."""
+        self._inc("kant_bind_errors", code=str(code))
+        self._inc("scheduler_schedule_attempts", result="error", profile="kant")
+
+    def partial(self, seconds: float) -> None:
+        """A gang that was bound in part is whole, or given back."""
+        self._observe("kant_gang_partial_seconds", seconds)
+
+    def dropped(self, events: int = 1) -> None:
+        self._inc("kant_events_dropped", events)
+
+    def leads(self, leader: bool) -> None:
+        self._set("kant_leader", leader)
+
+    def recording(self, well: bool) -> None:
+        """Whether the journal is kept."""
+        self._set("kant_journal_failed", not well)
+
+    def _set(self, name: str, value: bool) -> None:
+        gauge = self._count[name]
+        assert isinstance(gauge, Gauge)
+        gauge.set(int(value))
+
+
+class _Standing(StateGauges):
+    """With the age of the watches, and the twin of kube-scheduler's gauge."""
+
+    telemetry: KubeTelemetry
+
+    def collect(self) -> Iterator[Metric]:
+        stale = GaugeMetricFamily(
+            "kant_watch_staleness_seconds", "Since the watch last said anything.", labels=["resource"]
+        )
+        for resource, age in self.telemetry.staleness.items():
+            stale.add_metric([resource], age())
+        yield stale
+        yield from super().collect()
+
+    def pending(self, state: ClusterState) -> Iterator[Metric]:
+        yield from super().pending(state)
+        pods: Tally[str] = Tally(dict.fromkeys(("active", "backoff", "unschedulable", "gated"), 0))
+        rows = list(state.pending)
+        for row, count in zip(rows, state.jobs[rows][:, c.J_PODS].tolist(), strict=True):
+            why = self.telemetry.reason(state.ids[row])
+            where = {"ready": "active", "back-off": "backoff"}.get(why, "gated" if why in GATED else "unschedulable")
+            pods[where] += count
+        twin = GaugeMetricFamily("scheduler_pending_pods", "As in kube-scheduler.", labels=["queue"])
+        for where, count in sorted(pods.items()):
+            twin.add_metric([where], count)
+        yield twin

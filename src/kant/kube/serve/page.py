@@ -1,0 +1,180 @@
+"""The page of a Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod alone.
+
+Callers come by `kubectl port-forward`, which Kubernetes grants. There are no orders here, only questions: a what-if
+is one too, though it is asked by POST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
+from kant.live.questions import UnknownJobError
+from kant.model.errors import InputError
+
+HERE = ("localhost", "127.0.0.1", "[::1]")
+LOOK = 0.5  # seconds between two looks for news
+BEAT = 15.0  # seconds after which a quiet stream says that it lives
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+WhatIf = Callable[[str, int, bytes, Callable[[], bool]], Awaitable[tuple[int, bytes]]]
+"""Answers a question about the futures of a journal: its path, the present (microseconds since the Unix epoch), what is
+asked as JSON, and whether nobody waits for the answer any more. Gives a code of HTTP and JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """What the page is made of, what answers its what-ifs, and the answer of /v1/profiles, which these may name."""
+
+    files: tuple[web.RouteDef, ...] = ()
+    whatif: WhatIf | None = None
+    profiles: Any = None
+
+
+def routes(questions: LeaderQuestions, page: PageContent) -> list[web.RouteDef]:
+    """All of it."""
+
+    def job(request: web.Request) -> str:
+        return request.match_info["job"]
+
+    answers: dict[str, tuple[str, Callable[[web.Request], Any]]] = {
+        "record": ("/v1/record", lambda request: questions.record(request.query.get("since", ""))),
+        "queues": ("/v1/queues", lambda request: questions.queues()),
+        "eta": ("/v1/eta", lambda request: questions.eta(request.query.get("job", ""))),
+        "top": ("/v1/top", lambda request: questions.top()),
+        "health": ("/v1/health", lambda request: questions.health()),
+        "whoami": ("/v1/whoami", lambda request: whoami()),
+        "profiles": ("/v1/profiles", lambda request: page.profiles),
+        "jobs": ("/v1/jobs", lambda request: _jobs(questions, request)),
+        "job": ("/v1/jobs/{job}", lambda request: questions.job(job(request))),
+        "why": ("/v1/jobs/{job}/why", lambda request: questions.why(job(request))),
+        "history": ("/v1/jobs/{job}/history", lambda request: questions.history(job(request))),
+    }
+
+    def whoami() -> dict[str, Any]:
+        may = [*answers, "log", "events"] + ["whatif"] * (page.whatif is not None and bool(questions.journal()))
+        return {"user": "", "role": "viewer", "queues": [], "address": "", "may": sorted(may)}
+
+    found = [web.get(path, _guarded(_answers(ask))) for path, ask in answers.values()]
+    found.append(web.get("/v1/jobs/{job}/log", _guarded(_output)))
+    found.append(web.get("/v1/events", _guarded(_events(questions))))
+    if page.whatif is not None:
+        found.append(web.post("/v1/whatif", _guarded(_futures(questions, page.whatif))))
+    return found + [web.get(each.path, _guarded(each.handler)) for each in page.files]
+
+
+def _futures(questions: LeaderQuestions, whatif: WhatIf) -> Handler:
+    """Two futures of the journal that this leader writes. Only for JSON, which no form of another page can send."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            return _failure("POST /v1/whatif: expected the Content-Type application/json", 415)
+        try:
+            asked = await request.read()
+            journal, now = questions.present_journal()
+        except web.HTTPRequestEntityTooLarge:
+            return _failure("POST /v1/whatif: expected a question of at most 1 MiB", 413)
+        except NotLeadingError as error:
+            return _failure(str(error), 503)
+        if not journal:
+            return _failure("the journal: expected one (`kant kube run --journal FOLDER`): futures are made of it", 409)
+
+        def gone() -> bool:
+            return request.transport is None or request.transport.is_closing()
+
+        code, body = await whatif(journal, now, asked, gone)
+        return web.Response(body=body, status=code, content_type="application/json")
+
+    return handler
+
+
+async def _output(request: web.Request) -> web.StreamResponse:
+    """Kant may not read what pods write: who may is told how."""
+    space, _, name = request.match_info["job"].partition("/")
+    text = f"[kant: `kant logs --namespace {space} {name}` or kubectl print what it writes]\n".encode()
+    headers = {"X-Kant-Offset": "0", "X-Kant-End": str(len(text))}
+    return web.Response(body=text, headers=headers, content_type="text/plain", charset="utf-8")
+
+
+def _jobs(questions: LeaderQuestions, request: web.Request) -> dict[str, Any]:
+    query = request.query
+    phases = tuple(part for part in query.get("state", "").split(",") if part)
+    before = _number(request, "before", 0, 1 << 62) if "before" in query else None
+    limit = _number(request, "limit", 1, 1000) if "limit" in query else 100
+    return questions.jobs(phases, query.get("queue", ""), query.get("user", ""), before, limit)
+
+
+def _number(request: web.Request, name: str, low: int, high: int) -> int:
+    text = request.query[name]
+    if not re.fullmatch("[0-9]{1,19}", text, re.ASCII) or not low <= int(text) <= high:
+        raise InputError(name, f"a whole number from {low} to {high}", text)
+    return int(text)
+
+
+def _guarded(handler: Handler) -> Handler:
+    """Only for the loopback, and not for a page of elsewhere that has found a name which leads here."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        near = isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).split("%")[0]).is_loopback
+        name = request.host.rpartition(":")[0] or request.host
+        if not near or (name not in HERE and request.host not in HERE):
+            return _failure("the page: expected a caller from the pod itself, as by kubectl port-forward", 403)
+        return await handler(request)
+
+    return guarded
+
+
+def _answers(ask: Callable[[web.Request], Any]) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        try:
+            found = ask(request)
+            if inspect.isawaitable(found):
+                found = await found
+        except NotLeadingError as error:
+            return _failure(str(error), 503)
+        except UnknownJobError as error:
+            return _failure(str(error), 404)
+        except InputError as error:
+            return _failure(str(error), 400)
+        reply = web.Response(body=msgspec.json.encode(found), content_type="application/json")
+        reply.headers["Cache-Control"] = "no-store"
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            reply.enable_compression(web.ContentCoding.gzip)
+        return reply
+
+    return handler
+
+
+def _events(questions: LeaderQuestions) -> Handler:
+    """Says that something has changed, not what: the page asks for the record then."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        await response.write(b": kant\n\n")
+        seen, quiet = questions.mark, 0.0
+        while True:
+            await asyncio.sleep(LOOK)
+            quiet += LOOK
+            if questions.mark != seen:
+                seen, quiet = questions.mark, 0.0
+                await response.write(b"event: job\ndata: {}\n\n")
+            elif quiet >= BEAT:
+                quiet = 0.0
+                await response.write(b": quiet\n\n")
+
+    return handler
+
+
+def _failure(sentence: str, status: int) -> web.Response:
+    return web.Response(body=msgspec.json.encode({"error": sentence}), status=status, content_type="application/json")

@@ -1,0 +1,166 @@
+"""What the page of a Kant on Kubernetes shows: the record of the leader's state, and the questions about it.
+
+Questions alone, with the answers of the API of one machine (docs/up.md) as far as they have a meaning there. Each state
+has a record of its own: after a change of the nodes, or of the leader, the page begins anew.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from kant import __version__
+from kant.cluster.columns import J_PRIORITY
+from kant.live.core import Core
+from kant.live.questions import Questions, UnknownJobError
+from kant.live.record import JOB_COLUMNS, STATUS, RunRecord
+from kant.live.sentences import public_id
+from kant.model.errors import InputError
+from kant.model.placement import MASK, NODE
+from kant.model.status import JobStatus
+from kant.model.units import GPU, count_from
+
+PHASES = {
+    JobStatus.PENDING: "waiting",
+    JobStatus.RUNNING: "running",
+    JobStatus.FINISHED: "finished",
+    JobStatus.REJECTED: "rejected",
+    JobStatus.CANCELLED: "cancelled",
+}
+MOST_JOBS = 100
+
+
+class NotLeadingError(InputError):
+    """This replica does not lead."""
+
+    def __init__(self) -> None:
+        super().__init__("this replica", "one that leads and has seen the cluster: ask another, or again")
+
+
+class LeaderQuestions(Questions):
+    """Follows the core of a leader, from one that was built to the next.
+
+    `reason` says why a job waits, "" if unknown. `journal` is the file that is written to, "" for none.
+    """
+
+    kind = "kubernetes"
+
+    def __init__(self, reason: Callable[[str], str] = lambda job: "", journal: Callable[[], str] = lambda: "") -> None:
+        super().__init__()
+        self.reason = reason
+        self.journal = journal
+        self._core: Core | None = None
+        self._run: RunRecord | None = None
+
+    def follow(self, core: Core) -> None:
+        """A state begins to be built."""
+        self._core = core
+        self._run = RunRecord(
+            core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name, waits=core.waits
+        )
+        core.observers.append(self._run)
+
+    def leave(self) -> None:
+        """Somebody else leads."""
+        self._core = self._run = None
+
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """Is another when something has changed."""
+        run = self._run
+        return () if run is None else (run.name, run.jobs.log.end, run.pieces.log.end, len(run.nodes))
+
+    def present(self) -> tuple[Core, RunRecord]:
+        if self._core is None or self._run is None or not self._core.is_settled:
+            raise NotLeadingError
+        count_from(self._core.zero)
+        return self._core, self._run
+
+    def present_journal(self) -> tuple[str, int]:
+        """The journal of the state ("": none), and now: microseconds since the Unix epoch."""
+        core, _ = self.present()
+        return self.journal(), core.now + core.zero
+
+    # --- jobs ------------------------------------------------------------------------------------------------
+
+    def core_ids(self, job: str) -> list[str]:
+        core, run = self.present()
+        self._kept(run, job)
+        row = self._live().get(job)
+        return [] if row is None else [core.state.ids[row]]
+
+    def standing(self, job: str) -> tuple[str, str]:
+        _, run = self.present()
+        return PHASES[JobStatus(int(run.jobs.table[self._kept(run, job), STATUS]))], ""
+
+    def health(self) -> dict[str, Any]:
+        """What there is, and the present moment on the clock of the jobs."""
+        core, run = self.present()
+        spec = core.state.spec
+        return {
+            "version": __version__, "profile": core.profile.name, "cluster": spec.name, "nodes": len(spec.nodes),
+            "gpus": spec.gpus, "jobs": len(run.ids), "running": len(core.state.running), "now_us": core.now + core.zero,
+            "trouble": "", "journal": self.journal(),
+        }  # fmt: skip
+
+    def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> dict[str, Any]:
+        """The jobs that are kept, the latest first."""
+        _, run = self.present()
+        names, found, live = run.queue_names(), list[dict[str, Any]](), self._live()
+        last = run.jobs.used if before is None else min(before, run.jobs.used)
+        for row in range(last - 1, -1, -1):
+            own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
+            phase = PHASES[JobStatus(own["status"])]
+            if phases and phase not in phases:
+                continue
+            if queue not in ("", names[own["queue"]]) or user not in ("", run.names[row][1]):
+                continue
+            if len(found) == limit:
+                return {"jobs": found, "next": found[-1]["seq"]}
+            found.append(self._row(row, live))
+        return {"jobs": found, "next": None}
+
+    def job(self, job: str) -> dict[str, Any]:
+        """One job, with the nodes on which it lies; which of their GPUs it has is the kubelets' choice."""
+        core, run = self.present()
+        place: dict[str, str] = {}
+        live = self._live()
+        own = live.get(job)
+        if own is not None and own in core.state.running:
+            for piece in core.state.running[own].tolist():
+                name, count = core.state.spec.nodes[piece[NODE]].name, piece[MASK].bit_count()
+                before = int(place.get(name, "0").partition(" ")[0])
+                place[name] = f"{before + count} GPU{'s' * (before + count != 1)}"
+        return {
+            "job": self._row(self._kept(run, job), live), "command": [], "workdir": "", "env": [], "time_s": None,
+            "retries": 0, "after": [], "after_ok": [], "stopping": "", "place": place, "log": "", "hidden": False,
+        }  # fmt: skip
+
+    # --- jobs by the names that people know ---------------------------------------------------------------
+
+    def _kept(self, run: RunRecord, job: str) -> int:
+        row = run.by_id.get(job)
+        if row is None:
+            raise UnknownJobError("JOB", "a job that Kant sees", job)
+        return row
+
+    def _live(self) -> dict[str, int]:
+        """The rows in the state of the jobs that are not over, by the names that people know."""
+        state = self.present()[0].state
+        return {public_id(state.ids[row]): row for row in state.live}
+
+    def _row(self, row: int, live: dict[str, int]) -> dict[str, Any]:
+        core, run = self.present()
+        own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
+        name, zero, waits = run.ids[row], run.zero, own["status"] == JobStatus.PENDING
+        place = live.get(name)
+        return {
+            "seq": row, "id": name, "array": -1, "array_index": -1, "phase": PHASES[JobStatus(own["status"])],
+            "name": run.names[row][0], "queue": run.queue_names()[own["queue"]], "user": run.names[row][1],
+            "priority": int(core.state.jobs[place, J_PRIORITY]) if place is not None else 0, "gpus": own["milli"] / GPU,
+            "submitted": own["submit"] + zero, "started": own["start"] + zero if own["start"] >= 0 else -1,
+            "ended": own["end"] + zero if own["end"] >= 0 else -1, "attempt": own["preemptions"] + (own["start"] >= 0),
+            "failures": 0, "code": None, "signal": None, "reason": "",
+            "waits": self.reason(core.state.ids[place]) if waits and place is not None else "",
+        }  # fmt: skip

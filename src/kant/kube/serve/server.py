@@ -1,0 +1,113 @@
+"""The web server of a replica: probes, metrics, and on loopback alone a dump for support."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from kant.kube.serve.metrics import KubeTelemetry
+from kant.model.errors import InputError
+
+STALE = 60.0
+"""Seconds of silence of a watch after which a replica is not ready. Bookmarks come about every minute without news."""
+
+Check = Callable[[], str]
+
+
+@dataclass(slots=True)
+class ProbeChecks:
+    """What the probes ask. `unready` says in one sentence why not; an empty one is ready. `dump` is for support."""
+
+    unready: Check = lambda: "it has not listed the cluster yet"
+    dump: Callable[[], dict[str, Any]] = field(default=dict)
+
+
+def freshness(synced: Callable[[], bool], ages: dict[str, Callable[[], float]], most: float = STALE) -> Check:
+    """A check that is content once everything was listed, while no watch has been silent for more than `most` seconds.
+
+    Who leads does not matter: a replica that stands by is ready to take over.
+    """
+
+    def check() -> str:
+        if not synced():
+            return "it has not listed the cluster yet"
+        old = {what: age() for what, age in ages.items() if age() > most}
+        return ", ".join(f"the watch of {what} has been silent for {age:.0f} s" for what, age in sorted(old.items()))
+
+    return check
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `--listen`, such as 0.0.0.0:8080 or [::]:8080. Raises InputError."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*):(\d{1,5})", text)
+    if match is None or int(match[2]) > 65535:
+        raise InputError("--listen", "an address with a port, such as 0.0.0.0:8080", text)
+    return match[1].strip("[]") or "0.0.0.0", int(match[2])
+
+
+def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Application:
+    """All that is served."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        await asyncio.sleep(0)  # the loop turns, or there is no answer
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        why = health.unready()
+        return web.Response(text=f"not ready: {why}\n" if why else "ok\n", status=503 if why else 200)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=telemetry.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def state(request: web.Request) -> web.Response:
+        if not _is_loopback(request):
+            raise web.HTTPForbidden(text="only from the pod itself: kubectl exec, or kubectl port-forward\n")
+        return web.Response(text=json.dumps(health.dump(), indent=2, default=str), content_type="application/json")
+
+    app = web.Application()
+    paths: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+        "/healthz": healthz,
+        "/readyz": readyz,
+        "/metrics": metrics,
+        "/debug/state": state,
+    }
+    app.add_routes([web.get(path, handler) for path, handler in paths.items()])
+    return app
+
+
+def _is_loopback(request: web.Request) -> bool:
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).split("%")[0]).is_loopback
+
+
+class ProbeServer:
+    """The web server while it runs: `async with ProbeServer(...)`. `port` is the one that was opened."""
+
+    def __init__(
+        self, listen: str, telemetry: KubeTelemetry, health: ProbeChecks, more: Iterable[web.RouteDef] = ()
+    ) -> None:
+        self.listen = listen
+        self.host, self.port = address(listen)
+        app = application(telemetry, health)
+        app.add_routes(more)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+
+    async def __aenter__(self) -> ProbeServer:
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self.host, self.port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise InputError("--listen", f"an address that is free ({error.strerror or error})", self.listen) from None
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()

@@ -1,0 +1,122 @@
+"""What labels and annotations of a pod say of its queue, its run time, its place: our own words and those of others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kant.kube.objects import views as k
+from kant.kube.objects.names import OWN
+from kant.kube.objects.validation import MAX_TEXT, name_of, unsupported, whole
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.levels import Levels, level_asked
+from kant.model.errors import InputError
+from kant.model.job import Level
+from kant.model.units import SECOND, parse_duration
+
+QUEUES = (
+    f"{OWN}/queue",
+    "kai.scheduler/queue",
+    "runai/queue",
+    "kueue.x-k8s.io/queue-name",
+    "scheduling.volcano.sh/queue-name",
+    "volcano.sh/queue-name",
+    "yunikorn.apache.org/queue",
+    "quota.scheduling.koordinator.sh/name",
+)
+REQUIRED = (
+    f"{OWN}/topology-required",
+    "kai.scheduler/topology-required-placement",
+    "kueue.x-k8s.io/podset-required-topology",
+)
+PREFERRED = (
+    f"{OWN}/topology-preferred",
+    "kai.scheduler/topology-preferred-placement",
+    "kueue.x-k8s.io/podset-preferred-topology",
+)
+SLICE, SLICE_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
+PREEMPTIBLE = {
+    f"{OWN}/preemptible": {"true": True, "false": False},
+    "kai.scheduler/preemptibility": {"preemptible": True, "non-preemptible": False},
+    "volcano.sh/preemptable": {"true": True, "false": False},
+    "quota.scheduling.koordinator.sh/preemptible": {"true": True, "false": False},
+}
+"""The first that a pod has counts; what its values mean."""
+
+RUNTIME = f"{OWN}/expected-runtime"
+MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
+FRACTIONS = ("gpu-fraction", "gpu-memory")
+"""Shares of a GPU in the words of KAI."""
+
+
+class Annotations(NamedTuple):
+    """As in `Job`; `segment` pods in a row want one domain of `cut`. Pods of one gang agree on all of it."""
+
+    queue: str
+    preemptible: bool
+    estimate: int
+    limit: int
+    within: Level
+    within_required: bool
+    cut: Level
+    segment: int
+
+
+def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
+    """What the pod says, then what its group says. Raises InputError for a value that means nothing."""
+    said = _said(pod, where)
+    group = spec or GroupSpec(0)
+    for key in FRACTIONS:
+        if key in said:
+            unsupported(f"{where}, {key}", "shares of a GPU")
+    queue = next((name_of(f"{where}, {key}", said[key]) for key in QUEUES if said.get(key)), "")
+    queue = queue or group.queue or "default"
+    required, place = _first(said, REQUIRED, group.required)
+    preferred, soft = _first(said, PREFERRED, group.preferred)
+    within: Level = ""
+    if required:
+        within = level_asked(levels, required, f"{where}, {place}")
+    elif preferred:
+        within = level_asked(levels, preferred, f"{where}, {soft}")
+    cut: Level = level_asked(levels, said[SLICE], f"{where}, {SLICE}") if SLICE in said else ""
+    segment = whole(f"{where}, {SLICE_SIZE}", said.get(SLICE_SIZE, ""), 1, 10_000_000) if cut else 0
+    return Annotations(
+        queue, _preemptible(pod, said, group, where), _runtime(said, where), _limit(pod, said, where),
+        within, bool(required), cut, segment,
+    )  # fmt: skip
+
+
+def _said(pod: k.Pod, where: str) -> dict[str, str]:
+    """Labels and annotations; an annotation goes before a label of the same key."""
+    notes = pod.metadata.annotations or {}
+    if sum(len(key) + len(value) for key, value in notes.items()) > MAX_TEXT:
+        raise InputError(f"{where}, annotations", f"at most {MAX_TEXT >> 10} KiB in all")
+    return {**(pod.metadata.labels or {}), **notes}
+
+
+def _first(said: dict[str, str], keys: tuple[str, ...], otherwise: str) -> tuple[str, str]:
+    """The value of the first key that is there, and that key."""
+    return next(((said[key], key) for key in keys if said.get(key)), (otherwise, "its group"))
+
+
+def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str) -> bool:
+    """As somebody says; else whether a controller will make the pod again."""
+    for key, meaning in PREEMPTIBLE.items():
+        if key in said:
+            if said[key] not in meaning:
+                raise InputError(f"{where}, {key}", " or ".join(meaning), said[key])
+            return meaning[said[key]]
+    if group.preemptible is not None:
+        return group.preemptible
+    return any(owner.controller for owner in pod.metadata.owner_references)
+
+
+def _runtime(said: dict[str, str], where: str) -> int:
+    return parse_duration(said[RUNTIME], f"{where}, {RUNTIME}") if RUNTIME in said else -1
+
+
+def _limit(pod: k.Pod, said: dict[str, str], where: str) -> int:
+    deadline = pod.spec.active_deadline_seconds
+    limits = [whole(f"{where}, spec.activeDeadlineSeconds", deadline, 1)] if deadline is not None else []
+    if MAX_TIME in said:
+        limits.append(whole(f"{where}, {MAX_TIME}", said[MAX_TIME], 1))
+    return min(limits) * SECOND if limits else -1

@@ -1,0 +1,246 @@
+"""Our own objects in the words of the model: Queue, Topology, Reservation (scheduling.kant.dev/v1alpha1).
+
+Their schemas are in `manifests/`; the API server refuses most of what is wrong there. What gets past it is refused
+here, on that object alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kant.kube.objects.quantity import Quantity, mib, milli
+from kant.kube.objects.times import microseconds
+from kant.kube.objects.validation import InvalidObject, invalid
+from kant.kube.objects.views import Loose, View
+from kant.kube.translate.levels import Levels, levels_listed, levels_named
+from kant.model.errors import InputError
+from kant.model.tenant import Queue, QueueConfig, Quota, validated
+from kant.model.units import FOREVER, parse_duration
+
+GROUP, VERSION = "scheduling.kant.dev", "v1alpha1"
+API = f"/apis/{GROUP}/{VERSION}"
+"""Objects are at API/queues, API/topologies and API/reservations; none of them is in a namespace."""
+
+
+class QuotaSpec(View, frozen=True):
+    resource: str = "gpu"
+    model: str = ""
+    nominal: Quantity = 0
+    borrowing_limit: Quantity | None = None
+    lending_limit: Quantity | None = None
+    user_limit: Quantity | None = None
+
+
+class QueueSpec(View, frozen=True):
+    parent: str = ""
+    weight: int = 1
+    isolated: bool = False
+    state: str = "open"
+    min_run: str = ""
+    quotas: tuple[QuotaSpec, ...] = ()
+    fallback: str = "listed"
+
+
+class LevelSpec(View, frozen=True):
+    level: str = ""
+    node_label: str = ""
+
+
+class TopologySpec(View, frozen=True):
+    levels: tuple[LevelSpec, ...] = ()
+
+
+class ReservationSpec(View, frozen=True):
+    node_selector: dict[str, str] | None = None
+    queues: tuple[str, ...] = ()
+    start: str = ""
+    end: str = ""
+    reason: str = ""
+
+
+class ReservedNodes(Struct, frozen=True):
+    """Nodes with all of these labels, kept for some queues (none: for nobody) from `start` to `end`.
+
+    Times are microseconds after time zero, before it negative; `end` FOREVER where none is given.
+    """
+
+    name: str
+    selector: dict[str, str]
+    queues: tuple[str, ...]
+    start: int
+    end: int
+    reason: str
+
+
+def about(found: Loose) -> str:
+    return f"{found.kind or 'object'} {found.metadata.name}"
+
+
+def _decoded(found: Loose, form: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(found.spec, type=form)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(f"{about(found)}, spec", f"fields of their types ({error})") from None
+
+
+# --- queues ------------------------------------------------------------------------------------------------------
+
+
+def queue_of(found: Loose) -> Queue:
+    """The queue in the words of the model. Raises InputError."""
+    spec: QueueSpec = _decoded(found, QueueSpec)
+    place = about(found)
+    queue = Queue(
+        name=found.metadata.name,
+        parent=spec.parent,
+        weight=spec.weight,
+        isolated=spec.isolated,
+        state=spec.state,  # type: ignore[arg-type]  # `validated` below knows the words
+        min_run=parse_duration(spec.min_run, f"{place}, spec.minRun") if spec.min_run else 0,
+        quotas=tuple(_quota(one, f"{place}, spec.quotas[{number}]") for number, one in enumerate(spec.quotas)),
+        fallback=spec.fallback,  # type: ignore[arg-type]
+    )
+    validated(QueueConfig((replace(queue, parent=""),)), "spec")
+    return queue
+
+
+def _quota(quota: QuotaSpec, where: str) -> Quota:
+    amount = mib if quota.resource == "memory" else milli
+
+    def limit(field: str, value: Quantity | None) -> int:
+        return -1 if value is None else amount(value, f"{where}.{field}", up=False)
+
+    return Quota(
+        quota.resource,  # type: ignore[arg-type]
+        quota.model,
+        amount(quota.nominal, f"{where}.nominal", up=False),
+        limit("borrowingLimit", quota.borrowing_limit),
+        limit("lendingLimit", quota.lending_limit),
+        limit("userLimit", quota.user_limit),
+    )
+
+
+def queue_config_of(
+    objects: Iterable[Loose], prices: tuple[tuple[str, int], ...] = ()
+) -> tuple[QueueConfig, dict[str, InvalidObject]]:
+    """All queues by name, and what is wrong with some.
+
+    A malformed one stands as a root that starts nothing, and its children go to the queue above it. One with an unknown
+    parent, or whose parents lead back to it, starts nothing until that is mended. All others are as they say.
+    """
+    queues: dict[str, Queue] = {}
+    wrong: dict[str, InvalidObject] = {}
+    above: dict[str, str] = {}  # the parents of malformed queues, as far as they can be read
+    for found in sorted(objects, key=lambda one: one.metadata.name):
+        name = found.metadata.name
+        try:
+            queues[name] = queue_of(found)
+        except InputError as error:
+            wrong[name] = invalid(about(found), error)
+            queues[name] = Queue(name, state="hold")
+            above[name] = _parent(found)
+    for name in [name for name in queues if name not in wrong]:
+        queue = queues[name]
+        if queue.parent in above:
+            grand, passed = queue.parent, set()
+            while grand in above and grand not in passed:
+                passed.add(grand)
+                grand = above[grand]
+            grand = grand if grand in queues and grand not in above and grand != name else ""
+            queues[name] = replace(queue, parent=grand)
+            wrong[name] = _wrong_parent(queue, "a queue that is not malformed")
+        elif queue.parent and queue.parent not in queues:
+            queues[name] = _held(queue)
+            wrong[name] = _wrong_parent(queue, "the name of a queue")
+    for name in _on_cycles(queues):
+        wrong[name] = _wrong_parent(queues[name], "a queue that is not below it")
+        queues[name] = _held(queues[name])
+    return validated(QueueConfig(tuple(queues.values()), prices), "queues"), wrong
+
+
+def _wrong_parent(queue: Queue, expected: str) -> InvalidObject:
+    return invalid(f"Queue {queue.name}", InputError(f"Queue {queue.name}, spec.parent", expected, queue.parent))
+
+
+def _held(queue: Queue) -> Queue:
+    """As a root of its own that starts nothing."""
+    return replace(queue, parent="", state="stop" if queue.state == "stop" else "hold")
+
+
+def _parent(found: Loose) -> str:
+    try:
+        spec = msgspec.json.decode(found.spec)
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    parent = spec.get("parent", "") if isinstance(spec, dict) else ""
+    return parent if isinstance(parent, str) else ""
+
+
+def _on_cycles(queues: dict[str, Queue]) -> list[str]:
+    """The queues whose parents lead back to them."""
+    found = []
+    for name in queues:
+        above, steps = queues[name].parent, 0
+        while above and above != name and steps <= len(queues):
+            above, steps = queues[above].parent, steps + 1
+        if above == name:
+            found.append(name)
+    return found
+
+
+# --- topologies and reservations -----------------------------------------------------------------------------------
+
+
+def levels_of(objects: Iterable[Loose]) -> tuple[Levels | None, dict[str, InvalidObject]]:
+    """The levels that Topology objects name: ours before those of KAI and Kueue, then by name; and what is wrong.
+
+    None: no object can be used. All but the one in force are named among what is wrong, those of others as
+    NAME (GROUP).
+    """
+    found: Levels | None = None
+    wrong: dict[str, InvalidObject] = {}
+    for one in sorted(objects, key=lambda one: (not one.api_version.startswith(GROUP), one.metadata.name)):
+        name, group = one.metadata.name, one.api_version.partition("/")[0]
+        name = name if group == GROUP else f"{name} ({group})"
+        try:
+            levels = _levels(one)
+        except InputError as error:
+            wrong[name] = invalid(about(one), error)
+            continue
+        if found is None:
+            found = levels
+        else:
+            second = InputError(about(one), f"one Topology; {found.source} is in force")
+            wrong[name] = invalid(about(one), second)
+    return found, wrong
+
+
+def _levels(found: Loose) -> Levels:
+    spec: TopologySpec = _decoded(found, TopologySpec)
+    place = f"{about(found)}, spec.levels"
+    if not spec.levels or not all(one.node_label for one in spec.levels):
+        raise InputError(place, "one or more levels, each with its nodeLabel")
+    if found.api_version.startswith(GROUP):
+        return levels_named(((one.level, one.node_label) for one in spec.levels), about(found), place)
+    return levels_listed((one.node_label for one in spec.levels), about(found), place)
+
+
+def reservation_of(found: Loose, epoch: int = 0) -> ReservedNodes | InvalidObject:
+    """The reservation, on the clock whose zero is `epoch` (microseconds since 1970); or what is wrong with it."""
+    place = f"{about(found)}, spec"
+    try:
+        spec: ReservationSpec = _decoded(found, ReservationSpec)
+        if not spec.node_selector:
+            raise InputError(f"{place}.nodeSelector", "one or more labels of nodes")
+        start = microseconds(spec.start, f"{place}.start") - epoch
+        end = microseconds(spec.end, f"{place}.end") - epoch if spec.end else FOREVER
+        if end <= start:
+            raise InputError(f"{place}.end", "a time after start", spec.end)
+        return ReservedNodes(found.metadata.name, spec.node_selector, spec.queues, start, end, spec.reason)
+    except InputError as error:
+        return invalid(about(found), error)

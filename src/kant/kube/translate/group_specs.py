@@ -1,0 +1,189 @@
+"""What the object of a group says: how many pods have to run together, in which queue, where and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kant.kube.objects.validation import whole
+from kant.kube.objects.views import Loose
+from kant.kube.translate import groups as g
+from kant.model.errors import InputError
+
+Spec = Mapping[str, Any]
+
+
+class GroupSpec(NamedTuple):
+    """`least` pods run together (0: each pod runs alone). "" and None stand for nothing said.
+
+    `required` and `preferred` are levels of the fabric, by name or by node label, of which one domain has to, or
+    should, hold all pods. `created` is the moment of its creation, as the API has it.
+    """
+
+    least: int
+    queue: str = ""
+    priority: int | None = None
+    priority_class: str = ""
+    required: str = ""
+    preferred: str = ""
+    preemptible: bool | None = None
+    created: str = ""
+
+
+def group_spec(source: str, found: Loose) -> GroupSpec:
+    """What the object says that `GroupRef.paths` names. Raises InputError where it cannot be used."""
+    where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
+    try:
+        spec = msgspec.json.decode(found.spec)
+    except (msgspec.MsgspecError, RecursionError):
+        spec = None
+    if not isinstance(spec, dict):
+        raise InputError(where, "an object")
+    read = _READERS.get(source)
+    if read is None:
+        raise InputError(where, f"a group of one of {', '.join(_READERS)}", source)
+    try:
+        known = read(spec, where)
+    except (AttributeError, TypeError):
+        raise InputError(where, "the fields of its kind, each of its type") from None
+    labels = {**(found.metadata.labels or {}), **(found.metadata.annotations or {})}
+    own = labels.get(g.MIN_AVAILABLE)
+    least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own else known.least
+    return known._replace(least=least, created=found.metadata.creation_timestamp)
+
+
+def _upstream(spec: Spec, where: str) -> GroupSpec:
+    policy = spec.get("schedulingPolicy") or {}
+    gang = policy.get("gang")
+    least = whole(f"{where}.schedulingPolicy.gang.minCount", gang.get("minCount"), 1) if gang is not None else 0
+    constraints = (spec.get("schedulingConstraints") or {}).get("topology") or []
+    if len(constraints) > 1:
+        raise InputError(f"{where}.schedulingConstraints.topology", "one constraint")
+    required = _text(constraints[0], "key", f"{where}.schedulingConstraints.topology") if constraints else ""
+    priority = spec.get("priority")
+    return GroupSpec(
+        least,
+        priority=None if priority is None else whole(f"{where}.priority", priority, -(1 << 31)),
+        priority_class=_text(spec, "priorityClassName", where),
+        required=required,
+    )
+
+
+def _kai(spec: Spec, where: str) -> GroupSpec:
+    for field in ("subGroups", "minSubGroup"):
+        if spec.get(field):
+            raise InputError(f"{where}.{field}", "no groups inside a group, which Kant does not support")
+    wish = spec.get("topologyConstraint") or {}
+    word = _text(spec, "preemptibility", where)
+    if word not in ("", "preemptible", "non-preemptible"):
+        raise InputError(f"{where}.preemptibility", "preemptible or non-preemptible", word)
+    return GroupSpec(
+        _member(spec, where),
+        queue=_text(spec, "queue", where),
+        priority_class=_text(spec, "priorityClassName", where),
+        required=_text(wish, "requiredTopologyLevel", f"{where}.topologyConstraint"),
+        preferred=_text(wish, "preferredTopologyLevel", f"{where}.topologyConstraint"),
+        preemptible=None if not word else word == "preemptible",
+    )
+
+
+def _volcano(spec: Spec, where: str) -> GroupSpec:
+    if spec.get("networkTopology"):
+        raise InputError(f"{where}.networkTopology", "no tiers of HyperNodes; name a level of a Topology instead")
+    return GroupSpec(
+        _member(spec, where),
+        queue=_text(spec, "queue", where),
+        priority_class=_text(spec, "priorityClassName", where),
+    )
+
+
+def _plugins(spec: Spec, where: str) -> GroupSpec:
+    return GroupSpec(_member(spec, where))
+
+
+def _member(spec: Spec, where: str) -> int:
+    """Volcano, KAI and scheduler-plugins call it minMember; without it one pod is enough."""
+    return whole(f"{where}.minMember", spec.get("minMember", 1))
+
+
+def _job(spec: Spec, where: str) -> GroupSpec:
+    return GroupSpec(_pods_of_job(spec, where) if spec.get("completionMode") == "Indexed" else 0)
+
+
+def _pods_of_job(spec: Spec, where: str) -> int:
+    side = whole(f"{where}.parallelism", spec.get("parallelism", 1))
+    all_of_it = spec.get("completions")
+    return side if all_of_it is None else min(side, whole(f"{where}.completions", all_of_it))
+
+
+def _jobset(spec: Spec, where: str) -> GroupSpec:
+    """All jobs of the set together; where they wait for each other each pod runs alone."""
+    jobs = spec.get("replicatedJobs") or []
+    in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    if in_order or any(job.get("dependsOn") for job in jobs):
+        return GroupSpec(0)
+    pods = 0
+    for number, job in enumerate(jobs):
+        place = f"{where}.replicatedJobs[{number}]"
+        own = ((job.get("template") or {}).get("spec")) or {}
+        pods += whole(f"{place}.replicas", job.get("replicas", 1)) * _pods_of_job(own, f"{place}.template.spec")
+    return GroupSpec(pods)
+
+
+def _lws(spec: Spec, where: str) -> GroupSpec:
+    """One group of leader and workers; where workers are made once the leader is ready each pod runs alone."""
+    if spec.get("startupPolicy") == "LeaderReady":
+        return GroupSpec(0)
+    size = (spec.get("leaderWorkerTemplate") or {}).get("size", 1)
+    return GroupSpec(whole(f"{where}.leaderWorkerTemplate.size", size))
+
+
+def _kubeflow(spec: Spec, where: str) -> GroupSpec:
+    policy = ((spec.get("runPolicy") or {}).get("schedulingPolicy")) or {}
+    kinds = {key: value for key, value in spec.items() if key.endswith("ReplicaSpecs")}
+    pods = 0
+    for key, roles in sorted(kinds.items()):
+        for role, own in roles.items():
+            if role == "Launcher" and spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
+                continue  # it is made only once the workers run
+            pods += whole(f"{where}.{key}.{role}.replicas", own.get("replicas", 1))
+    least = policy.get("minAvailable")
+    return GroupSpec(
+        pods if least is None else whole(f"{where}.runPolicy.schedulingPolicy.minAvailable", least),
+        queue=_text(policy, "queue", where),
+        priority_class=_text(policy, "priorityClass", where),
+    )
+
+
+def _ray(spec: Spec, where: str) -> GroupSpec:
+    """The head, and what each group of workers has at least."""
+    scales = spec.get("enableInTreeAutoscaling") is True
+    pods = 1
+    for number, group in enumerate(spec.get("workerGroupSpecs") or []):
+        place = f"{where}.workerGroupSpecs[{number}]"
+        field = "minReplicas" if scales or "replicas" not in group else "replicas"
+        hosts = whole(f"{place}.numOfHosts", group.get("numOfHosts", 1))
+        pods += whole(f"{place}.{field}", group.get(field, 0)) * hosts
+    return GroupSpec(pods)
+
+
+def _text(spec: Spec, field: str, where: str) -> str:
+    value = spec.get(field) or ""
+    if not isinstance(value, str):
+        raise InputError(f"{where}.{field}", "text", value)
+    return value
+
+
+_READERS: dict[str, Callable[[Spec, str], GroupSpec]] = {
+    g.UPSTREAM: _upstream,
+    g.RUNAI: _kai,
+    g.VOLCANO: _volcano,
+    g.PLUGINS: _plugins,
+    "jobset": _jobset,
+    "leaderworkerset": _lws,
+    **dict.fromkeys(g.KUBEFLOW.values(), _kubeflow),
+    "rayclusters": _ray,
+    "jobs": _job,
+}

@@ -1,0 +1,138 @@
+"""Which group a pod belongs to, in the words of many schedulers and controllers: a group is one gang.
+
+What is asked first counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
+scheduler-plugins, Koordinator, Kueue, YuniKorn, JobSet, LeaderWorkerSet, Kubeflow's training operator and KubeRay.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from kant.kube.objects import views as k
+from kant.kube.objects.validation import name_of, whole
+from kant.model.errors import InputError
+
+OWN = "scheduling.kant.dev"
+GROUP, MIN_AVAILABLE = f"{OWN}/pod-group", f"{OWN}/min-available"
+UPSTREAM, RUNAI = "scheduling.k8s.io", "scheduling.run.ai"
+VOLCANO, PLUGINS = "scheduling.volcano.sh", "scheduling.x-k8s.io"
+_SIGS = "pod-group.scheduling.sigs.k8s.io"
+_KOORDINATOR = "gang.scheduling.koordinator.sh"
+_KUEUE = "kueue.x-k8s.io/pod-group"
+_YUNIKORN = "yunikorn.apache.org"
+INDEX = "batch.kubernetes.io/job-completion-index"
+KUBEFLOW = {
+    "PyTorchJob": "pytorchjobs", "MPIJob": "mpijobs", "TFJob": "tfjobs", "XGBoostJob": "xgboostjobs",
+    "PaddleJob": "paddlejobs", "JAXJob": "jaxjobs",
+}  # fmt: skip
+
+
+class GroupRef(NamedTuple):
+    """A group: whose words name it (`source`), and how.
+
+    `paths` are the API paths of the object that says more, the first that is there counts (none: the pods say all).
+    `least` is what this pod says of the pods that have to run together; 0: nothing.
+    """
+
+    namespace: str
+    source: str
+    name: str
+    paths: tuple[str, ...] = ()
+    least: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies the group: equal for all of its pods, and for no others."""
+        return self.namespace, self.source, self.name
+
+
+def group_of(pod: k.Pod) -> GroupRef | None:
+    """The group of a pod; None: it stands alone. Raises InputError where what it says of its group is malformed."""
+    return _found(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}")
+
+
+def _found(pod: k.Pod, where: str) -> GroupRef | None:
+    labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
+    space = pod.metadata.namespace
+
+    def either(key: str) -> str:
+        return notes.get(key) or labels.get(key) or ""
+
+    def least(key: str) -> int:
+        return whole(f"{where}, {key}", either(key), 1) if either(key) else 0
+
+    def named(source: str, name: str, *kinds: str, least: int = 0) -> GroupRef:
+        name_of(f"{where}, its group", name)
+        paths = tuple(_path(kind, space, name) for kind in kinds)
+        return GroupRef(space, source, name, paths, own or least)
+
+    own = least(MIN_AVAILABLE)
+    group = pod.spec.scheduling_group
+    if group is not None and group.pod_group_name:
+        kinds = (f"{UPSTREAM}/v1beta1/podgroups", f"{UPSTREAM}/v1alpha2/podgroups")
+        return named(UPSTREAM, group.pod_group_name, *kinds)
+    if name := either(GROUP):
+        return named(OWN, name)
+    if name := either("pod-group-name"):
+        return named(RUNAI, name, f"{RUNAI}/v2alpha2/podgroups")
+    if name := either("scheduling.k8s.io/group-name") or either("scheduling.volcano.sh/group-name"):
+        return named(VOLCANO, name, f"{VOLCANO}/v1beta1/podgroups")
+    if name := either("scheduling.x-k8s.io/pod-group"):
+        return named(PLUGINS, name, f"{PLUGINS}/v1alpha1/podgroups")
+    if name := either(f"{_SIGS}/name"):
+        return named(PLUGINS, name, least=least(f"{_SIGS}/min-available"))
+    if name := either(f"{_KOORDINATOR}/name"):
+        return named("koordinator.sh", name, least=least(f"{_KOORDINATOR}/min-available"))
+    if name := either(f"{_KUEUE}-name"):
+        return named("kueue.x-k8s.io", name, least=least(f"{_KUEUE}-total-count"))
+    if notes.get(f"{_YUNIKORN}/task-group-name"):
+        name = either(f"{_YUNIKORN}/app-id") or either("applicationId")
+        text = notes.get(f"{_YUNIKORN}/task-groups", "")
+        if name:
+            return named("yunikorn", name, least=_task_groups(text, where) if text else 0)
+    return _by_owner(pod, own)
+
+
+def _task_groups(text: str, where: str) -> int:
+    """Pods of all task groups of an application together."""
+    place = f"{where}, {_YUNIKORN}/task-groups"
+    try:
+        groups = msgspec.json.decode(text.encode(), type=list[dict[str, object]])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        raise InputError(place, "a JSON list of task groups", text) from None
+    return sum(whole(f"{place}, minMember", group.get("minMember")) for group in groups)
+
+
+def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
+    """The group that the controller of the pod means by it. With a number of the pod's own nobody asks the object."""
+    labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
+    space = pod.metadata.namespace
+    owner = next((one for one in pod.metadata.owner_references if one.controller), k.Owner())
+
+    def named(source: str, name: str, kind: str, group: str = "") -> GroupRef:
+        return GroupRef(space, source, group or name, () if own else (_path(kind, space, name),), own)
+
+    if name := labels.get("jobset.sigs.k8s.io/jobset-name"):
+        return named("jobset", name, "jobset.x-k8s.io/v1alpha2/jobsets")
+    if name := labels.get("leaderworkerset.sigs.k8s.io/name"):
+        group = f"{name}-{labels.get('leaderworkerset.sigs.k8s.io/group-index', '0')}"
+        return named("leaderworkerset", name, "leaderworkerset.x-k8s.io/v1/leaderworkersets", group)
+    if name := labels.get("training.kubeflow.org/job-name"):
+        plural = KUBEFLOW.get(owner.kind)
+        if plural is None:  # the launcher of an MPIJob is the pod of a Job
+            return named("mpijobs", name, "kubeflow.org/v2beta1/mpijobs")
+        return named(plural, name, f"{owner.api_version}/{plural}")
+    if name := labels.get("ray.io/cluster"):
+        return named("rayclusters", name, "ray.io/v1/rayclusters")
+    if owner.kind == "Job" and owner.api_version == "batch/v1" and (INDEX in notes or INDEX in labels):
+        return named("jobs", owner.name, "batch/v1/jobs")
+    return None
+
+
+def _path(kind: str, namespace: str, name: str) -> str:
+    """The API path of an object; `kind` is group/version/plural."""
+    prefix, plural = kind.rsplit("/", 1)
+    return f"/apis/{prefix}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"

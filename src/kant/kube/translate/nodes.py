@@ -1,0 +1,151 @@
+"""A Node of the API as a node of the model: its GPUs, what it can give, its place in the fabric, whether it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kant.kube.objects import views as k
+from kant.kube.objects.quantity import Quantity, count, mib, milli
+from kant.kube.objects.validation import InvalidObject, invalid
+from kant.kube.translate.levels import Levels
+from kant.kube.translate.resources import GPU_RESOURCES
+from kant.model.errors import InputError
+from kant.model.node import MAX_GPUS, Node
+from kant.model.status import NodeStatus
+
+PRODUCT = "nvidia.com/gpu.product"
+MODELS = (
+    PRODUCT,
+    "amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "cloud.google.com/gke-accelerator",
+    "eks.amazonaws.com/instance-gpu-name",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "k8s.amazonaws.com/accelerator",
+    "kubernetes.azure.com/accelerator",
+)
+"""Labels that name the GPU model, the most exact first."""
+
+STATE_TAINTS = frozenset(
+    {
+        *(
+            f"node.kubernetes.io/{what}"
+            for what in (
+                "unschedulable", "not-ready", "unreachable", "memory-pressure", "disk-pressure", "pid-pressure",
+                "network-unavailable", "out-of-service",
+            )
+        ),
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+    }
+)  # fmt: skip
+"""Taints that say in which state a node is, not for whom it is there."""
+
+
+class Seen(NamedTuple):
+    """The node, its status, and how many of its GPUs it lacks now."""
+
+    node: Node
+    status: NodeStatus
+    lost: int
+
+
+def about(view: k.Node) -> str:
+    return f"node {view.metadata.name}"
+
+
+def node_of(
+    view: k.Node, levels: Levels, flavor: str = "", gpus: tuple[str, ...] = GPU_RESOURCES
+) -> Seen | InvalidObject:
+    """The node in the words of the model; an InvalidObject where it has amounts that cannot be used."""
+    try:
+        return _seen(view, levels, flavor, gpus)
+    except InputError as error:
+        return invalid(about(view), error)
+
+
+def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...]) -> Seen:
+    capacity, left = view.status.capacity or {}, view.status.allocatable or {}
+    place = f"{about(view)}, status"
+    there = _gpus(capacity, f"{place}.capacity", gpus)
+    usable = _gpus(left, f"{place}.allocatable", gpus) if left else there
+    if usable > there:
+        raise InputError(f"{place}.allocatable", f"at most the {there} GPUs of its capacity", usable)
+    if there > MAX_GPUS:
+        raise InputError(f"{place}.capacity", f"at most {MAX_GPUS} GPUs", there)
+    hbd, leaf, spine, superspine = domains_of(view, levels)
+    node = Node(
+        name=view.metadata.name,
+        gpus=there,
+        model=model_of(view),
+        cpu=milli((left or capacity).get("cpu", 0), f"{place}.allocatable.cpu", up=False),
+        memory=mib((left or capacity).get("memory", 0), f"{place}.allocatable.memory", up=False),
+        leaf=leaf,
+        spine=spine,
+        superspine=superspine,
+        hbd=hbd,
+        flavor=flavor,
+    )
+    return Seen(node, status_of(view), there - usable)
+
+
+def _gpus(amounts: dict[str, Quantity], where: str, names: tuple[str, ...]) -> int:
+    found = [(name, count(amounts[name], f"{where}.{name}")) for name in names if name in amounts]
+    kinds = [name for name, number in found if number]
+    if len(kinds) > 1:
+        raise InputError(where, "GPUs of one kind", ", ".join(kinds))
+    return sum(number for _, number in found)
+
+
+def model_of(view: k.Node) -> str:
+    """The GPU model, as the first label that names one says."""
+    labels = view.metadata.labels or {}
+    return next((labels[key] for key in MODELS if labels.get(key)), "")
+
+
+def status_of(view: k.Node) -> NodeStatus:
+    """In service, or cordoned: told so, not ready, or tainted for its state."""
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in view.status.conditions)
+    state = any(taint.key in STATE_TAINTS and taint.effect != "PreferNoSchedule" for taint in view.spec.taints)
+    going = view.metadata.deletion_timestamp is not None
+    return NodeStatus.IN_SERVICE if ready and not (view.spec.unschedulable or state or going) else NodeStatus.CORDONED
+
+
+def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
+    """HBD, leaf, spine and superspine of a node; each name but the HBD's begins with the names of those around it.
+
+    A domain that no label names holds only what lies in it by the labels that are there, in the end the node alone:
+    nobody knows its neighbours.
+    """
+    labels = view.metadata.labels or {}
+    hbd = labels.get(levels.hbd, "") if levels.hbd else ""
+    inner = hbd or view.metadata.name
+    own: list[str] = []  # from the leaf outwards
+    for key in (levels.leaf, levels.spine, levels.superspine):
+        label = labels.get(key) if key else None
+        own.append(label or (f"({inner})" if key else ""))
+        inner = label or inner
+    leaf, spine, superspine = (_path(own[level:]) for level in range(3))
+    return hbd, leaf, spine, superspine
+
+
+def _path(inside_out: list[str]) -> str:
+    """The name of a domain with those around it before it."""
+    return "/".join(name for name in reversed(inside_out) if name) if inside_out[0] else ""
+
+
+def contradictions(views: Iterable[k.Node], levels: Levels) -> list[InvalidObject]:
+    """NVLink domains whose nodes are in several leaves: each part of one counts as a domain of its own."""
+    homes: dict[str, tuple[str, str]] = {}
+    split: dict[str, InvalidObject] = {}
+    for view in sorted(views, key=lambda view: view.metadata.name):
+        hbd, *around = domains_of(view, levels)
+        home, first = homes.setdefault(hbd, (" / ".join(around), view.metadata.name))
+        if hbd and home != " / ".join(around) and hbd not in split:
+            expected = f"the same leaf as {first}, which is in the NVLink domain {hbd} too"
+            error = InputError(f"{about(view)}, label {levels.leaf or levels.spine or levels.superspine}", expected)
+            split[hbd] = invalid(about(view), error)
+    return list(split.values())

@@ -1,0 +1,167 @@
+"""Pods as a Job of the model: one pod, or all pods of a gang."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kant.kube.objects import views as k
+from kant.kube.objects.times import microseconds
+from kant.kube.objects.validation import InvalidObject, invalid
+from kant.kube.translate.annotations import Annotations, annotations_of
+from kant.kube.translate.flavors import NOWHERE, Flavors
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.levels import Levels
+from kant.kube.translate.nodes import PRODUCT
+from kant.kube.translate.resources import GPU_RESOURCES, requests_of
+from kant.kube.translate.selectors import Selection, apart_of, selection_of
+from kant.model.errors import InputError
+from kant.model.job import Demand, Job, PodGroup
+
+_DIGITS = re.compile(r"([0-9]+)")
+_HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
+"""What controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
+
+
+class Setting(NamedTuple):
+    """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970."""
+
+    levels: Levels
+    flavors: Flavors
+    epoch: int = 0
+    gpus: tuple[str, ...] = GPU_RESOURCES
+
+
+class GangJob(NamedTuple):
+    """A job, and the names of its pods in the order of its groups: so many of the first, then of the second…"""
+
+    job: Job
+    pods: tuple[str, ...]
+
+
+class _Read(NamedTuple):
+    """One pod, read."""
+
+    demand: Demand
+    models: tuple[str, ...]
+    flavors: tuple[str, ...]
+    apart: str
+    annotations: Annotations
+
+
+def about(pod: k.Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def selection(pod: k.Pod, gpus: tuple[str, ...] = GPU_RESOURCES) -> Selection:
+    """What the pod demands of its node besides amounts, for `Flavors.learn`. Raises InputError."""
+    where = f"{about(pod)}, spec"
+    return selection_of(pod.spec, where, requests_of(pod.spec, where, gpus).others, models=PRODUCT)
+
+
+def job_of(
+    name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None
+) -> GangJob | InvalidObject:
+    """The job `name` of these pods, at least one, all of one namespace; or what is wrong with one of them.
+
+    `spec` is what their group says, where an object says it. Flavors must have learned of all of them.
+    """
+    ranked = sorted(pods, key=natural)
+    try:
+        return _gang(name, ranked, setting, spec)
+    except InputError as error:
+        kind = about(ranked[0]) if len(ranked) == 1 else f"gang {name}"
+        return invalid(kind, error)
+
+
+def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
+    """Sorts `worker-2` before `worker-10`: the order of ranks."""
+    parts = _DIGITS.split(pod.metadata.name)
+    return tuple(int(part) if number % 2 else part for number, part in enumerate(parts)), pod.metadata.name
+
+
+def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None) -> GangJob:
+    groups: dict[Demand, list[str]] = {}
+    read = [_read(pod, setting, spec) for pod in pods]
+    first, one = pods[0], read[0]
+    for pod, other in zip(pods, read, strict=True):
+        groups.setdefault(other.demand, []).append(pod.metadata.name)
+        for field, own, common in zip(Annotations._fields, other.annotations, one.annotations, strict=True):
+            if own != common:
+                raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
+        if other.apart != one.apart:
+            raise InputError(f"{about(pod)}, spec.affinity.podAntiAffinity", f"what {about(first)} of its gang says")
+    annotations = one.annotations
+    if one.apart and annotations.cut:
+        raise InputError(f"{about(first)}, spec.affinity.podAntiAffinity", "no anti-affinity beside slices of a gang")
+    priority = spec.priority if spec is not None and spec.priority is not None else None
+    job = Job(
+        id=name,
+        submit=min(moment(pod, setting.epoch) for pod in pods),
+        groups=tuple(
+            PodGroup(len(own), demand, annotations.cut, annotations.segment) for demand, own in groups.items()
+        ),
+        queue=annotations.queue,
+        user=first.metadata.namespace,
+        priority=priority if priority is not None else max(pod.spec.priority for pod in pods),
+        models=_common((other.models for other in read), f"gang {name}, {PRODUCT}"),
+        estimate=annotations.estimate,
+        preemptible=annotations.preemptible,
+        name=title(first),
+        limit=annotations.limit,
+        within=annotations.within,
+        within_required=annotations.within_required,
+        flavors=_common((other.flavors for other in read), f"gang {name}, nodes that its pods select"),
+        preempts=all(pod.spec.preemption_policy != "Never" for pod in pods),
+    )
+    if one.apart:
+        job = replace(job, affinity_group=one.apart, apart="node", apart_required=True)
+    return GangJob(job, tuple(pod for own in groups.values() for pod in own))
+
+
+def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
+    where = f"{about(pod)}, spec"
+    asked = requests_of(pod.spec, where, setting.gpus)
+    select = selection_of(pod.spec, where, asked.others, models=PRODUCT)
+    product = (pod.spec.node_selector or {}).get(PRODUCT)
+    return _Read(
+        asked.demand,
+        () if product is None else (product,),
+        setting.flavors.accepted(select, f"{where}.nodeSelector and affinity.nodeAffinity"),
+        apart_of(pod, where),
+        annotations_of(pod, setting.levels, spec, about(pod)),
+    )
+
+
+def _common(lists: Iterable[tuple[str, ...]], where: str) -> tuple[str, ...]:
+    """What all pods of a gang accept; an empty list accepts anything. Raises InputError where that is nothing."""
+    found: tuple[str, ...] = ()
+    for accepted in dict.fromkeys(lists):
+        if accepted:
+            found = tuple(name for name in found if name in accepted) if found else accepted
+            if not found:
+                raise InputError(where, "some that all pods of the gang accept, since a gang has one kind of nodes")
+    return found
+
+
+def is_nowhere(job: Job) -> bool:
+    """Whether no node of the cluster, empty or not, has the labels and taints that the job demands."""
+    return job.flavors == (NOWHERE,)
+
+
+def moment(pod: k.Pod, epoch: int) -> int:
+    """When the pod was made, in microseconds after time zero; negative where it was before."""
+    return microseconds(pod.metadata.creation_timestamp, f"{about(pod)}, metadata.creationTimestamp") - epoch
+
+
+def title(pod: k.Pod) -> str:
+    """What its owner calls the work: the name of the controller without the numbers and letters appended to it."""
+    labels = pod.metadata.labels or {}
+    for key in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "ray.io/cluster"):
+        if labels.get(key):
+            return _HASH.sub("", labels[key])
+    owner = next((one.name for one in pod.metadata.owner_references if one.controller), pod.metadata.name)
+    return _HASH.sub("", owner) or owner

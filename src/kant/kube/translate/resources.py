@@ -1,0 +1,153 @@
+"""What a pod asks of its node: its containers, init containers, sidecars and overhead together, as one Demand.
+
+Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sidecars as in KEP-753.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from fractions import Fraction
+from typing import NamedTuple
+
+from kant.kube.objects.quantity import Quantity, count, exact, mib, milli
+from kant.kube.objects.validation import unsupported
+from kant.kube.objects.views import Container, PodSpec, Resources
+from kant.model.errors import InputError
+from kant.model.job import Demand
+from kant.model.units import GPU
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+"""Extended resources that count as GPUs, unless the driver is told others."""
+
+SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
+"""Shares of a GPU in the words of HAMi."""
+
+UNCOUNTED = ("ephemeral-storage", "storage", "pods")
+"""What every node has, and Kant does not count."""
+
+Amounts = dict[str, Fraction]
+
+
+class PodRequests(NamedTuple):
+    """`others` are extended resources besides GPUs: a node must have as many, but Kant does not add them up."""
+
+    demand: Demand
+    others: tuple[tuple[str, int], ...] = ()
+
+
+def requests_of(spec: PodSpec, where: str = "spec", gpus: tuple[str, ...] = GPU_RESOURCES) -> PodRequests:
+    """What the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot give."""
+    key = (_key(spec), gpus)
+    found = _known.get(key)
+    if found is None:
+        found = _asked(spec, where, gpus)
+        if len(_known) == _MOST_KNOWN:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def used_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> Demand:
+    """What a pod that somebody else bound takes of its node, whatever else it says; nothing if nobody can tell."""
+    key = (_key(spec), gpus)
+    found = _known_used.get(key)
+    if found is None:
+        found = _used(spec, gpus)
+        if len(_known_used) == _MOST_KNOWN:
+            _known_used.clear()
+        _known_used[key] = found
+    return found
+
+
+def _used(spec: PodSpec, gpus: tuple[str, ...]) -> Demand:
+    try:
+        total = _total(spec, "spec")
+        kind = next((name for name in gpus if total.get(name)), "")
+        devices = count(total[kind], "gpus") if kind else 0
+        return Demand(devices, GPU, milli(total.get("cpu", _NONE), "cpu"), mib(total.get("memory", _NONE), "memory"))
+    except InputError:
+        return Demand()
+
+
+_NONE = Fraction(0)
+_known: dict[Hashable, PodRequests] = {}
+"""What was read before: the pods of one workload are alike, and exact sums cost more than all else about a pod."""
+_known_used: dict[Hashable, Demand] = {}
+_MOST_KNOWN = 4096
+
+
+def _key(spec: PodSpec) -> Hashable:
+    """Equal only for pods whose specs ask for equal amounts in equal words."""
+    containers = tuple(_words(one.resources) for one in spec.containers)
+    starting = tuple((_words(one.resources), one.restart_policy) for one in spec.init_containers)
+    overhead = tuple(spec.overhead.items()) if spec.overhead else None
+    return containers, starting, overhead, _words(spec.resources) if spec.resources else None
+
+
+def _words(resources: Resources) -> Hashable:
+    requests, limits = resources.requests, resources.limits
+    return tuple(requests.items()) if requests else None, tuple(limits.items()) if limits else None
+
+
+def _asked(spec: PodSpec, where: str, gpus: tuple[str, ...]) -> PodRequests:
+    total = _total(spec, where)
+    place = f"{where}, resources"
+    kinds = [name for name in gpus if total.get(name)]
+    if len(kinds) > 1:
+        raise InputError(place, "GPUs of one kind", ", ".join(kinds))
+    others = []
+    for name, amount in sorted(total.items()):
+        if not amount or name in (*kinds, "cpu", "memory", *UNCOUNTED):
+            continue
+        if name.startswith("nvidia.com/mig-"):
+            unsupported(f"{place}, {name}", "MIG devices of the device plugin (whole GPUs only)")
+        if name in SHARES:
+            unsupported(f"{place}, {name}", "shares of a GPU")
+        others.append((name, count(amount, f"{place}, {name}")))
+    demand = Demand(
+        count(total[kinds[0]], f"{place}, {kinds[0]}") if kinds else 0,
+        GPU,
+        milli(total.get("cpu", _NONE), f"{place}, cpu"),
+        mib(total.get("memory", _NONE), f"{place}, memory"),
+    )
+    return PodRequests(demand, tuple(others))
+
+
+def _total(spec: PodSpec, where: str) -> Amounts:
+    """The most that the pod needs at one time: while it starts, or while it runs."""
+    running: Amounts = {}  # sidecars so far, and then the containers
+    starting: Amounts = {}
+    for number, container in enumerate(spec.init_containers):
+        own = _of_container(container, f"{where}.initContainers[{number}]")
+        if container.restart_policy == "Always":
+            running = _sum(running, own)
+            starting = _most(starting, running)
+        else:
+            starting = _most(starting, _sum(running, own))
+    for number, container in enumerate(spec.containers):
+        running = _sum(running, _of_container(container, f"{where}.containers[{number}]"))
+    total = _most(running, starting)
+    if spec.resources is not None:  # of the pod as a whole (KEP-2837): in place of what its containers add up to
+        total |= _requests(spec.resources, f"{where}.resources")
+    return _sum(total, _amounts(spec.overhead, f"{where}.overhead"))
+
+
+def _of_container(container: Container, where: str) -> Amounts:
+    return _requests(container.resources, f"{where}.resources")
+
+
+def _requests(resources: Resources, where: str) -> Amounts:
+    """Requests; where only a limit is given it is the request too."""
+    return _amounts(resources.limits, f"{where}.limits") | _amounts(resources.requests, f"{where}.requests")
+
+
+def _amounts(amounts: dict[str, Quantity] | None, where: str) -> Amounts:
+    return {name: exact(value, f"{where}.{name}") for name, value in (amounts or {}).items()}
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    return {name: one.get(name, Fraction(0)) + other.get(name, Fraction(0)) for name in one.keys() | other.keys()}
+
+
+def _most(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, Fraction(0)), other.get(name, Fraction(0))) for name in one.keys() | other.keys()}

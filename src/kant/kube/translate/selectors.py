@@ -1,0 +1,189 @@
+"""What a pod demands of a node besides amounts: node selectors, node affinity, tolerations; and what Kant refuses.
+
+Source: k8s.io/component-helpers, scheduling/corev1 (nodeaffinity, helpers): the same rules, on the labels and taints of
+a flavor in place of those of a node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kant.kube.objects import views as k
+from kant.kube.objects.validation import unsupported
+from kant.kube.translate.levels import HOSTNAME
+from kant.model.errors import InputError
+
+NAME = "metadata.name"
+"""The field of a node that `matchFields` may ask for; it stands beside the labels."""
+
+DEVICE = "resource:"
+"""Before the name of an extended resource that Kant does not count: how many a node has stands beside the labels."""
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+Taint = tuple[str, str, str]
+"""Key, value and effect."""
+
+
+class Term(NamedTuple):
+    """What all must hold for a node to match."""
+
+    requirements: tuple[k.Requirement, ...]
+
+
+class Selection(NamedTuple):
+    """What a pod demands: all of `always`, one of `terms` (None: nothing more), and its tolerations."""
+
+    always: tuple[k.Requirement, ...]
+    terms: tuple[Term, ...] | None
+    tolerations: tuple[k.Toleration, ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The labels, fields and devices that it asks for."""
+        return frozenset(requirement.key for requirement in self._asked)
+
+    @property
+    def values(self) -> frozenset[tuple[str, str]]:
+        """The (key, value) that it names."""
+        named = (one for one in self._asked if one.operator in ("In", "NotIn"))
+        return frozenset((one.key, value) for one in named for value in one.values)
+
+    @property
+    def compared(self) -> frozenset[str]:
+        """The keys whose values it compares as numbers."""
+        return frozenset(one.key for one in self._asked if one.operator in ("Gt", "Lt"))
+
+    @property
+    def _asked(self) -> list[k.Requirement]:
+        return [*self.always, *(one for term in self.terms or () for one in term.requirements)]
+
+    def admits(self, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
+        """Whether a node with these labels and taints will do."""
+        if not all(matches(labels, requirement) for requirement in self.always):
+            return False
+        if self.terms is not None and not any(
+            term.requirements and all(matches(labels, one) for one in term.requirements) for term in self.terms
+        ):
+            return False
+        return all(any(tolerates(one, taint) for one in self.tolerations) for taint in taints)
+
+
+def selection_of(
+    spec: k.PodSpec, where: str = "spec", devices: tuple[tuple[str, int], ...] = (), models: str = ""
+) -> Selection:
+    """What the pod demands; `models` is a label in nodeSelector that is heeded elsewhere. Raises InputError."""
+    always = [
+        k.Requirement(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items()) if key != models
+    ]
+    always += [k.Requirement(f"{DEVICE}{name}", "Gt", (str(number - 1),)) for name, number in devices]
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    terms = None
+    if required is not None:
+        place = f"{where}.affinity.nodeAffinity"
+        terms = tuple(_term(term, place) for term in required.node_selector_terms)
+        if not terms:
+            raise InputError(place, "at least one of nodeSelectorTerms")
+    return Selection(tuple(always), terms, spec.tolerations)
+
+
+def _term(term: k.SelectorTerm, where: str) -> Term:
+    for field in term.match_fields:
+        if field.key != NAME or field.operator not in ("In", "NotIn"):
+            raise InputError(f"{where}.matchFields", f"{NAME} In or NotIn", f"{field.key} {field.operator}")
+    for requirement in term.match_expressions:
+        _check(requirement, f"{where}.matchExpressions, {requirement.key}")
+    return Term((*term.match_expressions, *term.match_fields))
+
+
+def _check(requirement: k.Requirement, where: str) -> None:
+    if requirement.operator not in OPERATORS:
+        raise InputError(f"{where}, operator", f"one of {', '.join(OPERATORS)}", requirement.operator)
+    numbers = [_number(value) for value in requirement.values]
+    if requirement.operator in ("Gt", "Lt") and (len(numbers) != 1 or numbers[0] is None):
+        raise InputError(f"{where}, values", "one whole number", ", ".join(requirement.values))
+
+
+def _number(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None
+
+
+def matches(labels: Mapping[str, str], requirement: k.Requirement) -> bool:
+    """Whether labels meet a requirement. An absent one meets NotIn and DoesNotExist, and neither Gt nor Lt."""
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    number, bound = _number(value) if value is not None else None, _number(requirement.values[0])
+    if number is None or bound is None:
+        return False
+    return number > bound if requirement.operator == "Gt" else number < bound
+
+
+def tolerates(toleration: k.Toleration, taint: Taint) -> bool:
+    """Whether a toleration lets a pod onto a node with this taint."""
+    key, value, effect = taint
+    if (toleration.effect and toleration.effect != effect) or (toleration.key and toleration.key != key):
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == value
+
+
+# --- pods beside each other --------------------------------------------------------------------------------------
+
+
+def apart_of(pod: k.Pod, where: str) -> str:
+    """The affinity group of which no node may have two pods, as required anti-affinity to its own kind says; or "".
+
+    Raises InputError for all other rules about the pods beside it that must hold: none of them is ignored.
+    """
+    spec = pod.spec
+    beside = spec.affinity.pod_affinity if spec.affinity else None
+    if beside and beside.required_during_scheduling_ignored_during_execution:
+        unsupported(f"{where}.affinity.podAffinity", "required affinity to pods")
+    for constraint in spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable != "ScheduleAnyway":
+            unsupported(f"{where}.topologySpreadConstraints", "spreading with whenUnsatisfiable DoNotSchedule")
+    if spec.resource_claims:
+        unsupported(f"{where}.resourceClaims", "resource claims (dynamic resource allocation)")
+    if any(port.host_port for container in (*spec.containers, *spec.init_containers) for port in container.ports):
+        unsupported(f"{where}.containers, ports", "host ports")
+    anti = spec.affinity.pod_anti_affinity if spec.affinity else None
+    terms = anti.required_during_scheduling_ignored_during_execution if anti else ()
+    if not terms:
+        return ""
+    place = f"{where}.affinity.podAntiAffinity"
+    if len(terms) > 1 or not _is_to_its_own_kind(terms[0], pod):
+        unsupported(place, f"required anti-affinity but one to pods like itself, by {HOSTNAME}, in its own namespace")
+    return f"{pod.metadata.namespace}/{_text(terms[0].label_selector)}"
+
+
+def _is_to_its_own_kind(term: k.PodTerm, pod: k.Pod) -> bool:
+    own = term.namespaces in ((), (pod.metadata.namespace,)) and term.namespace_selector is None
+    plain = not term.match_label_keys and not term.mismatch_label_keys and term.topology_key == HOSTNAME
+    return own and plain and term.label_selector is not None and selects(term.label_selector, pod.metadata.labels or {})
+
+
+def selects(selector: k.LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Whether a selector of pods matches these labels; an empty one matches all."""
+    return all(labels.get(key) == value for key, value in (selector.match_labels or {}).items()) and all(
+        matches(labels, requirement) for requirement in selector.match_expressions
+    )
+
+
+def _text(selector: k.LabelSelector | None) -> str:
+    """The selector as text, equal for equal selectors however they are written down."""
+    assert selector is not None
+    terms = [[key, "In", [value]] for key, value in (selector.match_labels or {}).items()]
+    terms += [[one.key, one.operator, sorted(one.values)] for one in selector.match_expressions]
+    return json.dumps(sorted(terms), separators=(",", ":"))

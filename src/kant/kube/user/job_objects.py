@@ -1,0 +1,205 @@
+"""Jobs of Kubernetes (batch/v1) as `kant jobs` shows them: a Job and its pods become one row.
+
+The words are those of one machine (`kant.service.views.Job`): held, waiting, running, stopping, finished, failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kant.kube.follow.mirror import ENDED
+from kant.kube.objects.times import microseconds
+from kant.kube.objects.views import Condition, Meta, Owner, Pod, PodSpec, View
+from kant.kube.translate.annotations import QUEUES
+from kant.kube.translate.groups import INDEX, MIN_AVAILABLE
+from kant.kube.translate.pods import title
+from kant.kube.translate.resources import used_of
+from kant.model.errors import InputError
+
+OF_JOB = "batch.kubernetes.io/job-name"
+OVER = ("finished", "failed")
+UNMADE = "its pods have not been made yet"
+
+
+class Template(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+
+
+class JobSpec(View, frozen=True):
+    suspend: bool = False
+    parallelism: int = 1
+    completions: int | None = None
+    template: Template = Template()
+
+
+class JobObjectStatus(View, frozen=True):
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    completion_time: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class JobObject(View, frozen=True):
+    """A Job of batch/v1."""
+
+    metadata: Meta = Meta()
+    spec: JobSpec = JobSpec()
+    status: JobObjectStatus = JobObjectStatus()
+
+
+class Terminated(View, frozen=True):
+    exit_code: int = 0
+    signal: int = 0
+
+
+class ContainerState(View, frozen=True):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(View, frozen=True):
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class RunStatus(View, frozen=True):
+    phase: str = ""
+    start_time: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class RunPod(View, frozen=True):
+    """A pod, with what became of its containers."""
+
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: RunStatus = RunStatus()
+
+
+def index_of(pod: RunPod) -> int:
+    """Which pod of an indexed Job it is; 0 of another Job."""
+    said = (pod.metadata.annotations or {}).get(INDEX) or (pod.metadata.labels or {}).get(INDEX) or "0"
+    return int(said) if said.isdigit() else 0
+
+
+def latest(pods: Iterable[RunPod]) -> RunPod | None:
+    """Of several pods for one place the last; who runs goes before who is being made."""
+    return max(
+        pods,
+        key=lambda pod: (bool(pod.spec.node_name), pod.metadata.creation_timestamp, pod.metadata.name),
+        default=None,
+    )
+
+
+def phase_of(job: JobObject, pods: Sequence[RunPod]) -> str:
+    """One word for how it stands."""
+    ended = {one.type for one in job.status.conditions if one.status == "True"}
+    if "Complete" in ended:
+        return "finished"
+    if "Failed" in ended:
+        return "failed"
+    if job.metadata.deletion_timestamp is not None:
+        return "stopping"
+    live = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED]
+    if job.spec.suspend:
+        return "stopping" if live else "held"
+    return "running" if live else "waiting"
+
+
+def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
+    """What is shown of a job, with the keys of the API of one machine. Times are microseconds since 1970, -1 for none.
+
+    `priority` is None until there is a pod, for the class of a Job has its number from the API server.
+    """
+    meta, spec, phase = job.metadata, job.spec, phase_of(job, pods)
+    pods = sorted(pods, key=lambda pod: (index_of(pod), pod.metadata.creation_timestamp, pod.metadata.name))
+    said = _said(job)
+    starts = [time for pod in pods if (time := _started(pod)) >= 0]
+    code, signal = _ended_with(pods) if phase in OVER else (None, None)
+    count = pods_of(job)
+    return {
+        "id": meta.name,
+        "phase": phase,
+        "name": title_of(job),
+        "queue": next((said[key] for key in QUEUES if said.get(key)), "default"),
+        "user": meta.namespace,
+        "priority": max((pod.spec.priority for pod in pods), default=None),
+        "gpus": float(used_of(spec.template.spec).gpus * count),
+        "pods": count,
+        "submitted": _time(meta.creation_timestamp),
+        "started": min(starts, default=-1),
+        "ended": _end(job) if phase in OVER else -1,
+        "attempt": job.status.failed + bool(starts),
+        "failures": job.status.failed,
+        "code": code,
+        "signal": signal,
+        "reason": _reason(job),
+        "waits": _waits(pods) if phase == "waiting" else "",
+    }
+
+
+def title_of(job: JobObject) -> str:
+    """Its name without the letters that make it unique."""
+    owner = Owner(kind="Job", name=job.metadata.name, controller=True)
+    return title(Pod(Meta(name=job.metadata.name, owner_references=(owner,))))
+
+
+def pods_of(job: JobObject) -> int:
+    """So many pods it is in all: those of a gang run together, those of an array one by one."""
+    side, all_of_it = job.spec.parallelism, job.spec.completions
+    return side if all_of_it is None else all_of_it if is_array(job) else min(side, all_of_it)
+
+
+def is_array(job: JobObject) -> bool:
+    """Whether its pods start one by one."""
+    return _said(job).get(MIN_AVAILABLE) == "1"
+
+
+def _said(job: JobObject) -> dict[str, str]:
+    """Labels and annotations of its pods."""
+    return {**(job.spec.template.metadata.labels or {}), **(job.spec.template.metadata.annotations or {})}
+
+
+def _time(text: str | None) -> int:
+    try:
+        return microseconds(text, "a time") if text else -1
+    except InputError:
+        return -1
+
+
+def _started(pod: RunPod) -> int:
+    """When its kubelet took it, or else when it was bound."""
+    bound = next((one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "True"), None)
+    return _time(pod.status.start_time or (bound.last_transition_time if bound is not None else None))
+
+
+def _end(job: JobObject) -> int:
+    failed = next((one.last_transition_time for one in job.status.conditions if one.type == "Failed"), None)
+    return _time(job.status.completion_time or failed)
+
+
+def _reason(job: JobObject) -> str:
+    """Why it has failed, in the words of its controller."""
+    failed = next((one for one in job.status.conditions if one.type == "Failed" and one.status == "True"), None)
+    return (failed.message or failed.reason) if failed is not None else ""
+
+
+def _waits(pods: Sequence[RunPod]) -> str:
+    """What Kant has said of a pod that waits. All pods of a gang are told one reason."""
+    if not pods:
+        return UNMADE
+    found = (one for pod in pods for one in pod.status.conditions if one.type == "PodScheduled")
+    return next((one.message for one in found if one.status == "False" and one.message), "")
+
+
+def _ended_with(pods: Sequence[RunPod]) -> tuple[int | None, int | None]:
+    """The exit code of the first container that failed, else 0 where all ended well; and its signal."""
+    ends = [one.state.terminated for pod in pods for one in pod.status.container_statuses]
+    done = [one for one in ends if one is not None]
+    worst = next((one for one in done if one.exit_code), done[0] if done else None)
+    if worst is None:
+        return None, None
+    return worst.exit_code, worst.signal or None

@@ -1,0 +1,252 @@
+"""What a user does with jobs on Kubernetes: submit, list, read, hold, release, withdraw. With the user's own rights.
+
+A job is a Job (batch/v1) whose pods ask for Kant. Nothing here speaks to Kant itself: it sees the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.errors import FORBIDDEN, advice
+from kant.kube.follow.mirror import ENDED
+from kant.kube.user.job_manifest import JobRequest, job_manifest, service_of
+from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of, latest, phase_of, row_of
+from kant.model.errors import InputError
+
+LOOK = 1.0  # seconds between two looks at a job whose output is followed
+ROLE = "the role kant-user (docs/kubernetes.md, section The same commands)"
+
+
+class UserJobs:
+    """The jobs of one namespace. Every method raises InputError with one sentence for a person."""
+
+    def __init__(self, client: ApiClient, namespace: str = "", scheduler_name: str = "kant") -> None:
+        self.client = client
+        self.namespace = namespace or client.config.namespace
+        self.scheduler_name = scheduler_name
+        space = quote(self.namespace, safe="")
+        self._jobs = f"/apis/batch/v1/namespaces/{space}/jobs"
+        self._pods = f"/api/v1/namespaces/{space}/pods"
+        self._services = f"/api/v1/namespaces/{space}/services"
+
+    async def submit(self, request: JobRequest) -> str:
+        """Make a Job, of more than one pod with the Service by which these find each other; returns its name."""
+        job = await self._make(request)
+        if request.pods > 1:
+            try:
+                service = service_of(job.metadata.name, job.metadata.uid, self.namespace)
+                await self.client.create(self._services, service)
+                if not request.hold:
+                    await self.client.patch(self._path(job.metadata.name), _suspension(job, False))
+            except ApiError as error:
+                raise await self._unmade(job, error) from None
+        return job.metadata.name
+
+    async def _make(self, request: JobRequest) -> JobObject:
+        for last in (False, False, True):
+            made = job_manifest(request, self.namespace)
+            try:
+                raw = await self.client.create(self._jobs, made)
+                return msgspec.json.decode(raw, type=JobObject)
+            except ApiError as error:
+                if error.reason != "AlreadyExists" or last:  # a name of ours may be taken
+                    raise self._sentence(error, "") from None
+        raise AssertionError("the last try returns or raises")
+
+    async def _unmade(self, job: JobObject, error: ApiError) -> InputError:
+        """Take a Job back that cannot have its Service, and say why. It was suspended: none of its pods has started."""
+        name = job.metadata.name
+        try:
+            await self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Background")
+        except ApiError as second:
+            if second.code != 404:
+                return ServerMessageError(f"{self._sentence(error, '')}; job {name} is left, held: kant cancel {name}")
+        return self._sentence(error, "")
+
+    async def rows(self) -> list[dict[str, Any]]:
+        """All jobs there are, the latest first."""
+        jobs = [job async for job in self._list(self._jobs, JobObject) if self._ours(job)]
+        pods: dict[str, list[RunPod]] = {}
+        if jobs:
+            async for pod in self._list(f"{self._pods}?labelSelector={quote(OF_JOB)}", RunPod):
+                pods.setdefault((pod.metadata.labels or {}).get(OF_JOB, ""), []).append(pod)
+        jobs.sort(key=lambda job: (job.metadata.creation_timestamp, job.metadata.name), reverse=True)
+        return [row_of(job, _own(job, pods.get(job.metadata.name, ()))) for job in jobs]
+
+    async def row(self, name: str) -> dict[str, Any] | None:
+        """One job; None where no Job has the name, or one for another scheduler."""
+        try:
+            job, pods = await self._found(name)
+        except NoSuchJobError:
+            return None
+        return row_of(job, pods)
+
+    async def cancel(self, name: str) -> bool:
+        """Withdraw a job; its pods go with it. False where it is over."""
+        job, pods = await self._found(name)
+        if phase_of(job, pods) in OVER:
+            return False
+        await self._ask(self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Foreground"), name)
+        return True
+
+    async def hold(self, name: str) -> bool:
+        """Keep a job that waits from starting. False where it is held."""
+        job, pods = await self._found(name)
+        phase = phase_of(job, pods)
+        if phase == "held":
+            return False
+        if phase != "waiting":
+            raise InputError(f"job {name}", "a job that waits", phase)
+        await self._suspend(job, True)
+        return True
+
+    async def release(self, name: str) -> bool:
+        """Let a held job start."""
+        job, pods = await self._found(name)
+        if not job.spec.suspend or phase_of(job, pods) in OVER:
+            raise InputError(f"job {name}", "a job that is held", phase_of(job, pods))
+        await self._suspend(job, False)
+        return True
+
+    async def _suspend(self, job: JobObject, suspended: bool) -> None:
+        name = job.metadata.name
+        await self._ask(self.client.patch(self._path(name), _suspension(job, suspended)), name)
+
+    # --- output ---------------------------------------------------------------
+
+    async def logs(self, name: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What the last run of a job has written; of a gang the pod with index 0, NAME_3 that with index 3.
+
+        `follow`: until the job is over, through each run that it still has.
+        """
+        job, index = _place(name)
+        seen, at = "", 0  # the pod whose output was read, and how many bytes of it
+        while True:
+            found, pods = await self._found(job)
+            pod = latest(one for one in pods if index_of(one) == index)
+            over = phase_of(found, pods) in OVER
+            if pod is not None and _has_begun(pod):
+                if pod.metadata.uid != seen:
+                    seen, at = pod.metadata.uid, 0
+                skip = at
+                try:
+                    async for part in self._output(pod, follow):
+                        fresh, skip = part[skip:], max(skip - len(part), 0)
+                        at += len(fresh)
+                        if fresh:
+                            yield fresh
+                except ApiError as error:
+                    if not follow or not error.heals:
+                        raise self._sentence(error, name) from None
+                over = over or await self._is_over(job)
+            elif not follow and not over:
+                why = row_of(found, pods)["waits"]
+                raise InputError(f"job {name}", "one that has started", f"{phase_of(found, pods)}: {why}".rstrip(": "))
+            if over or not follow:
+                if not seen:
+                    raise InputError(f"job {name}", "a pod that is still there to tell what it has written")
+                return
+            await asyncio.sleep(LOOK)
+
+    async def _is_over(self, name: str) -> bool:
+        try:
+            return phase_of(await self.client.get(self._path(name), JobObject), ()) in (*OVER, "stopping")
+        except ApiError as error:
+            return error.code == 404
+
+    def _output(self, pod: RunPod, follow: bool) -> AsyncIterator[bytes]:
+        params = {"container": pod_container(pod)} | ({"follow": "true"} if follow else {})
+        path = f"{self._pods}/{quote(pod.metadata.name, safe='')}/log"
+        return self.client.stream(path, params, None if follow else 60.0)
+
+    # --- requests ---------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self._jobs}/{quote(name, safe='')}"
+
+    def _ours(self, job: JobObject) -> bool:
+        return job.spec.template.spec.scheduler_name == self.scheduler_name
+
+    async def _found(self, name: str) -> tuple[JobObject, list[RunPod]]:
+        """A job and its pods. Raises InputError where there is none."""
+        job = await self._ask(self.client.get(self._path(name), JobObject), name)
+        if not self._ours(job):
+            raise self._unknown(name)
+        selector = quote(f"{OF_JOB}={name}")
+        pods = [pod async for pod in self._list(f"{self._pods}?labelSelector={selector}", RunPod)]
+        return job, _own(job, pods)
+
+    async def _list(self, path: str, view: type[Any]) -> AsyncIterator[Any]:
+        try:
+            async for items, _ in self.client.pages(path, view):
+                for item in items:
+                    yield item
+        except ApiError as error:
+            raise self._sentence(error, "") from None
+
+    async def _ask(self, call: Any, name: str) -> Any:
+        try:
+            return await call
+        except ApiError as error:
+            raise self._sentence(error, name) from None
+
+    def _unknown(self, name: str) -> InputError:
+        return NoSuchJobError(
+            "JOB", f"a job of namespace {self.namespace} with schedulerName {self.scheduler_name}", name
+        )
+
+    def _sentence(self, error: ApiError, name: str) -> InputError:
+        if error.code == 404 and name:
+            return self._unknown(name)
+        said = error.message if error.code in (400, 409, 422) else advice(error, self.client.config.source)
+        found = FORBIDDEN.search(error.message) if error.code == 403 else None
+        if found is not None:
+            said = f"no permission to {found['verb']} {found['resource']} in namespace {self.namespace} (403)"
+            said = f"Kubernetes: expected an account with {ROLE}, got {said}"
+        return ServerMessageError(said)
+
+
+class NoSuchJobError(InputError):
+    """There is no such job."""
+
+
+class ServerMessageError(InputError):
+    """What the API server has answered: one sentence, as it is."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("", "", None)
+        self.args = (" ".join(sentence.split()),)
+
+
+def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:
+    """The UID goes along, so that a later job of this name is not meant."""
+    return {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
+
+
+def _own(job: JobObject, pods: Iterable[RunPod]) -> list[RunPod]:
+    """Those that this very job has made, not an earlier one of its name."""
+    return [pod for pod in pods if any(one.uid == job.metadata.uid for one in pod.metadata.owner_references)]
+
+
+def _place(name: str) -> tuple[str, int]:
+    """NAME_3 is the pod with index 3 of NAME: names of objects have no underscore."""
+    job, line, index = name.partition("_")
+    if line and not index.isdigit():
+        raise InputError("JOB", "the name of a job, or NAME_3 for its pod with index 3", name)
+    return job, int(index or 0)
+
+
+def _has_begun(pod: RunPod) -> bool:
+    return pod.status.phase in ("Running", *ENDED)
+
+
+def pod_container(pod: RunPod) -> str:
+    """The container whose output is meant: the one of ours, else the first that has a state."""
+    names: Sequence[str] = [one.name for one in pod.status.container_statuses if one.name]
+    return "main" if "main" in names or not names else names[0]

@@ -1,0 +1,117 @@
+"""A plan becomes events: one reading of every decision, which each driver completes by what else it has to do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from kant.model.decision import (
+    Decision,
+    Demote,
+    Expire,
+    Grow,
+    Hold,
+    Plan,
+    Preempt,
+    Reason,
+    Reject,
+    Release,
+    Reorder,
+    Reserve,
+    Shrink,
+    Start,
+    sentence,
+)
+from kant.model.event import (
+    Event,
+    JobDemoted,
+    JobFailed,
+    JobGrown,
+    JobPreempted,
+    JobRejected,
+    JobReleased,
+    JobReserved,
+    JobShrunk,
+    JobStarted,
+    QueueOrdered,
+)
+
+
+class PlanExecutor(ABC):
+    """Reports each decision of a plan as an event, in the order of the plan.
+
+    A driver says what time it is (`now`) and takes events in (`happen`). It overrides the `on_` method of a decision
+    where its processes, pods or metrics are affected. Without an override a decision succeeds at once.
+    """
+
+    now: int
+
+    @abstractmethod
+    def happen(self, event: Event) -> None:
+        """Take one event in."""
+
+    def execute(self, plan: Plan) -> None:
+        """Apply all decisions of the plan."""
+        for decision in plan.decisions:
+            self.apply(decision)
+
+    def apply(self, decision: Decision) -> None:
+        """Apply one decision."""
+        match decision:
+            case Start():
+                self.on_start(decision)
+            case Hold():
+                self.on_hold(decision)
+            case Preempt():
+                self.on_preempt(decision)
+            case Shrink():
+                self.on_shrink(decision)
+            case Grow():
+                self.on_grow(decision)
+            case Expire():
+                self.on_expire(decision)
+            case Reject():
+                self.on_reject(decision)
+            case Reserve(job=job, start=start, end=end, allocation=allocation):
+                self.happen(JobReserved(self.now, job, start, end, allocation))
+            case Release(job=job):
+                self.happen(JobReleased(self.now, job))
+            case Demote(job=job, level=level):
+                self.happen(JobDemoted(self.now, job, level))
+            case Reorder():
+                self.on_reorder(decision)
+
+    def sentence(self, reason: Reason) -> str:
+        """The text of a reason in the event of a rejection."""
+        return sentence(reason)
+
+    def on_start(self, start: Start) -> None:
+        """A waiting job gets its allocation."""
+        self.happen(JobStarted(self.now, start.job, start.allocation))
+
+    def on_hold(self, hold: Hold) -> None:
+        """A job goes on waiting, for a reason: nothing happens to it."""
+        return
+
+    def on_preempt(self, preempt: Preempt) -> None:
+        """A running job is stopped and waits again."""
+        self.happen(JobPreempted(self.now, preempt.job, 0, preempt.moved, preempt.by))
+
+    def on_shrink(self, shrink: Shrink) -> None:
+        """An elastic gang gives pods back."""
+        self.happen(JobShrunk(self.now, shrink.job, shrink.allocation, 0, shrink.by))
+
+    def on_grow(self, grow: Grow) -> None:
+        """An elastic gang gets more pods."""
+        self.happen(JobGrown(self.now, grow.job, grow.allocation))
+
+    def on_expire(self, expire: Expire) -> None:
+        """A running job has reached its time limit."""
+        self.happen(JobFailed(self.now, expire.job, "limit"))
+
+    def on_reject(self, reject: Reject) -> None:
+        """A job can never start and leaves."""
+        self.happen(JobRejected(self.now, reject.job, self.sentence(reject.reason)))
+
+    def on_reorder(self, reorder: Reorder) -> None:
+        """The jobs of a queue get another order."""
+        self.happen(QueueOrdered(self.now, reorder.jobs))

@@ -1,0 +1,118 @@
+"""JournalWalk: the lines of a journal in order, each checked, for all who read one from its header to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from kant.cluster.journal import Footer, Header, Line, read_lines
+from kant.cluster.state import ClusterState
+from kant.model.decision import Plan
+from kant.model.errors import InputError, StateError
+from kant.model.event import Event
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.partial_gangs import decide_again
+from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, parse_profile
+
+LAST_BYTES = 1 << 20
+"""A journal's last line is looked for in so many bytes."""
+
+
+def read_journal(path: Path) -> JournalWalk:
+    """A walk through the journal at `path`. Raises InputError for a file that is no journal."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(str(path), f"a journal that can be read ({error.strerror})") from None
+    return JournalWalk(read_lines(iter(file), str(path)), path)
+
+
+def end_of(path: Path) -> int:
+    """The time of the last whole line of a journal; 0 where that cannot be told from its last lines."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(file.seek(0, 2) - LAST_BYTES, 0))
+            lines = file.read().split(b"\n")
+        return max(int(msgspec.json.decode(lines[-2], type=_Timed).time), 0)
+    except (OSError, IndexError, msgspec.DecodeError):
+        return 0
+
+
+class _Timed(msgspec.Struct):
+    time: int
+
+
+class JournalWalk:
+    """Walks through one journal once.
+
+    `number` is the line in hand and `time` its time. `footer` is the line that ends the journal, once it was met; a
+    record that breaks off has none. `observe` is called with the time of each instant from `observed_from` on, when all
+    lines of the instant have been taken and a later one follows.
+    """
+
+    def __init__(self, lines: Iterator[Line], path: Path) -> None:
+        header = next(lines, None)
+        if not isinstance(header, Header):
+            raise InputError(f"{path}:1", "the header of a Kant journal")
+        self.header = header
+        self.path = path
+        self.number = 1
+        self.time = 0
+        self.footer: Footer | None = None
+        self.observe: Callable[[int], object] | None = None
+        self.observed_from = 0
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[Event | Plan]:
+        """The events and plans in order. Raises InputError for a line that lies before an earlier one."""
+        for line in self._lines:
+            self.number += 1
+            assert not isinstance(line, Header), "a journal has one"
+            if line.time < self.time:
+                raise InputError(self.where, f"a time that is not before {self.time}", line.time)
+            if self.time < line.time > self.observed_from and self.observe is not None:
+                self.observe(max(self.time, self.observed_from))
+            self.time = line.time
+            if isinstance(line, Footer):
+                self.footer = line
+            else:
+                yield line
+
+    @property
+    def where(self) -> str:
+        """The line in hand, for people."""
+        return f"{self.path}:{self.number}"
+
+    def apply(self, state: ClusterState, event: Event) -> None:
+        """Take the event in hand into a state. Raises InputError where it contradicts the state."""
+        try:
+            state.apply(event)
+        except (StateError, OverflowError) as violation:
+            raise InputError(self.where, f"an event that fits the state: {violation}") from None
+
+    def decide_again(self, scheduler: Scheduler, plan: Plan) -> Plan:
+        """What the scheduler decides where the plan in hand was decided. Raises InputError where it cannot."""
+        try:
+            return decide_again(scheduler, plan)
+        except (StateError, OverflowError) as violation:
+            raise InputError(self.where, f"an event that fits the state: {violation}") from None
+
+    def profile(self) -> Profile:
+        """The profile that the journal was written under. Raises InputError."""
+        if self.header.profile in builtin_texts():
+            return builtin_profile(self.header.profile)
+        return parse_profile(self.header.profile, f"{self.path}:1: profile")
+
+    def new_state(self, profile: Profile) -> ClusterState:
+        """The header's cluster, to which nothing has happened yet. Raises InputError."""
+        try:
+            return profile.new_state(self.header.cluster)
+        except StateError as violation:
+            raise InputError(f"{self.path}:1: cluster", f"a cluster that can be counted: {violation}") from None
+
+    def new_scheduler(self) -> Scheduler:
+        """The header's profile before the header's cluster. Raises InputError."""
+        profile = self.profile()
+        return Scheduler(self.new_state(profile), profile, self.header.seed)

@@ -1,0 +1,145 @@
+"""Questions about a live core, with the same answers whichever driver runs it.
+
+A driver adds what it alone knows: the jobs that people see, and where they stand before the core has them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from kant.insight.cooperative import Task
+from kant.insight.explanation import explain
+from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
+from kant.live.cached_answer import CachedAnswer, run_cooperatively
+from kant.live.core import Core
+from kant.live.record import RunRecord
+from kant.live.sentences import public_id, public_sentence
+from kant.model.errors import InputError, StateError
+from kant.model.units import count_from
+
+MOST_JOBS = 100
+"""Running jobs that `top` lists."""
+
+
+class UnknownJobError(InputError):
+    """There is no job of that id."""
+
+
+class NotReadyError(InputError):
+    """The driver has just started: its kernels compile, and there is no state to ask about."""
+
+    def __init__(self) -> None:
+        super().__init__("this Kant", "one whose kernels are compiled: ask again in some seconds")
+
+
+class Questions(ABC):
+    """What can be asked about the present core. `kind` names the driver in the record that the page reads."""
+
+    kind = ""
+
+    def __init__(self) -> None:
+        self._starts: CachedAnswer[dict[str, Any]] = CachedAnswer()
+
+    @abstractmethod
+    def present(self) -> tuple[Core, RunRecord]:
+        """The present core and its record. Raises InputError while there is none."""
+
+    @abstractmethod
+    def core_ids(self, job: str) -> Sequence[str]:
+        """The ids by which the core knows the jobs that `job` means, of those that are not over.
+
+        Raises UnknownJobError where no such job ever was.
+        """
+
+    @abstractmethod
+    def standing(self, job: str) -> tuple[str, str]:
+        """The phase of a job, and why it is in that phase, unless the core says so. Raises UnknownJobError."""
+
+    def waited(self, job: str) -> dict[str, int] | None:
+        """Microseconds that a job has waited, in `total` and by cause; None where that is not known."""
+        core, run = self.present()
+        return run.waited(job, core.now)
+
+    def node_rows(self, core: Core) -> list[dict[str, Any]]:
+        """What each node holds, where the driver shows nodes one by one."""
+        return []
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def record(self, cursor: str) -> dict[str, Any]:
+        """What is new since an answer with this cursor (docs/record.md)."""
+        core, run = self.present()
+        return run.since(cursor, core.now) | {"kind": self.kind}
+
+    def queues(self) -> dict[str, Any]:
+        """The queues, with their quotas and what they use."""
+        core, _ = self.present()
+        return times(core) | {"queues": queue_rows(core.state)}
+
+    def top(self) -> dict[str, Any]:
+        """What the pools and nodes hold, and the largest jobs that run."""
+        core, _ = self.present()
+        jobs = [row | {"job": public_id(row["job"])} for row in job_rows(core.state, core.now)[:MOST_JOBS]]
+        return times(core) | {"pools": pool_rows(core.state), "nodes": self.node_rows(core), "jobs": jobs}
+
+    async def eta(self, job: str = "") -> dict[str, Any]:
+        """When the waiting jobs are expected to start, or only those that `job` means. Raises InputError."""
+        core, _ = self.present()
+        if not job:
+            return await self._starts.get(self._expecting)
+        waiting = [name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending]
+        if not waiting:
+            raise InputError("JOB", f"a job that waits (`kant why {job}` says where it stands)", job)
+        only = waiting[0] if len(waiting) == 1 else None
+        wanted = {public_id(name) for name in waiting}
+        found, _ = await run_cooperatively(partial(self._expecting, only, core))
+        return found | {"jobs": [row for row in found["jobs"] if row["job"] in wanted]}
+
+    def _expecting(self, only: str | None = None, core: Core | None = None) -> Task[dict[str, Any]]:
+        """Expected starts in `core` (None: the present one), of the job `only` or of all that wait."""
+        core = core or self.present()[0]
+        count_from(core.zero)
+        when = times(core)
+        rows = yield from expectations.task(core.scheduler, core.now, only, core.answers, public_sentence)
+        return when | {"jobs": [row | {"job": public_id(row["job"])} for row in rows]}
+
+    async def why(self, job: str) -> dict[str, Any]:
+        """Why a job waits. Of a job that does not wait in the core it gives the phase."""
+        while True:
+            phase, sentence = self.standing(job)
+            core, _ = self.present()
+            found = {"job": job, "phase": phase, "sentence": sentence, "answer": None, "waited_us": self.waited(job)}
+            name = next((name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending), None)
+            if name is None:
+                return found
+            count_from(core.zero)
+            when = times(core)
+            try:
+                explained, _ = await run_cooperatively(
+                    partial(explain.task, core.scheduler, name, core.now, core.answers)
+                )
+            except StateError:
+                continue  # it has started, or left, meanwhile
+            answer = when | {"since_us": explained.since} | as_json(known(explained))
+            return found | {"sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
+
+    def history(self, job: str) -> dict[str, Any]:
+        """What happened to a job and what was decided about it. Raises UnknownJobError."""
+        core, run = self.present()
+        self.standing(job)
+        told = run.history(job)
+        entries, whole = self.entries(job, told, run.zero), told is not None
+        own = {"time_us": core.now + run.ahead, "zero_us": run.zero}
+        return {"job": job} | own | {"entries": entries, "whole": whole}
+
+    def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
+        """The entries of a job's history: those that the record has `told`, and what the driver knows besides."""
+        return told or []
+
+
+def times(core: Core) -> dict[str, int]:
+    """The present moment on the run's clock, and the zero of that clock in microseconds since the Unix epoch."""
+    return {"time_us": core.now, "zero_us": core.zero}

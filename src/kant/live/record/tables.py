@@ -1,0 +1,141 @@
+"""The tables of a record, and their bounds: of what is over, the oldest is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.live.record.columns import END, JOB_COLUMNS, PIECE_COLUMNS
+from kant.live.record.continuity import Change, EarlierState, Left, NodeChange
+from kant.live.rows import Rows
+from kant.live.samples import SAMPLES, LiveRecorder
+from kant.live.sentences import JobSentences
+from kant.live.waits import Waits
+from kant.metrics import recorder as rec
+
+JOBS = 20_000
+"""Jobs that are over, and kept. There may be twice as many before the oldest half goes."""
+PIECES = 100_000
+"""Pieces of runs that are over, and kept, in the same way."""
+CHANGES = 20_000
+"""Changes of nodes that are kept, in the same way; besides, of each node the last one before them."""
+
+
+class RecordTables:
+    """The tables of one record: jobs, pieces, changes of nodes, and the state that they follow.
+
+    `name` tells the record from every other that a client may have seen. Its times count from `zero`; the clock of the
+    state that it follows was `ahead` then. `starts` has the moments at which states were built, `left` the jobs that
+    lived at the end of one and have not come to the next. `waits` splits the waits by cause, of the jobs that this
+    state has had.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        name: str,
+        *,
+        zero: int = 0,
+        profile: str = "",
+        waits: Waits | None = None,
+        jobs: int = JOBS,
+        pieces: int = PIECES,
+        changes: int = CHANGES,
+        samples: int = SAMPLES,
+    ) -> None:
+        self.state = state
+        self.zero = zero
+        self.ahead = 0
+        self.profile = profile
+        self.waits = waits
+        self.name = name
+        self.most = jobs, pieces, changes
+        self.recorder = LiveRecorder(state, samples)
+        self.jobs = Rows(len(JOB_COLUMNS))
+        self.pieces = Rows(len(PIECE_COLUMNS))
+        self.nodes: list[NodeChange] = []
+        self.stands: dict[int, tuple[int, int]] = {}  # of nodes: the status and the lost devices of the last change
+        self.queues: dict[str, int] = {}
+        self.state_queues: list[int] = []  # of each queue of the state: its index of ours
+        self.sampled: c.Table = np.zeros((0, rec.SAMPLE_WIDTH), dtype=np.int64)  # of states before this one
+        self.sampling = -1  # since when the samples of this state count
+        self.starts: list[int] = []
+        self.last = 0  # when the state was seen last, if that is later than its last event
+        self.left: dict[str, Left] = {}
+        self.change: Change | None = None
+        self.notes: list[tuple[str, int, str, str]] | None = None  # kept for another record that is to take the place
+        self.ids: list[str] = []
+        self.names: list[tuple[str, str]] = []  # of each job: its name and its user
+        self.by_id: dict[str, int] = {}
+        self.own: list[int] = []  # of each job the row that the state has, or had, for it; -1: it has not had it
+        self.telling = JobSentences([node.name for node in state.spec.nodes])
+        self.row_of: dict[int, int] = {}  # of jobs that the state has: its row to ours
+        self.open_pieces: dict[int, list[int]] = {}  # by the same: the pieces that it holds
+        self.before: dict[int, EarlierState] = {}  # of jobs that came again
+        self.over = 0
+        self.ended = 0
+        self.epoch = 0
+        self.recorder.observe(state.now)
+
+    def end_pieces(self, pieces: Sequence[int], now: int) -> None:
+        """These pieces end."""
+        for piece in pieces:
+            self.pieces.set(piece, [*self.pieces.table[piece, :5].tolist(), now])
+        self.ended += len(pieces)
+
+    def queue(self, own: int) -> int:
+        """The record's index of a queue of the state: the record may know queues that the state has never had."""
+        if len(self.state_queues) < len(self.state.queues):
+            for name in list(self.state.queues)[len(self.state_queues) :]:
+                self.state_queues.append(self.queues.setdefault(name, len(self.queues)))
+        return self.state_queues[own]
+
+    def queue_names(self) -> list[str]:
+        """The queues, by the index that stands in the jobs' rows."""
+        for own in range(len(self.state_queues), len(self.state.queues)):
+            self.queue(own)
+        return list(self.queues)
+
+    def samples(self, mark: int, whole: bool) -> c.Table:
+        """The samples of this state from `mark` on, and if `whole` those of the states before."""
+        rows = self.recorder.samples[mark : self.recorder.used].copy()
+        rows = rows[rows[:, rec.S_TIME] >= self.sampling]
+        rows[:, rec.S_TIME] += self.ahead
+        return np.concatenate([self.sampled, rows]) if whole else rows
+
+    def bound(self) -> None:
+        """Forget the oldest where there is too much."""
+        if self.change is None and (self.over > 2 * self.most[0] or self.ended > 2 * self.most[1]):
+            self._forget()
+
+    def _forget(self) -> None:
+        """Keep only the latest of what is over. Rows get new numbers, so every cursor starts again."""
+        jobs, pieces = self.jobs.table[: self.jobs.used], self.pieces.table[: self.pieces.used]
+        going = np.ones(len(jobs), dtype=np.bool_)
+        going[[*self.row_of.values(), *(left.row for left in self.left.values())]] = False
+        over = np.flatnonzero(going)
+        stays = ~going
+        stays[over[np.argsort(jobs[over, END], kind="stable")][-self.most[0] :]] = True
+        rows = self.jobs.keep(np.flatnonzero(stays).tolist())
+        running = pieces[:, 5] < 0
+        ended = np.flatnonzero(~running & stays[pieces[:, 0]])
+        ended = ended[np.argsort(pieces[ended, 5], kind="stable")][-self.most[1] :]
+        running[ended] = True
+        moved = self.pieces.keep(np.flatnonzero(running).tolist())
+        table = self.pieces.table[: self.pieces.used]
+        renumbered = np.full(len(jobs), -1, dtype=np.int64)
+        renumbered[list(rows)] = list(rows.values())
+        table[:, 0] = renumbered[table[:, 0]]
+        self.ids, self.names = [self.ids[row] for row in rows], [self.names[row] for row in rows]
+        self.own = [self.own[row] for row in rows]
+        self.by_id = {name: row for row, name in enumerate(self.ids)}
+        self.telling.keep(rows)
+        self.row_of = {own: rows[row] for own, row in self.row_of.items()}
+        self.open_pieces = {own: [moved[piece] for piece in kept] for own, kept in self.open_pieces.items()}
+        for left in self.left.values():
+            left.row, left.pieces = rows[left.row], [moved[piece] for piece in left.pieces]
+        self.over, self.ended = len(rows) - len(self.row_of) - len(self.left), len(ended)
+        self.epoch += 1

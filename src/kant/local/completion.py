@@ -1,0 +1,128 @@
+"""What becomes of a job whose run ends by itself, is stopped, or cannot begin."""
+
+from __future__ import annotations
+
+import logging
+
+from kant.live.logs import log_event
+from kant.local.jobs import LocalJobs
+from kant.local.record import JobPhase, JobRecord
+from kant.local.runs import REBOOTED, Exit
+from kant.local.submission import most_memory
+from kant.model.event import JobCancelled, JobEvicted, JobFailed, JobFinished, JobRefused, JobRejected
+from kant.model.units import show_duration
+
+log = logging.getLogger("kant.local")
+MOST_REFUSALS = 10
+"""Times that a run of a job may be impossible to begin, before the job fails."""
+
+
+class Completion:
+    """Settles the jobs of ended runs. Where the core does not know the job any more only its record changes."""
+
+    def __init__(self, jobs: LocalJobs) -> None:
+        self.jobs = jobs
+
+    def settle(self, record: JobRecord, exit: Exit) -> None:
+        """A run has ended: by itself, or because it was stopped."""
+        self.jobs.launcher.gone(record)
+        record.code, record.signal = exit.code, exit.signal
+        record.ended = self.jobs.clock.micros()
+        stopping, record.stopping = record.stopping, ""
+        if exit.unborn and not stopping and record.id in self.jobs.core_id:
+            self.not_begun(record, exit.lost)
+        elif stopping == "cancelled":
+            self.jobs.finish(record, JobPhase.CANCELLED, "")
+        elif stopping and not (exit.code == 0 and not exit.why):
+            self._stopped(record, stopping)
+        elif exit.code == 0 and exit.why not in ("limit", "memory"):
+            self._finished(record)
+        elif exit.lost == REBOOTED:
+            self._again(record, exit.lost)
+        else:
+            self._failed(record, exit)
+
+    def _stopped(self, record: JobRecord, why: str) -> None:
+        """A run that was to make way has gone. The core has let the job wait again, or given it back."""
+        record.place = []
+        if why == "limit" and record.failures > record.submission.retries:
+            self.jobs.finish(record, JobPhase.FAILED, over_limit(record))
+        else:
+            record.phase = JobPhase.WAITING
+            record.reason = {"limit": over_limit(record)}.get(why, f"it was stopped: {why}")
+            self.jobs.touch(record)
+            self.jobs.block(record)
+
+    def _finished(self, record: JobRecord) -> None:
+        """A run ended well: also one that was told to stop too late."""
+        name = self.jobs.core_id.get(record.id)
+        if name is not None:
+            state = self.jobs.core.state
+            runs = state.rows[name] in state.running and not self.jobs.launcher.is_planned(record)
+            self.jobs.launcher.cancel_plan(record)
+            event = JobFinished if runs else JobCancelled
+            self.jobs.core.happen(event(self.jobs.core.now, name))
+            self.jobs.leave(record)
+        self.jobs.finish(record, JobPhase.FINISHED, "")
+
+    def _again(self, record: JobRecord, reason: str) -> None:
+        """A job lost its place through no fault of its own: it waits again."""
+        name = self.jobs.core_id.get(record.id)
+        if name is not None and self.jobs.core.state.rows[name] in self.jobs.core.state.running:
+            self.jobs.core.happen(JobEvicted(self.jobs.core.now, name, reason))
+        record.phase, record.reason, record.place = JobPhase.WAITING, reason, []
+        self.jobs.touch(record)
+        self.jobs.block(record)
+
+    def _failed(self, record: JobRecord, exit: Exit) -> None:
+        """A run ended otherwise than it should; another is tried if the job's retries allow."""
+        if exit.lost:
+            reason = exit.lost
+        elif exit.why == "limit":
+            reason = over_limit(record)
+        elif exit.why == "memory":
+            reason = over_memory(record)
+        else:
+            reason = f"exit code {exit.code}" if exit.code is not None else f"killed by signal {exit.signal}"
+        record.failures += 1
+        name = self.jobs.core_id.get(record.id)
+        if name is not None:
+            self.jobs.core.happen(JobFailed(self.jobs.core.now, name, reason))
+        if record.failures > record.submission.retries:
+            if name is not None:
+                self.jobs.core.happen(JobRejected(self.jobs.core.now, name, reason))
+                self.jobs.leave(record)
+            self.jobs.finish(record, JobPhase.FAILED, reason)
+        else:
+            record.phase, record.reason, record.place = JobPhase.WAITING, reason, []
+            self.jobs.touch(record)
+            self.jobs.block(record)
+
+    def not_begun(self, record: JobRecord, why: str) -> None:
+        """A run could not begin, for lack of disk or processes: the job waits for better times, but not for ever."""
+        log_event(log, "a job could not be started", logging.ERROR, job=record.id, error=why)
+        self.jobs.refusals[record.id] = count = self.jobs.refusals.get(record.id, 0) + 1
+        if count == MOST_REFUSALS:
+            self._failed(record, Exit(lost=f"it could not be started {count} times ({why})"))
+            return
+        self.jobs.core.happen(JobRefused(self.jobs.core.now, self.jobs.core_id[record.id], why))
+        record.phase, record.started, record.place = JobPhase.WAITING, -1, []
+        record.reason = f"it could not be started ({why})"
+        self.jobs.touch(record)
+
+
+def over_limit(record: JobRecord) -> str:
+    """That a job ran too long."""
+    return f"it reached its time limit of {show_duration((record.submission.time_s or 0) * 1e6)}"
+
+
+def over_memory(record: JobRecord) -> str:
+    """That a job took too much."""
+    return f"it went over its memory of {show_memory(most_memory(record.place))}"
+
+
+def show_memory(mib: int) -> str:
+    """An amount of memory as people write it, such as 16 GiB."""
+    units = (("TiB", 1 << 20), ("GiB", 1 << 10))
+    unit, size = next(((unit, size) for unit, size in units if mib >= size), ("MiB", 1))
+    return f"{mib / size:.4g} {unit}"

@@ -1,0 +1,109 @@
+"""The jobs of this machine that are not over: their records, the ids by which the core knows them, what they wait for.
+
+A record that changes is `dirty` until the driver has written it. Whoever changes a job does it here, so that the core,
+the launcher and the record agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kant.live.core import Core
+from kant.local.clock import SteadyClock
+from kant.local.launch import Launcher
+from kant.local.record import OVER, Book, JobPhase, JobRecord
+from kant.local.submission import job_of
+from kant.model.event import JobCancelled, JobSubmitted
+
+STARTING = "Kant has just started, and compiles its kernels"
+
+
+class LocalJobs:
+    """`records` has the jobs by id, in the order of their submission. `notes` says why a job waits, as last decided.
+
+    `core` is the present core. `wake` is called when a job comes to wait for its next cycle. `widest` is the most GPUs
+    of a node. Until there is a core (`ready`) jobs come, are held and are withdrawn, but none is submitted to it.
+    """
+
+    core: Core
+
+    def __init__(
+        self, book: Book, clock: SteadyClock, launcher: Launcher, widest: int, wake: Callable[[], None]
+    ) -> None:
+        self.book = book
+        self.clock = clock
+        self.launcher = launcher
+        self.widest = widest
+        self.wake = wake
+        self.records: dict[str, JobRecord] = {}
+        self.by_core: dict[str, JobRecord] = {}
+        self.core_id: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
+        self.dirty: dict[str, JobRecord] = {}
+        self.waits_for: dict[str, dict[str, None]] = {}
+        self.ready = False
+        self.refusals: dict[str, int] = {}  # how often the run of a job could not begin
+
+    def follow(self, core: Core) -> None:
+        """Use a newly built core, which no job has entered yet."""
+        self.core = core
+        self.ready = True
+        self.by_core.clear()
+        self.core_id.clear()
+
+    def enter(self, record: JobRecord, moment: int) -> None:
+        """Submit a job to the core."""
+        name = self.core.fresh_id(record.id)
+        self.by_core[name], self.core_id[record.id] = record, name
+        self.core.happen(JobSubmitted(moment, job_of(record, name, moment, self.widest)))
+
+    def leave(self, record: JobRecord) -> None:
+        """Forget the core's id of a job that has left the core."""
+        self.by_core.pop(self.core_id.pop(record.id, ""), None)
+        self.notes.pop(record.id, None)
+
+    def withdraw(self, record: JobRecord) -> None:
+        """Take a job out of the core."""
+        name = self.core_id.get(record.id)
+        if name is not None:
+            self.launcher.cancel_plan(record)
+            self.core.happen(JobCancelled(self.core.now, name))
+            self.leave(record)
+
+    def touch(self, record: JobRecord) -> None:
+        """Mark a record as changed: the driver writes it at the end of its turn."""
+        self.dirty[record.id] = record
+
+    def block(self, record: JobRecord) -> None:
+        """Let a job wait for the jobs it comes after, or submit it to the core."""
+        if record.phase not in (JobPhase.BLOCKED, JobPhase.WAITING) or record.id in self.core_id:
+            return
+        if not self.ready:
+            self.notes[record.id] = STARTING
+            return
+        for other, well in [(job, False) for job in record.after] + [(job, True) for job in record.after_ok]:
+            ahead = self.records.get(other)
+            phase = ahead.phase if ahead is not None else self.book.phase_of(other)
+            if phase is not None and phase not in OVER:
+                self.waits_for.setdefault(other, {})[record.id] = None
+                self.notes[record.id] = f"it comes after job {other}, which has not ended"
+                if record.phase is not JobPhase.BLOCKED:
+                    record.phase = JobPhase.BLOCKED
+                    self.touch(record)
+                return
+            if well and phase is not JobPhase.FINISHED:
+                self.finish(record, JobPhase.CANCELLED, f"job {other}, on whose success it waits, has not ended well")
+                return
+        record.phase = JobPhase.WAITING
+        self.notes.pop(record.id, None)
+        self.touch(record)
+        self.enter(record, self.core.now)
+        self.wake()
+
+    def finish(self, record: JobRecord, phase: JobPhase, reason: str) -> None:
+        """End a job."""
+        record.phase, record.reason, record.ended = phase, reason, self.clock.micros()
+        record.place = []
+        self.notes.pop(record.id, None)
+        self.refusals.pop(record.id, None)
+        self.touch(record)

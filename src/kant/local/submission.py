@@ -1,0 +1,119 @@
+"""From what a person submits to what the core takes, and to what a process is told of its place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kant.local.record import JobRecord, Submission
+from kant.local.runs import MARK, Spec
+from kant.model.errors import InputError
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec
+from kant.model.placement import MASK, MEMORY, NODE
+from kant.model.units import GPU, SECOND
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def checked(wish: Submission, queues: tuple[str, ...]) -> Submission:
+    """The submission itself. Raises InputError for what no type can say."""
+    if wish.gpus != int(wish.gpus) and (wish.gpus > 1 or round(wish.gpus * GPU) < 1):
+        raise InputError("gpus", "a whole number, or a share of one GPU of at least 0.001", wish.gpus)
+    for text in (wish.workdir, *wish.command, *wish.env, *wish.env.values()):
+        if "\0" in text:
+            raise InputError("command, workdir and env", "texts without a zero byte", text)
+    if not wish.workdir.startswith("/"):
+        raise InputError("workdir", "an absolute path", wish.workdir)
+    if not wish.command[0]:
+        raise InputError("command", "a program", "")
+    for name in wish.env:
+        if not name or "=" in name:
+            raise InputError("env", "names without `=`", name)
+    if queues and wish.queue not in queues:
+        raise InputError("queue", f"one of {', '.join(queues)}", wish.queue)
+    if len(set(wish.array)) < len(wish.array):
+        raise InputError("array", "each index once")
+    return wish
+
+
+def groups_of(wish: Submission, widest: int) -> tuple[PodGroup, ...]:
+    """The gang: one pod, or whole nodes of `widest` GPUs and a remainder."""
+    milli = round(wish.gpus * GPU)
+    cores = wish.cpus if wish.cpus is not None else 0 if milli else 1
+    cpu, memory = round(cores * 1000), wish.memory_mib
+    if milli == 0:
+        return (PodGroup(1, Demand(0, cpu=cpu, memory=memory)),)
+    if milli < GPU:
+        return (PodGroup(1, Demand(1, milli, cpu, memory)),)
+    gpus = milli // GPU
+    if gpus <= widest or widest == 0:
+        return (PodGroup(1, Demand(gpus, GPU, cpu, memory)),)
+    whole, rest = divmod(gpus, widest)
+    groups = [PodGroup(whole, Demand(widest, GPU, cpu, memory))]
+    return (*groups, PodGroup(1, Demand(rest, GPU, cpu, memory))) if rest else tuple(groups)
+
+
+def job_of(record: JobRecord, name: str, submit: int, widest: int) -> Job:
+    """The job of the core, submitted at `submit` on its clock."""
+    wish = record.submission
+    limit = round(wish.time_s * SECOND) if wish.time_s is not None else -1
+    return Job(
+        name,
+        submit,
+        groups_of(wish, widest),
+        queue=wish.queue,
+        user=record.user,
+        priority=wish.priority,
+        estimate=limit,
+        preemptible=wish.preemptible,
+        name=wish.name,
+        limit=limit,
+        retries=max(wish.retries - record.failures, 0),
+    )
+
+
+def devices(place: list[list[int]]) -> dict[int, int]:
+    """The devices of a place by node, as bits."""
+    found: dict[int, int] = {}
+    for piece in place:
+        found[piece[NODE]] = found.get(piece[NODE], 0) | piece[MASK]
+    return found
+
+
+def most_memory(place: list[list[int]]) -> int:
+    """MiB that a run at this place may take, on all nodes together; 0: as many as it likes."""
+    return sum(piece[MEMORY] for piece in place)
+
+
+def indices(mask: int) -> str:
+    """The devices of a node as CUDA_VISIBLE_DEVICES lists them."""
+    return ",".join(str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1)
+
+
+def spec_of(
+    record: JobRecord, folder: Path, cluster: ClusterSpec, log_bytes: int, cores: tuple[int, ...] = (), cgroup: str = ""
+) -> Spec:
+    """What the supervisor has to know: the command with just its GPUs visible, and its cores."""
+    wish, held = record.submission, devices(record.place)
+    names = [cluster.nodes[node].name for node in held]
+    env = wish.env | {
+        MARK: str(folder),
+        "KANT_JOB_ID": record.id,
+        "KANT_JOB_NAME": wish.name,
+        "KANT_QUEUE": wish.queue,
+        "KANT_ATTEMPT": str(record.attempt),
+        "KANT_GPUS": f"{wish.gpus:g}",
+        "KANT_NODES": ",".join(names),
+        "KANT_DEVICES": ";".join(f"{name}:{indices(mask)}" for name, mask in zip(names, held.values(), strict=True)),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": indices(next(iter(held.values()), 0)),
+    }
+    if cores:
+        env = {"OMP_NUM_THREADS": str(len(cores))} | env
+    if record.index >= 0:
+        env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
+    return Spec(
+        wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
+        most_memory(record.place), cores, cgroup,
+    )  # fmt: skip

@@ -1,0 +1,279 @@
+"""What a waiting job waits for: one cause at a time, found from counts where counts are enough.
+
+The order in which causes are looked for is the order in which a cycle looks: what keeps the job from being tried, who
+stands before it, its quota, what is free, and only then how it lies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+
+from kant.cluster.columns import (
+    CPU,
+    CPU_FREE,
+    FREE,
+    J_PRIORITY,
+    J_QUEUE,
+    J_USER,
+    MEMORY,
+    MEMORY_FREE,
+    P_ALLOCATED,
+    P_CAPACITY,
+    POOL,
+    STATUS,
+    Table,
+)
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.insight.diagnosis import Diagnosis
+from kant.model.decision import NoFit
+from kant.model.placement import NODE, gpu_milli
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER
+from kant.queueing.admission import Admission
+from kant.scheduler.cycle import Scheduler
+
+
+class Cause(StrEnum):
+    """What a job waits for."""
+
+    QUOTA = "quota"  # a limit of its queue, of one above it or of its user binds
+    QUOTA_LENT = "quota-lent"  # its queue stays within its own quota, but others use what they borrowed of it
+    CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it asks for
+    FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
+    TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
+    RESERVATION = "reservation"  # it would fit, but the place is promised to others
+    PRIORITY = "priority"  # jobs of higher priority stand before it, or hold the GPUs that it lacks
+    ORDER = "order"  # others stand before it where nobody may pass
+    GATED = "gated"  # its queue is closed, its back-off runs, or its base job does not run
+    OTHER = "other"  # nothing keeps it, or no cycle has looked at it yet
+
+
+@dataclass(slots=True)
+class Waiter:
+    """What decides the cause of some waiting jobs: all of them have it in common.
+
+    `row` is one of them, `options` the shapes in which they may be tried, `node` their queue in the tree of quotas
+    (-1: none). `lane` is theirs where nobody may pass, unless it is the head itself: None.
+    """
+
+    row: int
+    shape: Shape
+    options: list[Shape]
+    node: int
+    user: int
+    priority: int
+    lane: tuple[int, ...] | None = None
+    tried: tuple[int, Cause | None] = (-1, None)  # when it was last tried, by a stamp, and why there was no place
+
+
+@dataclass(slots=True)
+class WaitClassifier:
+    """Finds causes. `follow` first, at every instant; what is free is counted once for all who ask at it."""
+
+    scheduler: Scheduler
+    heads: dict[tuple[int, ...], int] = field(default_factory=dict)  # by lane, where nobody may pass
+    _room: FreeByPools | None = None
+    _diagnosis: Diagnosis | None = None
+    _held: HeldByPriority | None = None
+
+    @property
+    def state(self) -> ClusterState:
+        return self.scheduler.state
+
+    @property
+    def strict(self) -> bool:
+        """Whether one lane holds jobs of several shapes, so that the head keeps jobs that would fit."""
+        discipline = self.scheduler.profile.discipline
+        return discipline.buckets and discipline.bucket(0, 1) == discipline.bucket(0, 2)
+
+    def waiter(self, row: int, lane: tuple[int, ...] | None) -> Waiter:
+        """What decides the cause of one waiting job."""
+        state, shape = self.state, self.state.shape_of(row)
+        queue, user, priority = state.jobs[row, [J_QUEUE, J_USER, J_PRIORITY]].tolist()
+        if not self.scheduler.profile.discipline.quotas or state.quota_usage.tree is None:
+            return Waiter(row, shape, [shape], -1, user, priority, lane)
+        options = Admission(state).options(row, shape)
+        return Waiter(row, shape, options, state.quota_usage.node_of[queue], user, priority, lane)
+
+    def follow(self, moved: list[int] | None) -> None:
+        """Take in which jobs have moved (None: nobody knows); what was counted before holds no longer."""
+        if moved is None or self._held is None:
+            self._held, moved = HeldByPriority(self.state), list(self.state.running)
+        if self.scheduler.profile.order.by_priority:
+            self._held.follow(moved)
+        self._room = self._diagnosis = None
+
+    def cause(self, waiter: Waiter) -> Cause:
+        """What those jobs wait for from now on."""
+        tree = self.state.quota_usage.tree
+        heeds = self.scheduler.profile.discipline.quotas and tree is not None
+        if heeds and (waiter.node < 0 or not tree.starts[waiter.node]):  # type: ignore[union-attr]
+            return Cause.GATED
+        if waiter.lane is not None:
+            return self._behind(waiter)
+        self._room = self._room or FreeByPools(self.state)
+        lacks = self._room.lacks(waiter.shape)
+        kept = self._kept_by_quota(waiter, lacks) if heeds else None
+        if kept is not None:
+            return kept
+        if lacks:
+            assert self._held is not None
+            held = self._held.above(waiter.priority, waiter.shape)
+            return Cause.PRIORITY if held and not self._room.lacks(waiter.shape, held) else Cause.CAPACITY
+        return self._in_spite_of_room(waiter)
+
+    def _behind(self, waiter: Waiter) -> Cause:
+        assert waiter.lane is not None
+        head = self.heads.get(waiter.lane)
+        if head is None or not self.scheduler.profile.order.by_priority:
+            return Cause.ORDER
+        return Cause.PRIORITY if self.state.jobs[head, J_PRIORITY] > waiter.priority else Cause.ORDER
+
+    def _kept_by_quota(self, waiter: Waiter, lacks: bool) -> Cause | None:
+        """The cause, where the quotas do not let the job start in any of its shapes.
+
+        A queue beyond its own quota, all of whose tree is in use while the cluster `lacks` room too, is kept by the
+        cluster: no quota would help it.
+        """
+        quota_usage = self.state.quota_usage
+        tree = quota_usage.tree
+        assert tree is not None
+        kept: Cause | None = None
+        all_in_use = False
+        for shape in waiter.options:
+            amounts = quota_usage.amounts(shape)
+            short = tree.shortage(waiter.node, waiter.user, amounts)
+            if short is None:
+                return None
+            if kept is None:
+                entitled = short.kind != "user" and all(
+                    tree.usage(waiter.node, key) + amount <= tree.nominal(waiter.node, key)
+                    for key, amount in enumerate(amounts)
+                    if amount > 0
+                )
+                kept = Cause.QUOTA_LENT if entitled else Cause.QUOTA
+                all_in_use = short.kind == "quota" and short.queue != waiter.node
+        return None if kept is Cause.QUOTA and all_in_use and lacks else kept
+
+    def _in_spite_of_room(self, waiter: Waiter) -> Cause:
+        """The cause, where enough is free in all."""
+        kept = self._place_that_lacks(waiter)
+        if kept is not None:
+            return kept
+        if self.state.reserved:
+            return Cause.RESERVATION
+        tried = self.scheduler.profile.discipline.buckets or self.scheduler.forecast is not None
+        return Cause.OTHER if tried else Cause.ORDER  # those that keep no lanes have filled the cluster in order
+
+    def _place_that_lacks(self, waiter: Waiter) -> Cause | None:
+        """Why there is no place, if promises are not looked at; None where there is one.
+
+        A "no" holds until something comes free.
+        """
+        state, shape = self.state, waiter.shape
+        freed = int(state.log[0]) if shape.order_dependent else sum(state.pool_versions[pool] for pool in shape.pools)
+        stamp, kept = waiter.tried
+        if kept is None or stamp != freed:
+            kept = None
+            if not self._fits(shape, waiter.row):
+                anywhere = state.shapes.anywhere(shape)
+                far = anywhere is not shape and self._fits(anywhere, waiter.row)
+                kept = Cause.TOPOLOGY if far else Cause.FRAGMENTATION
+            waiter.tried = (freed, kept)
+        return kept
+
+    def _fits(self, shape: Shape, row: int) -> bool:
+        self._diagnosis = self._diagnosis or Diagnosis(self.scheduler)
+        with self._diagnosis.rolled_back():
+            return not isinstance(self._diagnosis.placer.place(shape, row), NoFit)
+
+
+class HeldByPriority:
+    """The milli-GPUs that running jobs of each priority hold of each pool."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._held: Counter[tuple[int, int]] = Counter()  # (priority, pool) -> milli-GPUs
+        self._of: dict[int, list[tuple[tuple[int, int], int]]] = {}  # running job -> what it adds to them
+        self._ladders: dict[int, tuple[list[int], list[int]]] = {}  # by pools: priorities, what up to each is held
+
+    def follow(self, moved: list[int]) -> None:
+        """Count these jobs anew."""
+        state = self.state
+        if moved:
+            self._ladders.clear()
+        for row in moved:
+            for key, milli in self._of.pop(row, ()):
+                self._held[key] -= milli
+                if not self._held[key]:
+                    del self._held[key]
+            if row in state.running:
+                priority, pools = int(state.jobs[row, J_PRIORITY]), state.table[:, POOL]
+                self._of[row] = [
+                    ((priority, int(pools[piece[NODE]])), gpu_milli(piece[None])) for piece in state.running[row]
+                ]
+                for key, milli in self._of[row]:
+                    self._held[key] += milli
+
+    def above(self, priority: int, shape: Shape) -> int:
+        """What jobs of higher priority hold of the shape's pools."""
+        ladder = self._ladders.get(shape.pool_bits)
+        if ladder is None:
+            ladder = self._ladders[shape.pool_bits] = self._ladder(shape)
+        priorities, up_to = ladder
+        return up_to[-1] - up_to[bisect_right(priorities, priority)]
+
+    def _ladder(self, shape: Shape) -> tuple[list[int], list[int]]:
+        held: Counter[int] = Counter()
+        for (priority, pool), milli in self._held.items():
+            if pool in shape.pools:
+                held[priority] += milli
+        priorities = sorted(held)
+        return priorities, [0, *accumulate(held[priority] for priority in priorities)]
+
+
+class FreeByPools:
+    """What is free in all, for each set of pools: on nodes in service, whether in one piece or not."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._gpus: dict[int, int] = {}
+        self._rest: dict[int, tuple[int, int]] = {}
+
+    def lacks(self, shape: Shape, more: int = 0) -> bool:
+        """Whether the gang asks for more GPUs than there are and `more` milli-GPUs, or for more CPU or memory."""
+        free = self._gpus.get(shape.pool_bits)
+        if free is None:
+            free = self._gpus[shape.pool_bits] = self._free_gpus(shape)
+        if shape.gpu_milli > free + more:
+            return True
+        if not shape.cpu and not shape.memory:
+            return False
+        rest = self._rest.get(shape.pool_bits)
+        if rest is None:
+            rest = self._rest[shape.pool_bits] = self._free_rest(shape.pool_bits)
+        return shape.cpu > rest[0] or shape.memory > rest[1]
+
+    def _free_gpus(self, shape: Shape) -> int:
+        state = self.state
+        if state.node_version:  # cordoned nodes have capacity that nobody can have
+            return int(self._open_nodes(shape.pool_bits)[:, FREE].sum())
+        return sum(int(state.pools[pool, P_CAPACITY] - state.pools[pool, P_ALLOCATED]) for pool in shape.pools)
+
+    def _free_rest(self, pool_bits: int) -> tuple[int, int]:
+        """CPU and memory; FOREVER where some node does not limit them."""
+        nodes = self._open_nodes(pool_bits)
+        free = []
+        for left, limit in ((CPU_FREE, CPU), (MEMORY_FREE, MEMORY)):
+            free.append(FOREVER if (nodes[:, limit] >= FOREVER).any() else int(nodes[:, left].sum()))
+        return free[0], free[1]
+
+    def _open_nodes(self, pool_bits: int) -> Table:
+        table = self.state.table
+        nodes: Table = table[(table[:, STATUS] == NodeStatus.IN_SERVICE) & ((pool_bits >> table[:, POOL]) & 1 == 1)]
+        return nodes

@@ -1,0 +1,320 @@
+"""The Timeline: what every node is committed to from now on, and when a gang can start beside all that.
+
+Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks
+three things of it: the earliest start of a gang on real devices (a promise that can be kept), whether a promise still
+holds, and what must be left alone now for all promises to hold. To answer for one group of identical pods is exact;
+several groups are placed one after the other, as the Placer does it.
+
+Reservations made and kept in this way for each waiting job are conservative backfilling (A. W. Mu'alem and
+D. G. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
+backfilling", IEEE TPDS 12(6), 2001), for one job only EASY backfilling; on devices of nodes instead of a count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import GPUS, MIG, POOL, Table
+from kant.cluster.shapes import Shape, Shapes
+from kant.model.errors import StateError
+from kant.model.placement import MASK, WIDTH, Allocation
+from kant.model.units import FOREVER, GPU
+from kant.placement.calendar.commitments import (
+    COMMITMENT_WIDTH,
+    L_CHANGE,
+    L_COUNT,
+    L_GPUS,
+    L_POOL,
+    LEDGER_WIDTH,
+    NEVER,
+    most_pods,
+)
+from kant.placement.calendar.earliest_start import ENTRY_WIDTH, find_earliest
+from kant.placement.calendar.lower_bounds import BLOCK, FREED, LOOKS, SLOT_WIDTH
+from kant.placement.calendar.reserved import all_hold, promised
+from kant.placement.calendar.store import commit, make_ring, release, resettle
+from kant.placement.group_order import PLACED, place_groups
+from kant.placement.topology.index import one_domain_each
+
+BOUND_CELLS = 1 << 23
+"""Most bounds kept over all slots: 670 pairs of a demand and a class of durations at 12,500 nodes, 67 MB."""
+
+_NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
+_TRIED = -1  # key of what `earliest` enters to try the groups of a gang one after the other
+
+
+class Calendar:
+    """Who is committed to what, when; job rows are the keys. Times are microseconds, FOREVER for an unknown end.
+
+    `empty` says what each node has, `table` which of them are in service: it is read whenever something is asked, so
+    nothing need be told when a node fails or returns; only of lost devices (`lack`). Commitments are taken as they are
+    given: what contradicts another (a job that outlives its estimate) makes `holds` say no, and leaves nothing free
+    where it does.
+    """
+
+    def __init__(self, empty: Table, table: Table, shapes: Shapes) -> None:
+        nodes = len(empty)
+        self._empty = empty
+        self._table = table
+        self._shapes = shapes
+        self._held: dict[int, tuple[Allocation, int, int]] = {}
+        self._ledgers: Table = np.zeros((nodes, LEDGER_WIDTH), dtype=np.int64)
+        self._ledgers[:, [L_GPUS, L_POOL]] = empty[:, [GPUS, POOL]]
+        self._store: Table = np.zeros((16 * nodes, COMMITMENT_WIDTH), dtype=np.int64)
+        self._used = np.zeros(1, dtype=np.int64)  # rows of the store
+        self._freed = make_ring(nodes)
+        self._taken = make_ring(nodes)
+        self._most: dict[int, int] = {}
+        self._slot_of: dict[tuple[int, int], int] = {}
+        self._allot(4)
+        self._entries: Table = np.zeros((nodes, ENTRY_WIDTH), dtype=np.int64)
+        self._heap: Table = np.zeros((nodes + 1, 2), dtype=np.int64)
+        self._rows: Table = np.zeros((4, empty.shape[1]), dtype=np.int64)
+        self._pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)
+        self._asked = 0  # the time of the last call of `blocked`
+
+    # --- what is committed ---------------------------------------------------------------------------------
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def allocation_of(self, key: int) -> Allocation:
+        return self._held[key][0]
+
+    def start_of(self, key: int) -> int:
+        return self._held[key][1]
+
+    def expected_end(self, key: int) -> int:
+        return self._held[key][2]
+
+    def add(self, key: int, allocation: Allocation, start: int, end: int) -> None:
+        """Commit the devices, CPU and memory of `allocation` over [start, end). A job has one commitment."""
+        if key in self._held or key < 0 or not start < end <= FOREVER:
+            raise StateError(f"job row {key} is committed already, or over no time: [{start}, {end})")
+        self._enter(key, allocation, start, end)
+        self._held[key] = (allocation, start, end)
+
+    def remove(self, key: int) -> None:
+        """Take a commitment back: the job has ended, or has lost its reservation."""
+        allocation, _, _ = self._held.pop(key)
+        release(self._store, self._ledgers, self._freed, allocation, key, True)
+
+    def move(self, key: int, start: int, end: int) -> None:
+        """Change when a commitment holds: a job is overdue, a reservation slides."""
+        allocation, began, ended = self._held[key]
+        if not start < end <= FOREVER:
+            raise StateError(f"job row {key} is committed over no time: [{start}, {end})")
+        release(self._store, self._ledgers, self._freed, allocation, key, not start <= began < ended <= end)
+        self._enter(key, allocation, start, end)
+        self._held[key] = (allocation, start, end)
+
+    def lack(self, lost: dict[int, int], now: int) -> None:
+        """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
+        lacking = {-2 - node: devices for node, devices in lost.items()}  # keys that are no job's
+        for key in [key for key in self._held if key < 0 and lacking.get(key) != self._held[key][0][0, MASK]]:
+            self.remove(key)
+        for key, devices in lacking.items():
+            if key not in self._held:
+                milli = int(self._empty[-2 - key, MIG])
+                slices = (1 << GPU // milli) - 1 if milli else 0
+                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices]], dtype=np.int64)
+                self._enter(key, pieces, now, FOREVER)
+                self._held[key] = (pieces, now, FOREVER)
+
+    def _enter(self, key: int, allocation: Allocation, start: int, end: int) -> None:
+        entered = 0
+        while True:
+            entered = commit(self._store, self._used, self._ledgers, self._taken, allocation, entered, key, start, end)
+            if entered == len(allocation):
+                return
+            # What ledgers left behind as they moved is given up; every ledger gets room to double.
+            rows = int(np.maximum(2 * self._ledgers[:, L_COUNT], 4).sum())
+            store: Table = np.zeros((2 * rows + 64, COMMITMENT_WIDTH), dtype=np.int64)
+            self._used[0] = resettle(self._store, self._ledgers, store)
+            self._store = store
+
+    @property
+    def looks(self) -> int:
+        """How often searches have looked at a node, for the demands that have bounds now: what they cost."""
+        return int(self._marks[: len(self._slot_of), LOOKS].sum())
+
+    # --- when something can start --------------------------------------------------------------------------
+
+    def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
+        """The earliest start from `not_before` on at which the gang can be placed for `duration`, and where.
+
+        None where it never can be, such as behind commitments without an end. Calls whose `not_before` does not
+        go back are quick; one that does looks at every node. A gang that requires a level of the fabric is looked for
+        in one domain after the other, which costs a search for each. For one that is not `reservable` none is known.
+        """
+        if not shape.reservable:
+            return None
+        duration = min(max(duration, 1), FOREVER)
+        if not shape.required:
+            return self._earliest(shape, duration, not_before)
+        table, best = self._table, None
+        try:
+            for self._table in one_domain_each(table, shape.level):  # bounds do not depend on it, so they stay true
+                found = self._earliest(shape, duration, not_before)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best = found
+                if best is not None and best[0] == not_before:
+                    break
+        finally:
+            self._table = table
+        return best
+
+    def _earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
+        if len(shape.parts) > 1:
+            return self._earliest_of_groups(shape, duration, not_before)
+        start, pieces = self._earliest_of_group(*shape.parts[0], duration, not_before, not_before)
+        return (start, pieces) if start < NEVER else None
+
+    def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
+        """What `earliest` would find before the start of reservation `key`, were it not there.
+
+        For gangs of one group that require no level of the fabric.
+        """
+        duration = min(max(duration, 1), FOREVER)
+        (group,) = shape.parts
+        start, pieces = self._earliest_of_group(*group, duration, not_before, not_before, key)
+        return (start, pieces) if start < NEVER else None
+
+    def _earliest_of_group(
+        self, pods: int, demand: int, duration: int, now: int, not_before: int, key: int = -1
+    ) -> tuple[int, Allocation]:
+        demands = self._shapes.demands
+        most = self._most.get(demand, -1)
+        if most < 0:
+            most = self._most[demand] = int(most_pods(self._empty, demands, demand))
+        if most * len(self._empty) < pods:
+            return NEVER, _NOTHING
+        least = 1 << (duration.bit_length() - 1)  # classes by powers of two: finer ones would have to learn more
+        slot = self._slot(demand, least)
+        own, began, ended = self._held[key] if key >= 0 else (_NOTHING, NEVER, NEVER)
+        start, pieces = find_earliest(
+            self._empty, self._table, self._store, self._ledgers, self._freed, self._taken, demands, demand, pods,
+            min(most, pods), duration, least, now, not_before, self._bounds, self._floors, self._marks, slot,
+            self._entries, self._heap, self._rows, own, key, began, ended,
+        )  # fmt: skip
+        return int(start), pieces
+
+    def _earliest_of_groups(self, shape: Shape, duration: int, now: int) -> tuple[int, Allocation] | None:
+        """Where the gang cannot be placed at some moment, the next that is tried is when the group that failed would
+        fit beside the others, did they stay where they were placed. Where it never would, the gang must wait for the
+        end of more commitments: halving finds of how many.
+        """
+        start = now
+        while start < NEVER:
+            later, pieces = self._at(shape, duration, now, start)
+            if pieces is not None:
+                return start, pieces
+            if later == NEVER:
+                break
+            start = later
+        ends = sorted({end for _, _, end in self._held.values() if start < end < FOREVER})
+        found, low, high = None, 0, len(ends) - 1
+        trial = high  # the last first: if it does not fit then, it never does
+        while low <= high:
+            _, pieces = self._at(shape, duration, now, ends[trial])
+            if pieces is not None:
+                found = ends[trial], pieces
+                high = trial - 1
+            elif found is None:
+                break
+            else:
+                low = trial + 1
+            trial = (low + high) // 2
+        return found
+
+    def _at(self, shape: Shape, duration: int, now: int, start: int) -> tuple[int, Allocation | None]:
+        """The gang placed at `start`; or nothing, and when to try next (NEVER: nobody knows)."""
+        later: list[int] = []
+        placed: list[Allocation] = []
+
+        def attempt(order: list[int]) -> int:
+            failed, possible, pieces = self._in_order(shape, order, duration, now, start)
+            if pieces is None:
+                if failed == order[0]:  # it does not fit alone either
+                    later.clear()
+                later.append(possible)
+                return failed
+            placed.append(pieces)
+            return PLACED
+
+        if place_groups(len(shape.parts), attempt):
+            return start, placed[0]
+        return min(later), None
+
+    def _in_order(
+        self, shape: Shape, order: list[int], duration: int, now: int, start: int
+    ) -> tuple[int, int, Allocation | None]:
+        """The groups placed at `start` in the order given, or which of them fails, and when it would fit instead."""
+        placed: list[Allocation] = []
+        try:
+            for group in order:
+                possible, pieces = self._earliest_of_group(*shape.parts[group], duration, now, start)
+                if possible > start:
+                    return group, possible, None
+                self._enter(_TRIED, pieces, start, FOREVER)  # else the next could always wait for its end
+                placed.append(pieces)
+        finally:
+            for pieces in placed:
+                release(self._store, self._ledgers, self._freed, pieces, _TRIED, True)
+        return -1, start, np.concatenate(placed)
+
+    def _slot(self, demand: int, least: int) -> int:
+        """The slot of bounds of a demand and a class of durations. When there are too many, all are given up."""
+        slot = self._slot_of.get((demand, least))
+        if slot is not None:
+            return slot
+        slot = len(self._slot_of)
+        if slot == len(self._bounds):
+            if 2 * slot * len(self._empty) <= BOUND_CELLS:
+                bounds, floors, marks = self._bounds, self._floors, self._marks
+                self._allot(2 * slot)
+                self._bounds[:slot], self._floors[:slot], self._marks[:slot] = bounds, floors, marks
+            else:
+                self._slot_of.clear()
+                slot = 0
+        # What does not start earlier for a shorter duration does not for a longer one.
+        shorter = max((other for kind, other in self._slot_of if kind == demand and other < least), default=-1)
+        if shorter < 0:
+            self._marks[slot, FREED] = -1
+        else:
+            known = self._slot_of[demand, shorter]
+            self._bounds[slot], self._floors[slot] = self._bounds[known], self._floors[known]
+            self._marks[slot] = self._marks[known]
+        self._marks[slot, LOOKS] = 0
+        self._slot_of[demand, least] = slot
+        return slot
+
+    def _allot(self, slots: int) -> None:
+        self._bounds: Table = np.zeros((slots, len(self._empty)), dtype=np.int64)
+        self._floors: Table = np.zeros((slots, -(-len(self._empty) // BLOCK)), dtype=np.int64)
+        self._marks: Table = np.full((slots, SLOT_WIDTH), -1, dtype=np.int64)
+
+    # --- what is promised ----------------------------------------------------------------------------------
+
+    def holds(self, key: int) -> bool:
+        """Whether reservation `key` still fits beside all other commitments, on nodes that are in service."""
+        allocation, start, end = self._held[key]
+        return bool(all_hold(self._empty, self._table, self._store, self._ledgers, allocation, start, end, self._rows))
+
+    def blocked(self, now: int, until: int) -> Allocation:
+        """What is free now on nodes in service, but promised to a commitment that starts in (now, until).
+
+        Once this is taken, what is free is free throughout [now, until). Its pieces (TAG -1, PODS 1) can be taken,
+        all together, from a node table on which exactly the commitments of now are taken.
+        """
+        if now < self._asked:
+            self._ledgers[:, L_CHANGE] = -1
+        self._asked = now
+        while True:
+            used = promised(self._empty, self._table, self._store, self._ledgers, now, until, self._rows, self._pieces)
+            if used >= 0:
+                return self._pieces[:used].copy()
+            self._pieces = np.zeros((2 * len(self._pieces), WIDTH), dtype=np.int64)

@@ -1,0 +1,228 @@
+"""The search for the earliest start of a group of pods beside all commitments.
+
+The timeline keeps a *bound* for every node (`lower_bounds.py`): no pod can start there earlier. The search goes from
+one possible moment to the next: the first at which, by what is known so far, enough pods might fit. It looks at the
+nodes whose bound lies before that moment and learns what they take then, and when next they may take more.
+So it looks at few nodes, and the moment that it ends with is the earliest there is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import (
+    D_GPUS,
+    D_SLICES,
+    D_TAG,
+    FREE,
+    STATUS,
+    Table,
+    bits_in,
+    take_piece,
+)
+from kant.compiled import compiled, inlined
+from kant.model.placement import WIDTH
+from kant.placement.calendar.commitments import (
+    L_GPUS,
+    NEVER,
+    admits,
+    first_start,
+    free_throughout,
+    mask_throughout,
+    next_end,
+    pods_throughout,
+)
+from kant.placement.calendar.lower_bounds import (
+    BLOCK,
+    LOOKS,
+    are_before,
+    follow,
+    loosen_own,
+    offer,
+    reach_of,
+    set_bound,
+)
+from kant.placement.calendar.store import HIDDEN, set_start
+from kant.placement.devices import closest, span
+from kant.placement.fits import tightest
+from kant.placement.pieces import write_piece
+from kant.placement.slices import cut
+
+SPARE = 4
+"""Nodes met at first beyond those that are needed."""
+
+# --- nodes that a search has met ----------------------------------------------------------------------------------
+E_NODE = 0
+E_PODS = 1  # pods that fit at the moment looked at
+E_NEXT = 2  # after that, when one more does; NEVER where none does
+ENTRY_WIDTH = 3
+
+
+@inlined
+def moment_of(entries: Table, count: int, most: int, missing: int, heap: Table) -> int:
+    """The first moment at which the nodes met so far might take `missing` more pods; NEVER where they cannot."""
+    size = total = 0
+    for i in range(count):
+        time, weight = entries[i, E_NEXT], most - entries[i, E_PODS]
+        if time < NEVER and weight > 0 and (total < missing or time < heap[0, 0]):
+            size, total = offer(heap, size, total, missing, time, weight)
+    return int(heap[0, 0]) if total >= missing else NEVER
+
+
+@inlined
+def look(
+    empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int,
+    now: int, not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
+) -> int:  # fmt: skip
+    """When the node takes a pod for `duration` if it is in service then; its bound is made what it is by now."""
+    bound = NEVER
+    if admits(ledgers, node, demands, d):
+        bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
+    if bound != bounds[slot, node]:
+        set_bound(bounds, floors, slot, node, bound)
+    return first_start(empty, store, ledgers, node, demands, d, 1, max(bound, not_before), duration, rows)
+
+
+@compiled
+def find_earliest(
+    empty: Table, table: Table, store: Table, ledgers: Table, freed: Table, taken: Table, demands: Table, d: int,
+    count: int, most: int, duration: int, least: int, now: int, not_before: int, bounds: Table, floors: Table,
+    marks: Table, slot: int, entries: Table, heap: Table, rows: Table, own: Table, key: int, began: int, ended: int,
+) -> tuple[int, Table]:  # fmt: skip
+    """The earliest start from `not_before` on of `count` pods of demand `d` for `duration`, and their pieces.
+
+    `most` pods fit on the roomiest node; `least` is the shortest duration of the slot's class; bounds speak of
+    starts from `now` on, which is not after `not_before`. NEVER and no pieces where they never fit. Where `key` has
+    `own` pieces in [began, ended) they do not count, and only a start before `began` is looked for.
+    """
+    gpus = demands[d, D_GPUS]
+    follow(bounds, floors, marks, slot, freed, taken, gpus, least, now)
+    if own.shape[0] == 0:
+        return search(
+            empty, table, store, ledgers, demands, d, count, most, duration, least, now, not_before, NEVER, bounds,
+            floors, marks, slot, entries, heap, rows,
+        )  # fmt: skip
+    set_start(store, ledgers, own, key, HIDDEN)
+    before = loosen_own(store, ledgers, bounds, floors, slot, own, gpus, least, began, ended)
+    found = search(
+        empty, table, store, ledgers, demands, d, count, most, duration, least, now, not_before, began, bounds, floors,
+        marks, slot, entries, heap, rows,
+    )  # fmt: skip
+    set_start(store, ledgers, own, key, began)
+    for i in range(own.shape[0] - 1, -1, -1):
+        set_bound(bounds, floors, slot, own[i, 0], before[i])
+    return found
+
+
+@inlined
+def search(
+    empty: Table, table: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, most: int,
+    duration: int, least: int, now: int, not_before: int, limit: int, bounds: Table, floors: Table,
+    marks: Table, slot: int, entries: Table, heap: Table, rows: Table,
+) -> tuple[int, Table]:  # fmt: skip
+    """What `find_earliest` finds before `limit`, by bounds that are up to date."""
+    if limit < NEVER and not are_before(bounds, floors, slot, (count + most - 1) // most, limit):
+        return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
+    met = np.zeros(empty.shape[0], dtype=np.bool_)
+    known = placed = 0
+    horizon = -1  # every node whose bound lay up to here has been met
+    while True:
+        start = moment_of(entries, known, most, count - placed, heap)
+        if start > horizon and horizon < limit - 1:
+            # At most twice as many as are known, and at least some more: so the steps are few, and few nodes are met
+            # in vain.
+            more = (count + most - 1) // most + known + SPARE
+            horizon = reach_of(bounds, floors, slot, met, more, not_before, heap)
+            if start < horizon:
+                horizon = max(start, reach_of(bounds, floors, slot, met, known // 8, not_before, heap))
+            horizon = min(horizon, limit - 1)
+            for block in range(floors.shape[1]):
+                if floors[slot, block] > horizon:
+                    continue
+                for node in range(block * BLOCK, min((block + 1) * BLOCK, met.shape[0])):
+                    if bounds[slot, node] > horizon or met[node]:
+                        continue
+                    met[node] = True
+                    marks[slot, LOOKS] += 1
+                    next_start = look(
+                        empty, store, ledgers, demands, d, duration, least, now, not_before, bounds, floors,
+                        slot, node, rows,
+                    )  # fmt: skip
+                    if next_start < NEVER:
+                        entries[known, E_NODE] = node
+                        entries[known, E_PODS] = 0
+                        entries[known, E_NEXT] = next_start
+                        known += 1
+            continue
+        if start >= limit:
+            return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
+        placed = 0
+        for i in range(known):
+            if entries[i, E_NEXT] > start and entries[i, E_PODS] == 0:
+                continue
+            node = entries[i, E_NODE]
+            if table[node, STATUS] != 0:
+                entries[i, E_NEXT] = NEVER
+                continue
+            pods = pods_throughout(empty, store, ledgers, node, demands, d, most, start, start + duration, rows)
+            placed += pods
+            entries[i, E_PODS] = pods
+            entries[i, E_NEXT] = NEVER
+            if pods < most:
+                later = next_end(store, ledgers, node, start)
+                entries[i, E_NEXT] = first_start(
+                    empty, store, ledgers, node, demands, d, pods + 1, later, duration, rows
+                )
+        if placed >= count:
+            return start, settle(empty, store, ledgers, demands, d, count, start, duration, entries, known, rows)
+
+
+@inlined
+def settle(
+    empty: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, start: int, duration: int,
+    entries: Table, known: int, rows: Table,
+) -> Table:  # fmt: skip
+    """Pieces for `count` pods at `start`: on the nodes with the least free, by index where that is equal.
+
+    That is how much of their GPUs is free throughout; for pods of whole GPUs, how many GPUs wholly are.
+    """
+    nodes, until = empty.shape[0], start + duration
+    shares = demands[d, D_TAG] == 0
+    keys = np.zeros(known, dtype=np.int64)
+    fitting = 0
+    for i in range(known):
+        if entries[i, E_PODS] > 0:
+            node = entries[i, E_NODE]
+            if shares:
+                free_throughout(empty, store, ledgers, node, start, until, rows, 1)
+                left = rows[1, FREE]
+            else:
+                left = ledgers[node, L_GPUS] - bits_in(mask_throughout(store, ledgers, node, start, until))
+            keys[fitting] = (left * nodes + node) * known + i
+            fitting += 1
+    keys = np.sort(keys[:fitting])
+    pieces = np.zeros((count if shares else min(count, fitting), WIDTH), dtype=np.int64)
+    used = placed = 0
+    for key in keys:
+        node = entries[key % known, E_NODE]
+        pods = min(entries[key % known, E_PODS], count - placed)
+        placed += pods
+        if shares:
+            free_throughout(empty, store, ledgers, node, start, until, rows, 1)
+            for _ in range(pods):
+                write_piece(pieces, used, 1, 1, tightest(rows, 1, demands, d), demands, d)
+                if demands[d, D_SLICES] > 0:
+                    cut(rows, 1, demands, d, pieces[used])
+                take_piece(rows, pieces[used])  # row 1 stands for the node
+                pieces[used, 0] = node
+                used += 1
+        else:
+            mask = mask_throughout(store, ledgers, node, start, until)
+            idle, chosen = span(0, ledgers[node, L_GPUS]) & ~mask, 0
+            for _ in range(pods if demands[d, D_GPUS] > 0 else 0):
+                chosen |= closest(empty, node, idle & ~chosen, demands[d, D_GPUS])
+            write_piece(pieces, used, node, pods, chosen, demands, d)
+            used += 1
+        if placed == count:
+            break
+    return pieces[:used]

@@ -1,0 +1,164 @@
+"""Bounds: for each kind of demand and class of durations, since when each node is worth a look.
+
+A bound says that no pod of that kind can start on the node earlier, for as long as the shortest duration of the class.
+Bounds follow what is committed and what comes free by arithmetic on the spans that the rings hold, and are never too
+late. They may be too early, where several commitments are in the way together: a look at the node puts that right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.compiled import inlined
+from kant.placement.calendar.commitments import NEVER
+from kant.placement.calendar.store import R_END, R_LEFT, R_NODE, R_RIGHT, R_START, gap_around
+
+# --- slots: one for each demand and class of durations ------------------------------------------------------------
+FREED = 0  # how far in the ring of what came free the bounds have come; -1: there are none yet
+TAKEN = 1  # how far in the ring of what was committed
+SINCE = 2  # the bounds speak of starts from this time on
+LOOKS = 3  # how often a search looked at a node for the sake of this slot
+SLOT_WIDTH = 4
+
+BLOCK = 16
+"""Nodes side by side whose least bound is kept: a search passes over those that have nothing to offer."""
+
+
+@inlined
+def put(heap: Table, i: int, time: int, weight: int) -> None:
+    heap[i, 0] = time
+    heap[i, 1] = weight
+
+
+@inlined
+def offer(heap: Table, size: int, total: int, enough: int, time: int, weight: int) -> tuple[int, int]:
+    """Add (time, weight) to a heap of the earliest times whose weights add up to `enough`, the latest on top."""
+    i = size
+    size += 1
+    total += weight
+    while i > 0 and heap[(i - 1) >> 1, 0] < time:
+        put(heap, i, heap[(i - 1) >> 1, 0], heap[(i - 1) >> 1, 1])
+        i = (i - 1) >> 1
+    put(heap, i, time, weight)
+    while total - heap[0, 1] >= enough:
+        total -= heap[0, 1]
+        size -= 1
+        i, child = 0, 1
+        while child < size:
+            if child + 1 < size and heap[child + 1, 0] > heap[child, 0]:
+                child += 1
+            if heap[child, 0] <= heap[size, 0]:
+                break
+            put(heap, i, heap[child, 0], heap[child, 1])
+            i, child = child, 2 * child + 1
+        put(heap, i, heap[size, 0], heap[size, 1])
+    return size, total
+
+
+@inlined
+def set_bound(bounds: Table, floors: Table, slot: int, node: int, bound: int) -> None:
+    """Change a node's bound, and with it the least bound of the nodes beside it."""
+    block = node // BLOCK
+    old = bounds[slot, node]
+    bounds[slot, node] = bound
+    if bound <= floors[slot, block]:
+        floors[slot, block] = bound
+    elif old == floors[slot, block]:
+        floor = NEVER
+        for other in range(block * BLOCK, min((block + 1) * BLOCK, bounds.shape[1])):
+            floor = min(floor, bounds[slot, other])
+        floors[slot, block] = floor
+
+
+@inlined
+def loosened(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
+    """A bound where [start, end) came free, in a gap from `left` to `right`: a new window has some of that span."""
+    if gpus == 0:
+        return min(bound, max(start - least + 1, 0))
+    if right - left < least:
+        return bound
+    return min(bound, max(start - least + 1, left, 0))
+
+
+@inlined
+def follow(
+    bounds: Table, floors: Table, marks: Table, slot: int, freed: Table, taken: Table, gpus: int, least: int, now: int
+) -> None:
+    """Bring a slot's bounds up to date; forget them all where they speak of later starts only, or came too late.
+
+    What was committed comes first, then what came free: some of what was committed is there no more.
+    """
+    ring = freed.shape[0] - 1
+    cursor = marks[slot, FREED]
+    if cursor < 0 or freed[0, 0] - cursor > ring or now < marks[slot, SINCE]:
+        bounds[slot, :] = 0
+        floors[slot, :] = 0
+    else:
+        if gpus > 0:
+            for k in range(max(marks[slot, TAKEN], taken[0, 0] - ring), taken[0, 0]):
+                row = 1 + k % ring
+                bound = max(bounds[slot, taken[row, R_NODE]], now)
+                if bound < taken[row, R_END] and taken[row, R_START] - bound < least:
+                    set_bound(bounds, floors, slot, taken[row, R_NODE], taken[row, R_END])
+        for k in range(cursor, freed[0, 0]):
+            row = 1 + k % ring
+            if freed[row, R_END] > now:
+                node = freed[row, R_NODE]
+                bound = loosened(
+                    bounds[slot, node], gpus, least, freed[row, R_START], freed[row, R_LEFT], freed[row, R_RIGHT]
+                )
+                if bound < bounds[slot, node]:
+                    set_bound(bounds, floors, slot, node, bound)
+    marks[slot, FREED] = freed[0, 0]
+    marks[slot, TAKEN] = taken[0, 0]
+    marks[slot, SINCE] = now
+
+
+@inlined
+def loosen_own(
+    store: Table, ledgers: Table, bounds: Table, floors: Table, slot: int, own: Table, gpus: int, least: int,
+    began: int, ended: int,
+) -> Table:  # fmt: skip
+    """Let the bounds of the nodes of `own` be those without it; returns what they were."""
+    before = np.zeros(own.shape[0], dtype=np.int64)
+    for i in range(own.shape[0]):
+        node = own[i, 0]
+        before[i] = bounds[slot, node]
+        left, right = gap_around(store, ledgers, node, began, ended)
+        set_bound(bounds, floors, slot, node, loosened(before[i], gpus, least, began, left, right))
+    return before
+
+
+@inlined
+def reach_of(
+    bounds: Table, floors: Table, slot: int, met: NDArray[np.bool_], nodes: int, not_before: int, heap: Table
+) -> int:
+    """The time by which the bounds of `nodes` more nodes lie; NEVER where there are not so many."""
+    if nodes == 0:
+        return not_before
+    size = total = 0
+    for block in range(floors.shape[1]):
+        floor = floors[slot, block]
+        if floor >= NEVER or (total >= nodes and floor >= heap[0, 0]):
+            continue
+        for node in range(block * BLOCK, min((block + 1) * BLOCK, met.shape[0])):
+            time = max(bounds[slot, node], not_before)
+            if time < NEVER and (total < nodes or time < heap[0, 0]) and not met[node]:
+                size, total = offer(heap, size, total, nodes, time, 1)
+    return int(heap[0, 0]) if total >= nodes else NEVER
+
+
+@inlined
+def are_before(bounds: Table, floors: Table, slot: int, nodes: int, limit: int) -> bool:
+    """Whether the bounds of at least so many nodes lie before `limit`."""
+    found = 0
+    for block in range(floors.shape[1]):
+        if floors[slot, block] < limit:
+            for node in range(block * BLOCK, min((block + 1) * BLOCK, bounds.shape[1])):
+                if bounds[slot, node] < limit:
+                    found += 1
+            if found >= nodes:
+                return True
+    return False

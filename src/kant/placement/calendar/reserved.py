@@ -1,0 +1,172 @@
+"""Whether promises hold, and what must be left alone now so that they do."""
+
+from __future__ import annotations
+
+from kant.cluster.columns import (
+    CPU_FREE,
+    DEVICES,
+    MEMORY_FREE,
+    MIG,
+    STATUS,
+    Table,
+    bits_in,
+    devices_of,
+    slices_at,
+    slices_of,
+)
+from kant.compiled import compiled, inlined
+from kant.placement.calendar.commitments import (
+    C_END,
+    C_MASK,
+    C_SLICES,
+    C_START,
+    L_CHANGE,
+    L_COUNT,
+    L_FIRST,
+    L_RISE,
+    NEVER,
+    free_throughout,
+    owed_at,
+)
+
+
+@compiled
+def all_hold(
+    empty: Table, table: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int, rows: Table
+) -> bool:
+    """Whether no node of entered `pieces` is out of service or owes more, in [start, end), of what they take."""
+    for i in range(pieces.shape[0]):
+        node = pieces[i, 0]
+        if table[node, STATUS] != 0:
+            return False
+        slices = slices_of(pieces[i, 6])
+        alone = _is_alone(store, ledgers, node, pieces[i, 2], slices, start, end)
+        if slices > 0 and not alone:
+            return False
+        if pieces[i, 4] == 0 and pieces[i, 5] == 0 and alone:
+            continue
+        free_throughout(empty, store, ledgers, node, start, end, rows, 1)
+        for device in range(devices_of(empty)):
+            if (pieces[i, 2] >> device) & 1 and rows[1, DEVICES + device] < 0:
+                return False
+        if (pieces[i, 4] > 0 and rows[1, CPU_FREE] < 0) or (pieces[i, 5] > 0 and rows[1, MEMORY_FREE] < 0):
+            return False
+    return True
+
+
+@inlined
+def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, start: int, end: int) -> bool:
+    """Whether at most one commitment holds anything of these devices, or of these slices of them, in [start, end).
+
+    That one fits on them.
+    """
+    found = 0
+    first = ledgers[node, L_FIRST]
+    for row in range(first, first + ledgers[node, L_COUNT]):
+        touches = store[row, C_MASK] & mask != 0 and (slices == 0 or store[row, C_SLICES] & slices != 0)
+        if touches and store[row, C_START] < end and store[row, C_END] > start:
+            found += 1
+    return found <= 1
+
+
+@inlined
+def _note_rise(store: Table, ledgers: Table, node: int, now: int, rows: Table) -> None:
+    """Note from when on the node owes more of anything than it does now, and until when that is so."""
+    first = ledgers[node, L_FIRST]
+    last = first + ledgers[node, L_COUNT]
+    rise = change = NEVER
+    owed_at(store, first, last, now, rows, 0)
+    for row in range(first, last):
+        start, end = store[row, C_START], store[row, C_END]
+        if end > now:
+            change = min(change, end)
+        if start <= now:
+            continue
+        change = min(change, start)
+        if start < rise:
+            owed_at(store, first, last, start, rows, 1)
+            more = rows[1, CPU_FREE] > rows[0, CPU_FREE] or rows[1, MEMORY_FREE] > rows[0, MEMORY_FREE]
+            for column in range(DEVICES, DEVICES + devices_of(rows)):
+                more = more or rows[1, column] > rows[0, column]
+            for column in range(slices_at(rows), slices_at(rows) + devices_of(rows)):
+                more = more or rows[1, column] & ~rows[0, column] != 0
+            if more:
+                rise = start
+    ledgers[node, L_RISE] = rise
+    ledgers[node, L_CHANGE] = change
+
+
+@compiled
+def promised(
+    empty: Table, table: Table, store: Table, ledgers: Table, now: int, until: int, rows: Table, pieces: Table
+) -> int:
+    """Write to `pieces` what is free now and not throughout [now, until), on nodes in service.
+
+    Returns the number of rows used, or -1 where `pieces` is too short. A node needs a row for each different
+    amount that its devices lack.
+    """
+    used = 0
+    slots = devices_of(empty)
+    for node in range(empty.shape[0]):
+        if ledgers[node, L_COUNT] == 0 or (ledgers[node, L_CHANGE] > now and ledgers[node, L_RISE] >= until):
+            continue
+        if ledgers[node, L_CHANGE] <= now:
+            _note_rise(store, ledgers, node, now, rows)
+        if ledgers[node, L_RISE] >= until or table[node, STATUS] != 0:
+            continue
+        free_throughout(empty, store, ledgers, node, now, now + 1, rows, 1)
+        free_throughout(empty, store, ledgers, node, now, until, rows, 3)
+        if used + slots + 1 > pieces.shape[0]:
+            return -1
+        begin = used
+        _open_piece(pieces, used, node)
+        pieces[used, 4] = _lacking(rows, CPU_FREE)
+        pieces[used, 5] = _lacking(rows, MEMORY_FREE)
+        for column in range(DEVICES, DEVICES + slots):
+            lack = _lacking(rows, column)
+            if empty[node, MIG] > 0:
+                used = _promised_slices(rows, empty[node, MIG], node, column - DEVICES, begin, used, pieces)
+                continue
+            if lack == 0:
+                continue
+            row = begin
+            while row < used and pieces[row, 3] != lack:
+                row += 1
+            if row > begin and row == used:
+                _open_piece(pieces, row, node)
+            pieces[row, 2] |= 1 << (column - DEVICES)
+            pieces[row, 3] = lack
+            used = max(used, row + 1)
+        if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
+            used += 1
+    return used
+
+
+@inlined
+def _promised_slices(rows: Table, milli: int, node: int, device: int, begin: int, used: int, pieces: Table) -> int:
+    """Write a piece for the slices of a device that row 1 has free and row 3 has not; returns the rows used then."""
+    column = slices_at(rows) + device
+    slices = rows[3, column] & ~rows[1, column]
+    if slices == 0:
+        return used
+    if used > begin:
+        _open_piece(pieces, used, node)
+    pieces[used, 2] = 1 << device
+    pieces[used, 3] = milli * bits_in(slices)
+    pieces[used, 6] = -1 - slices
+    return used + 1
+
+
+@inlined
+def _lacking(rows: Table, column: int) -> int:
+    """What row 1 has free and row 3 has not."""
+    return int(max(rows[1, column] - max(rows[3, column], 0), 0))
+
+
+@inlined
+def _open_piece(pieces: Table, row: int, node: int) -> None:
+    """An empty piece that is nobody's pod."""
+    pieces[row, :] = 0
+    pieces[row, 0] = node
+    pieces[row, 1] = 1
+    pieces[row, 6] = -1

@@ -1,0 +1,161 @@
+"""Ledgers: to enter what is committed, to strike it, and to note both for those who keep bounds.
+
+There are two rings of spans of time on nodes, what was committed and what came free. A span that comes free,
+[start, end), is noted with the gap that it lies in: from the end of the last commitment before it that takes all GPUs
+of the node to the start of the first one after it. No new window for a pod with GPUs reaches out of this gap, so those
+who need a longer one, or an earlier one, learn that nothing has changed for them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import Table, bits_in, copy_row, slices_of
+from kant.compiled import compiled, inlined
+from kant.placement.calendar.commitments import (
+    C_CPU,
+    C_END,
+    C_KEY,
+    C_MASK,
+    C_MEMORY,
+    C_MILLI,
+    C_SLICES,
+    C_START,
+    L_CHANGE,
+    L_COUNT,
+    L_FIRST,
+    L_GPUS,
+    L_ROOM,
+)
+
+# --- rows of a ring: row 0 counts in column 0, the rest are spans ---------------------------------------------------
+R_NODE = 0
+R_START = 1
+R_END = 2
+R_LEFT = 3  # of the gap that the span lies in; only where something came free
+R_RIGHT = 4
+RING_WIDTH = 5
+
+HIDDEN = (1 << 63) - 1
+"""Later than any window ends: the start of a commitment that is not looked at."""
+
+
+def make_ring(nodes: int) -> Table:
+    """An empty ring that remembers at least the last `4 * nodes` spans."""
+    return np.zeros((1 + max(1 << (4 * nodes - 1).bit_length(), 64), RING_WIDTH), dtype=np.int64)
+
+
+@inlined
+def note_span(ring: Table, node: int, start: int, end: int, left: int, right: int) -> None:
+    row = 1 + ring[0, 0] % (ring.shape[0] - 1)
+    ring[row, R_NODE] = node
+    ring[row, R_START] = start
+    ring[row, R_END] = end
+    ring[row, R_LEFT] = left
+    ring[row, R_RIGHT] = right
+    ring[0, 0] += 1
+
+
+@compiled
+def commit(
+    store: Table, used: Table, ledgers: Table, taken: Table, pieces: Table, begin: int, key: int, start: int, end: int
+) -> int:
+    """Enter `pieces` from row `begin` on. Returns how many are entered in all: fewer where the store is full.
+
+    What takes all GPUs of a node is noted in the ring `taken`.
+    """
+    for i in range(begin, pieces.shape[0]):
+        ledger = ledgers[pieces[i, 0]]
+        first, count = ledger[L_FIRST], ledger[L_COUNT]
+        if count == ledger[L_ROOM]:
+            room = max(2 * count, 4)
+            if used[0] + room > store.shape[0]:
+                return i
+            for k in range(count):
+                copy_row(store, first + k, store, used[0] + k)
+            first = ledger[L_FIRST] = used[0]
+            ledger[L_ROOM] = room
+            used[0] += room
+        row = first + count
+        while row > first and store[row - 1, C_END] > end:
+            copy_row(store, row - 1, store, row)
+            row -= 1
+        store[row, C_START] = start
+        store[row, C_END] = end
+        store[row, C_MASK] = pieces[i, 2]
+        store[row, C_MILLI] = pieces[i, 3]
+        store[row, C_CPU] = pieces[i, 4]
+        store[row, C_MEMORY] = pieces[i, 5]
+        store[row, C_KEY] = key
+        store[row, C_SLICES] = slices_of(pieces[i, 6])
+        ledger[L_COUNT] += 1
+        ledger[L_CHANGE] = -1
+        if takes_all(store, row, ledger[L_GPUS]):
+            note_span(taken, pieces[i, 0], start, end, start, end)
+    return len(pieces)
+
+
+@inlined
+def takes_all(store: Table, row: int, gpus: int) -> bool:
+    """Whether a commitment leaves nothing of any of the node's GPUs."""
+    return bool(gpus > 0 and store[row, C_MILLI] == 1000 and bits_in(store[row, C_MASK]) == gpus)
+
+
+@inlined
+def gap_around(store: Table, ledgers: Table, node: int, start: int, end: int) -> tuple[int, int]:
+    """From when before [start, end) until when after it nothing takes all GPUs of the node; HIDDEN: for ever."""
+    left, right = 0, HIDDEN
+    first = ledgers[node, L_FIRST]
+    for row in range(first, first + ledgers[node, L_COUNT]):
+        if store[row, C_END] <= start:
+            if takes_all(store, row, ledgers[node, L_GPUS]):
+                left = store[row, C_END]  # they are in the order of their ends
+        elif end <= store[row, C_START] < right and takes_all(store, row, ledgers[node, L_GPUS]):
+            right = store[row, C_START]
+    return left, right
+
+
+@compiled
+def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int, loosens: bool) -> None:
+    """Strike what `key` holds on the nodes of `pieces`; the ring `freed` notes it where that `loosens` a node."""
+    for i in range(pieces.shape[0]):
+        ledger = ledgers[pieces[i, 0]]
+        start = end = 0
+        first = kept = ledger[L_FIRST]
+        for row in range(first, first + ledger[L_COUNT]):
+            if store[row, C_KEY] == key:
+                start, end = store[row, C_START], store[row, C_END]
+            else:
+                if kept != row:
+                    copy_row(store, row, store, kept)
+                kept += 1
+        if kept - first != ledger[L_COUNT]:
+            ledger[L_COUNT] = kept - first
+            ledger[L_CHANGE] = -1
+            if loosens:
+                left, right = gap_around(store, ledgers, pieces[i, 0], start, end)
+                note_span(freed, pieces[i, 0], start, end, left, right)
+
+
+@inlined
+def set_start(store: Table, ledgers: Table, pieces: Table, key: int, start: int) -> None:
+    """Let all that `key` holds on the nodes of `pieces` start then; HIDDEN to do as if it were not there."""
+    for i in range(pieces.shape[0]):
+        first = ledgers[pieces[i, 0], L_FIRST]
+        for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):
+            if store[row, C_KEY] == key:
+                store[row, C_START] = start
+
+
+@compiled
+def resettle(store: Table, ledgers: Table, target: Table) -> int:
+    """Copy every ledger to `target`, each with room to double; returns the rows of `target` used up."""
+    used = 0
+    for node in range(ledgers.shape[0]):
+        ledger = ledgers[node]
+        for k in range(ledger[L_COUNT]):
+            copy_row(store, ledger[L_FIRST] + k, target, used + k)
+        ledger[L_FIRST] = used
+        ledger[L_ROOM] = max(2 * ledger[L_COUNT], 4)
+        used += ledger[L_ROOM]
+    return used

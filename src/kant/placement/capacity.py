@@ -1,0 +1,82 @@
+"""What is kept for each demand from cycle to cycle. It follows the log of changed nodes; losing it costs time only.
+
+`NodeScores` has, for one policy, what each node is worth and how many pods fit there. What the domains of the topology
+have is kept by `topology/domain_capacity.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.placement.fits import mixed
+from kant.placement.kernels import INDEX_WIDTH, MARKS_WIDTH, index_kernel
+from kant.placement.policy import NodePolicy
+
+INDEX_CELLS = 1 << 22
+"""Most nodes that one index keeps over all its slots: 256 demands at 12,500 nodes, about 100 MB."""
+
+
+class Slots:
+    """Rows of tables, one for each demand that has been asked for. A subclass makes the tables in `_allot`.
+
+    `cells` is the size of a slot and `most` the most of them that are kept, in units of the subclass. When there would
+    be more, all slots are given up and made again when they are asked for; `given_up` counts how often.
+    """
+
+    def __init__(self, cells: int, most: int) -> None:
+        self.slot_of: dict[int, int] = {}
+        self.given_up = 0
+        self._room = 4
+        self._cells, self._most = cells, most
+        self._allot(4, 0)
+
+    def _allot(self, slots: int, kept: int) -> None:
+        """Make tables of so many slots, of which the first `kept` are as they were."""
+        raise NotImplementedError
+
+    def slots(self, demands: list[int]) -> list[int]:
+        """The slots of these demands, which all hold until `given_up` changes."""
+        new = {demand for demand in demands if demand not in self.slot_of}
+        used = len(self.slot_of) + len(new)
+        if new and used > self._room:
+            if used * self._cells > self._most:
+                self.slot_of.clear()
+                self.given_up += 1
+                self._room = max(self._room, len(demands))
+                self._allot(self._room, 0)
+            else:
+                kept, self._room = self._room, max(2 * self._room, used)
+                self._allot(self._room, kept)
+        return [self.slot_of.setdefault(demand, len(self.slot_of)) for demand in demands]
+
+
+class NodeScores(Slots):
+    """What each node is worth to each demand under one policy. `order` has the nodes in the order of equals."""
+
+    def __init__(self, policy: NodePolicy, order: Table, typical_pods: Table) -> None:
+        self.kernel = index_kernel(type(policy))
+        self.typical_pods = typical_pods
+        self.params = policy.numbers(typical_pods)
+        self.fresh = policy.fresh
+        self.order: Table = np.stack([order, np.argsort(order)])
+        self._size = 1 << max(len(order) - 1, 1).bit_length()
+        super().__init__(self._size, INDEX_CELLS)
+
+    def _allot(self, slots: int, kept: int) -> None:
+        index = np.zeros((slots, INDEX_WIDTH, self._size), dtype=np.int64)
+        index[:, 0] = -1
+        marks = np.tile(np.array([-1, 0], dtype=np.int64), (slots, 1))
+        assert marks.shape[1] == MARKS_WIDTH
+        if kept:
+            index[:kept], marks[:kept] = self.index, self.marks
+        self.index: Table = index
+        self.marks: Table = marks
+
+
+def tie_order(policy: NodePolicy, nodes: int, seed: int) -> Table:
+    """Nodes in the order in which equals are taken: by index, or one random order for the whole run."""
+    if policy.ties == "index":
+        return np.arange(nodes, dtype=np.int64)
+    drawn = [mixed(mixed(seed, -1), node) for node in range(nodes)]
+    return np.argsort(np.array(drawn, dtype=np.int64), kind="stable").astype(np.int64)

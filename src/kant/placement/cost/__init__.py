@@ -1,0 +1,1 @@
+"""What a place costs: the job in speed, and the typical pods in room."""

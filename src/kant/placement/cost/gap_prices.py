@@ -1,0 +1,98 @@
+"""What a gap on a device is worth: the most that the typical shares of a GPU would pay for it.
+
+Pack the typical shares on as few GPUs as possible, where parts of a packing count (the cutting-stock problem with its
+integers relaxed). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole GPU.
+Sizes that leave a GPU useless to all others cost a whole one, those of which there are more than gaps for them cost
+nothing. A gap is worth the best filling at these prices, so a share in the wrong gap loses what the right one would
+have paid.
+
+The prices are those of multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
+1995): find the best filling, let the sizes in it be cheaper, and take the mean over the rounds. That is within a few
+percent of the dual, in integers throughout. To place by the dual's prices is bid-price control (Talluri and van Ryzin,
+Management Science 44(11), 1998).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.compiled import compiled
+from kant.model.units import GPU
+from kant.placement.cost.fragmentation import M_GPUS, M_MILLI, M_WEIGHT
+
+ROUNDS = 300
+PACE = 10
+"""The most frequent size of a filling, for its supply, is cheaper by one part in so many."""
+
+_ONE = 1 << 20
+"""The price of a whole GPU while prices are sought."""
+_SUPPLY = 1 << 12
+"""The sum to which supplies are brought, so that products stay within 63 bits."""
+
+
+def gap_prices(typical: Table) -> Table:
+    """For a gap of each size, 0 to 1000 thousandths of a GPU, its worth in thousandths of a whole GPU."""
+    supply: dict[int, int] = {}
+    for row in typical.tolist():
+        if row[M_GPUS] > 0 and row[M_MILLI] < GPU:
+            supply[row[M_MILLI]] = supply.get(row[M_MILLI], 0) + row[M_GPUS] * row[M_WEIGHT]
+    return _worth(tuple(sorted(supply.items(), reverse=True)))
+
+
+@lru_cache(maxsize=64)
+def _worth(supply: tuple[tuple[int, int], ...]) -> Table:
+    """The worth of each gap, where there are so many shares (second) of each size (first), the largest first."""
+    worth = np.zeros(GPU + 1, dtype=np.int64)
+    if supply:
+        total = sum(count for _, count in supply)
+        sizes = np.array([size for size, _ in supply], dtype=np.int64)
+        counts = np.array([max(count * _SUPPLY // total, 1) for _, count in supply], dtype=np.int64)
+        worth[:] = _best_fillings(sizes, _prices(sizes, counts))[0]
+        worth = worth * GPU // max(int(worth[GPU]), 1)
+    worth[GPU] = GPU
+    worth.flags.writeable = False
+    return worth
+
+
+@compiled
+def _best_fillings(sizes: Table, prices: Table) -> tuple[Table, Table]:
+    """For each gap the worth of its best filling, and a size in it (its index; -1: as that of a smaller gap)."""
+    worth = np.zeros(1001, dtype=np.int64)
+    takes = np.full(1001, -1, dtype=np.int64)
+    for gap in range(1, 1001):
+        worth[gap] = worth[gap - 1]
+        for k in range(sizes.shape[0]):
+            if sizes[k] <= gap and worth[gap - sizes[k]] + prices[k] > worth[gap]:
+                worth[gap] = worth[gap - sizes[k]] + prices[k]
+                takes[gap] = k
+    return worth, takes
+
+
+@compiled
+def _prices(sizes: Table, supply: Table) -> Table:
+    """The price of each size, where a whole GPU costs about _ONE."""
+    kinds = sizes.shape[0]
+    prices = sizes * _ONE // 1000
+    total = np.zeros(kinds, dtype=np.int64)
+    for _ in range(ROUNDS):
+        worth, takes = _best_fillings(sizes, prices)
+        total += prices * _ONE // worth[1000]
+        count = np.zeros(kinds, dtype=np.int64)
+        gap = 1000
+        while gap > 0:
+            if takes[gap] < 0:
+                gap -= 1
+            else:
+                count[takes[gap]] += 1
+                gap -= sizes[takes[gap]]
+        scarce = -1  # the size of which there is least for what the filling takes of it
+        for k in range(kinds):
+            if count[k] > 0 and (scarce < 0 or supply[k] * count[scarce] < supply[scarce] * count[k]):
+                scarce = k
+        for k in range(kinds):
+            prices[k] -= prices[k] * count[k] * supply[scarce] // (PACE * count[scarce] * supply[k])
+        prices = np.maximum(prices * _ONE // max(int(prices.max()), 1), 1)
+    return total // ROUNDS

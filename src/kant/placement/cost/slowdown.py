@@ -1,0 +1,160 @@
+"""Which nodes and domains of the fabric a gang lies in, where it could best lie, and how much slower that makes it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.compiled import compiled
+from kant.model.placement import NODE, PODS, TAG, Allocation
+from kant.model.units import FOREVER, GPU
+from kant.placement.cost.communication import FULL, Spans, default_model, slowdown
+
+# Columns of a gang's spans. The first two count all its pods, the others only those that compute together: pods with
+# whole GPUs count by their GPUs, a pod with a share counts as one, and a pod without GPUs not at all.
+T_NODES, T_LEAVES = 0, 1
+T_GPUS, T_GPU_NODES, T_GPU_HBDS = 2, 3, 4
+T_LARGEST = 5  # most of them in one node, HBD, leaf, spine, superspine
+SPANS_WIDTH = 10
+
+COLUMNS = (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
+DEPTH = 1 + len(COLUMNS)
+_LEAF = 2  # among these levels
+
+
+@compiled
+def span_of(table: Table, pieces: Table, seen: Table, stamp: int) -> Table:
+    """The columns above for the gang of `pieces`.
+
+    `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` is one that it has not met.
+    """
+    spans = np.zeros(SPANS_WIDTH, dtype=np.int64)
+    for i in range(pieces.shape[0]):
+        node, tag = pieces[i, NODE], pieces[i, TAG]
+        gpus = pieces[i, PODS] * max(tag, 1) if tag != -1 else 0
+        spans[T_GPUS] += gpus
+        for level in range(DEPTH):
+            domain = node if level == 0 else table[node, c.HBD + level - 1]
+            if seen[level, domain, 0] != stamp:
+                seen[level, domain, 0] = stamp
+                seen[level, domain, 1] = 0
+                if level == 0:
+                    spans[T_NODES] += 1
+                elif level == _LEAF:
+                    spans[T_LEAVES] += 1
+            if level < 2 and gpus > 0 and seen[level, domain, 1] == 0:
+                spans[T_GPU_NODES + level] += 1
+            seen[level, domain, 1] += gpus
+            spans[T_LARGEST + level] = max(spans[T_LARGEST + level], seen[level, domain, 1])
+    return spans
+
+
+def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
+    """The columns above for the best that `shape` could have in the empty cluster; zeros where it never fits.
+
+    Each column is a bound of its own: the fewest nodes, the fewest leaves, the most in one node and so on. It may be
+    that no single placement has them all.
+    """
+    best: Table = np.zeros(SPANS_WIDTH, dtype=np.int64)
+    open_nodes = np.zeros(len(empty), dtype=np.bool_)
+    held = np.zeros((DEPTH, len(empty)), dtype=np.int64)
+    for (count, d), group in zip(shape.parts, shape.groups, strict=True):
+        fits = pods_per_node(empty, demands[d])
+        open_nodes |= fits > 0
+        most_first = np.cumsum(np.sort(fits)[::-1])
+        if most_first[-1] < count:
+            return np.zeros_like(best)
+        fewest = int(np.searchsorted(most_first, count)) + 1
+        best[T_NODES] += fewest
+        each = group.demand.gpus if group.demand.milli == GPU else min(group.demand.gpus, 1)
+        best[T_GPUS] += count * each
+        if each:
+            best[T_GPU_NODES] = max(best[T_GPU_NODES], fewest)
+        for level in range(DEPTH):
+            there = fits if level == 0 else np.bincount(empty[:, COLUMNS[level - 1]], fits, len(empty)).astype(np.int64)
+            held[level] += np.minimum(there, count) * each
+    best[T_LEAVES] = _fewest(np.bincount(empty[open_nodes, c.LEAF]), int(best[T_NODES]))
+    if all(group.demand.milli == GPU for group in shape.groups):
+        gpus = np.where(open_nodes, empty[:, c.GPUS], 0)
+        best[T_GPU_NODES] = max(best[T_GPU_NODES], _fewest(gpus, int(best[T_GPUS])))
+        for level in range(DEPTH):
+            room = gpus if level == 0 else np.bincount(empty[:, COLUMNS[level - 1]], gpus, len(empty)).astype(np.int64)
+            held[level] = np.minimum(held[level], room)
+        best[T_GPU_HBDS] = _fewest(np.bincount(empty[:, c.HBD], gpus).astype(np.int64), int(best[T_GPUS]))
+    by_nodes = _fewest(np.bincount(empty[open_nodes, c.HBD]), int(best[T_GPU_NODES]))
+    best[T_GPU_HBDS] = max(best[T_GPU_HBDS], by_nodes)
+    best[T_LARGEST:] = held.max(axis=1)
+    return best
+
+
+def pods_per_node(table: Table, demand: Table) -> Table:
+    """How many pods of one demand each node takes when it is empty."""
+    gpus, milli, cpu, memory, pools = (int(value) for value in demand[:5])
+    fits = np.full(len(table), FOREVER, dtype=np.int64)
+    if gpus:
+        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # a pod must lie in so many
+        fits = joined * (GPU // milli) // gpus * (table[:, c.GPUS] // np.maximum(joined, 1))
+        fits = np.where(joined >= gpus, fits, 0)
+        if demand[c.D_SLICES]:
+            fits = table[:, c.GPUS] * int(demand[c.D_STARTS]).bit_count()
+    if cpu:
+        fits = np.minimum(fits, table[:, c.CPU] // cpu)
+    if memory:
+        fits = np.minimum(fits, table[:, c.MEMORY] // memory)
+    admitted = (pools >> table[:, c.POOL]) & 1
+    admitted_fits: Table = np.minimum(fits, 1 << 32) * admitted
+    return admitted_fits
+
+
+def _fewest(sizes: Table, wanted: int) -> int:
+    """The fewest of domains of these sizes that have `wanted` between them; 0 where none are wanted."""
+    return int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), wanted)) + 1 if wanted else 0
+
+
+class Slowdowns:
+    """How much slower gangs run where they lie than where they could best lie, in thousandths.
+
+    What has been computed is kept: gangs of one shape lie in few different ways.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._best: dict[int, Table] = {}
+        self._known: dict[tuple[int, ...], int] = {}
+        self._seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
+        self._stamp = 0
+
+    def spans(self, allocation: Allocation) -> Table:
+        """Where a gang lies, in the columns above."""
+        self._stamp += 1
+        return span_of(self.state.table, allocation, self._seen, self._stamp)
+
+    def best(self, shape: int) -> Table:
+        """The best spans of a shape, by its index."""
+        found = self._best.get(shape)
+        if found is None:
+            shapes = self.state.shapes
+            found = self._best[shape] = best_spans(shapes.at(shape), shapes.demands, self.state.empty)
+        return found
+
+    def of(self, shape: int, spans: Table) -> int:
+        """The slowdown of a gang of this shape that lies so."""
+        key = (shape, *spans[T_GPUS:].tolist())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._slowdown(spans, self.best(shape))
+        return found
+
+    def _slowdown(self, spans: Table, best: Table) -> int:
+        gpus = int(spans[T_GPUS])
+        if gpus <= 1:
+            return FULL
+        return slowdown(default_model(gpus), self.state.spec.fabric, _named(spans), _named(best))
+
+
+def _named(spans: Table) -> Spans:
+    gpus, nodes, hbds, node, hbd, leaf, spine, superspine = spans[T_GPUS:].tolist()
+    return Spans(gpus, nodes, hbds, (node, hbd, leaf, spine, superspine))

@@ -1,0 +1,53 @@
+"""A draft of the nodes: a copy of their table on which somebody tries what capacity comes free where."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.snapshot import move
+from kant.compiled import compiled
+from kant.model.placement import WIDTH, Allocation
+from kant.placement.fits import capacity, tightest
+from kant.placement.pieces import put
+
+
+@compiled
+def fitting_pods(table: Table, node: int, demands: Table, d: int) -> int:
+    """How many pods of demand `d` the node takes."""
+    return capacity(table, node, demands, d)
+
+
+@compiled
+def put_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
+    """Place so many pods of demand `d`, which are known to fit, on the tightest devices of the node."""
+    pieces = np.zeros((pods + 1, WIDTH), dtype=np.int64)
+    used = 0
+    for _ in range(pods):
+        used = put(table, node, tightest(table, node, demands, d), demands, d, pieces, 0, used)
+
+
+class Draft:
+    """A copy of a node table. What happens to it is seen by nobody else."""
+
+    def __init__(self, table: Table, demands: Table) -> None:
+        self.table = table.copy()
+        self._demands = demands
+        self._log = c.make_log(len(table))
+
+    def fitting(self, node: int, demand: int) -> int:
+        """How many pods of a demand the node takes."""
+        return fitting_pods(self.table, node, self._demands, demand)
+
+    def put(self, node: int, demand: int, pods: int) -> None:
+        """Place pods that are known to fit."""
+        put_pods(self.table, node, self._demands, demand, pods)
+
+    def free(self, pieces: Allocation) -> None:
+        """Give back what a job holds."""
+        move(self.table, self._log, pieces, False)
+
+    def take(self, pieces: Allocation) -> None:
+        """Take again what was given back."""
+        move(self.table, self._log, pieces, True)

@@ -1,0 +1,185 @@
+"""The placement kernels: the best node is taken, pod by pod or node by node, until a group has its place.
+
+There are two for each policy, made around its score and its choice of devices. `index_kernel` chooses among all nodes.
+It keeps the worth of every node to a demand, the pods that fit there, and a tournament tree over the nodes in tie order
+whose root is the best node (`capacity.NodeScores`). A call brings that up to date from the log of changed nodes, so its
+cost follows what changed and not the size of the cluster. `slice_kernel` chooses among some nodes, such as those of a
+leaf. It scores them when it is called and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from kant.cluster.columns import Table, note_change
+from kant.compiled import compiled, inlined
+from kant.placement.fits import capacity, mixed
+from kant.placement.pieces import put
+from kant.placement.policy import NodePolicy, Pick, Score
+
+# --- what the index keeps of a demand for each node, at its place in tie order ------------------------------------
+SCORE = 0  # -1 where no pod fits
+FITTING = 1  # pods that fit
+WINNER = 2  # the tournament tree: the best node below each inner node, whose root is 1
+INDEX_WIDTH = 3
+
+# --- and once for all nodes ---------------------------------------------------------------------------------------
+CURSOR = 0  # how far in the log of changed nodes the slot has come; -1: nowhere yet
+TOTAL = 1  # pods that fit on all nodes together
+MARKS_WIDTH = 2
+
+# --- rows of `order` ----------------------------------------------------------------------------------------------
+NODE_AT = 0  # the node at a place in tie order
+PLACE_OF = 1  # the place of a node
+
+COUNT_ALL = 1 << 60
+"""More pods than fit anywhere: a kernel that is asked for so many takes nothing and says how many fit."""
+
+Kernel = Callable[..., int]
+
+
+@inlined
+def winner(index: Table, slot: int, child: int, size: int) -> int:
+    """The best leaf below a child of the tree: itself, where the child is a leaf."""
+    return int(index[slot, WINNER, child]) if child < size else child - size
+
+
+@inlined
+def play(index: Table, slot: int, i: int, size: int) -> int:
+    """The better of the two sides of tree node `i`; the left one, earlier in tie order, on ties."""
+    left = winner(index, slot, 2 * i, size)
+    right = winner(index, slot, 2 * i + 1, size)
+    return left if index[slot, SCORE, left] >= index[slot, SCORE, right] else right
+
+
+@inlined
+def smallest_that_holds(index: Table, slot: int, pods: int, otherwise: int) -> int:
+    """The leaf with the least capacity that still takes all of `pods`."""
+    best = -1
+    for leaf in range(index.shape[2]):
+        fitting = index[slot, FITTING, leaf]
+        if fitting >= pods and (best < 0 or fitting < index[slot, FITTING, best]):
+            best = leaf
+    return best if best >= 0 else otherwise
+
+
+def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
+    """The kernel for all nodes, around one policy's functions."""
+
+    def place_group(
+        table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, order: Table, index: Table,
+        marks: Table, slot: int, count: int, by_node: bool, drawn: int, pieces: Table, used: int,
+    ) -> int:  # fmt: skip
+        """Place `count` pods of demand `d`; append to `pieces` from row `used` on, and take them from `table`.
+
+        Returns the number of rows used, or -1 - f where only f pods fit (then nothing is taken).
+        """
+        size = index.shape[2]
+        ring = log.shape[0] - 1
+        placed, begin = 0, used
+        while True:
+            cursor = marks[slot, CURSOR]
+            draw = mixed(drawn, placed) if fresh else 0
+            rebuild = fresh or cursor < 0 or log[0] - cursor > ring
+            for k in range(order.shape[1] if rebuild else log[0] - cursor):
+                node = k if rebuild else log[1 + (cursor + k) % ring]
+                leaf = order[PLACE_OF, node]
+                fits = capacity(table, node, demands, d)
+                marks[slot, TOTAL] += fits - index[slot, FITTING, leaf]
+                index[slot, FITTING, leaf] = fits
+                worth = -1
+                if fits > 0:
+                    worth = score(table, node, demands, d, typical, params, draw)
+                index[slot, SCORE, leaf] = worth
+                if not rebuild:
+                    i = (leaf + size) >> 1
+                    while i >= 1:
+                        best = play(index, slot, i, size)
+                        if index[slot, WINNER, i] == best and best != leaf:
+                            break
+                        index[slot, WINNER, i] = best
+                        i >>= 1
+            if rebuild:
+                for i in range(size - 1, 0, -1):
+                    index[slot, WINNER, i] = play(index, slot, i, size)
+            marks[slot, CURSOR] = log[0]
+
+            if placed == 0 and marks[slot, TOTAL] < count:
+                return int(-1 - marks[slot, TOTAL])
+            if placed == count:
+                return used
+
+            leaf = index[slot, WINNER, 1]
+            batch = 1
+            if by_node:
+                if index[slot, FITTING, leaf] > count - placed:
+                    leaf = smallest_that_holds(index, slot, count - placed, leaf)
+                batch = min(index[slot, FITTING, leaf], count - placed)
+            node = order[NODE_AT, leaf]
+            for _ in range(batch):
+                mask = pick(table, node, demands, d, typical, params, draw)
+                used = put(table, node, mask, demands, d, pieces, begin, used)
+            placed += batch
+            note_change(log, node)
+
+    return compiled(place_group)
+
+
+def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
+    """The kernel for some nodes, around one policy's functions."""
+
+    def place_in_slice(
+        table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, nodes: Table, count: int,
+        by_node: bool, drawn: int, pieces: Table, used: int,
+    ) -> int:  # fmt: skip
+        """Place `count` pods of demand `d`, which are known to fit, on `nodes`, which are in tie order.
+
+        Appends to `pieces` from row `used` on, takes them from `table`, and returns the number of rows used.
+        """
+        fitting = np.zeros(nodes.shape[0], dtype=np.int64)
+        worth = np.zeros(nodes.shape[0], dtype=np.int64)
+        placed, best, begin = 0, -1, used
+        while placed < count:
+            draw = mixed(drawn, placed) if fresh else 0
+            everyone = fresh or best < 0
+            for i in range(0 if everyone else best, nodes.shape[0] if everyone else best + 1):
+                fitting[i] = capacity(table, nodes[i], demands, d)
+                worth[i] = -1
+                if fitting[i] > 0:
+                    worth[i] = score(table, nodes[i], demands, d, typical, params, draw)
+            best = 0
+            for i in range(1, nodes.shape[0]):
+                if worth[i] > worth[best]:
+                    best = i
+            batch = 1
+            if by_node:
+                missing = count - placed
+                if fitting[best] > missing:
+                    for i in range(nodes.shape[0]):
+                        if missing <= fitting[i] < fitting[best]:
+                            best = i
+                batch = min(fitting[best], missing)
+            node = nodes[best]
+            for _ in range(batch):
+                mask = pick(table, node, demands, d, typical, params, draw)
+                used = put(table, node, mask, demands, d, pieces, begin, used)
+            placed += batch
+            note_change(log, node)
+        return used
+
+    return compiled(place_in_slice)
+
+
+@cache
+def index_kernel(policy: type[NodePolicy]) -> Kernel:
+    """The kernel of a policy class for all nodes, made once."""
+    return make_index_kernel(policy.score, policy.pick, policy.fresh)
+
+
+@cache
+def slice_kernel(policy: type[NodePolicy]) -> Kernel:
+    """The kernel of a policy class for some nodes, made once."""
+    return make_slice_kernel(policy.score, policy.pick, policy.fresh)

@@ -1,0 +1,200 @@
+"""Mending: a gang that has lost nodes gets others in their place, and keeps what it has left.
+
+The pods on healthy devices stay where they are. Those of a lost node go, all together, into the narrowest domain of
+the fabric around it that takes them: its leaf, else its spine, and so on, up to the level that the gang requires. So a
+level that was kept stays kept, and a gang that was in one leaf leaves it only if its leaf is full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.cluster.columns import DEVICES, POOL, STATUS, Table
+from kant.cluster.shapes import Ask, Shape
+from kant.cluster.snapshot import Trial
+from kant.model.decision import NoFit
+from kant.model.job import PodGroup
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
+from kant.model.status import NodeStatus
+from kant.placement.pieces import PieceBuffer
+from kant.placement.topology.domain_policy import DomainPolicy
+from kant.placement.topology.gang import GangPlacement
+from kant.placement.topology.index import CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedGang:
+    """A gang's new place, of which `kept` pods are where they were. Pods keep their order, and so their ranks."""
+
+    allocation: Allocation
+    kept: int
+
+
+def replace_nodes(
+    domains: DomainPolicy,
+    shape: Shape,
+    held: Allocation,
+    bad: tuple[int, ...],
+    job_row: int,
+    trial: Trial,
+    bound: bool = False,
+) -> ReplacedGang | None:
+    """`held`, of which some is gone, made whole again and taken on the trial; None, and nothing taken, if it cannot be.
+
+    It cannot where nothing of it is left, where the gang is elastic or wishes for more than a level (segments and the
+    like are placed anew as a whole), and where it is not clear whose pods a piece holds: pods of two groups that differ
+    in CPU or memory alone may share one. With `bound` pods hold it already, so it is kept also on nodes that take
+    nothing new, and in pools that the gang does not ask for. The new pods avoid the nodes `bad` where they can.
+    """
+    ask = shape.ask
+    if shape.ceiling or shape.cuts or ask != Ask(ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts):
+        return None
+    mark = trial.checkpoint()
+    missing_pods = _keep(shape, held, trial, bound)
+    if (
+        missing_pods is not None
+        and missing_pods.pods_kept
+        and not (shape.required and missing_pods.spread_over(domains, shape.level))
+    ):
+        whole = trial.checkpoint()
+        for avoided in dict.fromkeys((bad, ())):
+            with trial.without(avoided):
+                if missing_pods.close(domains, shape, job_row, trial):
+                    return ReplacedGang(
+                        np.array([piece for at in missing_pods.pieces for piece in at], dtype=np.int64),
+                        missing_pods.pods_kept,
+                    )
+            trial.rollback(whole)
+    trial.rollback(mark)
+    return None
+
+
+def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingPods | None:
+    """Take back all that is left of `held`."""
+    groups = {_of_demand(group.demand.gpus, group.demand.milli, group.demand.cpu, group.demand.memory): index
+              for index, group in enumerate(shape.groups)}  # fmt: skip
+    missing_pods = MissingPods(len(held) + len(shape.groups))
+    missing = [group.count for group in shape.groups]
+    for at, piece in enumerate(held.tolist()):
+        group = _group_of(piece, groups)
+        if group is None:
+            return None
+        missing[group] -= piece[PODS]
+        left = piece if bound else _left_of(piece, trial.table, shape.pool_bits)
+        if left is not None:
+            own = np.array([left], dtype=np.int64)
+            if trial.is_free(own):
+                trial.restore(own)
+                missing_pods.keeps(at, left)
+            else:
+                left = None
+        lost = piece[PODS] - (left[PODS] if left is not None else 0)
+        if lost:
+            missing_pods.lacks(at, piece[NODE], group, lost)
+    if min(missing) < 0:
+        return None
+    for group, pods in enumerate(missing):
+        if pods:  # never bound: they belong near the first of the others
+            missing_pods.lacks(len(held) + group, int(held[0, NODE]), group, pods)
+    return missing_pods
+
+
+class MissingPods:
+    """What a gang has kept, by the places of its pieces, and the pods that each node took with it."""
+
+    def __init__(self, places: int) -> None:
+        self.kept: list[list[list[int]]] = [[] for _ in range(places)]
+        self.pieces = self.kept
+        self.pods_kept = 0
+        self.lost: dict[int, dict[int, int]] = {}  # node -> group -> pods
+        self._first: dict[int, int] = {}  # the place of a node's first lost piece
+
+    def keeps(self, at: int, piece: list[int]) -> None:
+        self.kept[at].append(piece)
+        self.pods_kept += piece[PODS]
+
+    def spread_over(self, domains: DomainPolicy, level: int) -> bool:
+        """Whether what is kept lies in several domains of a level: so it was found, not placed."""
+        nodes = [piece[NODE] for at in self.kept for piece in at]
+        return len(set(domains.topology.domain_of[domains.topology.position[nodes], level].tolist())) > 1
+
+    def lacks(self, at: int, node: int, group: int, pods: int) -> None:
+        of_node = self.lost.setdefault(node, {})
+        of_node[group] = of_node.get(group, 0) + pods
+        self._first.setdefault(node, at)
+
+    def close(self, domains: DomainPolicy, shape: Shape, job_row: int, trial: Trial) -> bool:
+        """Find a place for the pods of each lost node, near it. What is taken before that fails, the caller undoes."""
+        self.pieces = [list(at) for at in self.kept]
+        beside = [piece[NODE] for at in self.kept for piece in at]
+        widest = shape.level if shape.required else CLUSTER
+        for node in sorted(self.lost):
+            groups = tuple(PodGroup(pods, shape.groups[group].demand) for group, pods in self.lost[node].items())
+            part = domains.snapshot.state.shapes.part(shape, groups)
+            found = _near(domains, part, node, widest, beside, job_row)
+            if found is None:
+                return False
+            trial.placed(found)
+            self.pieces[self._first[node]] += found.tolist()
+            beside += found[:, NODE].tolist()
+        return True
+
+
+def _near(
+    domains: DomainPolicy, shape: Shape, node: int, widest: int, beside: list[int], job_row: int
+) -> Allocation | None:
+    """The whole gang placed and taken in the narrowest domain around `node` that takes it; None where none does.
+
+    `widest` is the level of the last domain that is tried. Of the domains inside it those come first that have one
+    of the nodes `beside`.
+    """
+    topology, pieces = domains.topology, PieceBuffer(domains.snapshot.state.spec.gpus)
+    pieces.reserve(shape)
+    gang = GangPlacement(domains, shape, pieces)
+    gang.begin(job_row)
+    gang.mark_occupied(topology.domain_of[topology.position[beside]])
+    for domain in topology.domain_of[topology.position[node], : widest + 1].tolist():
+        result = gang.place_in(domain)
+        if not isinstance(result, NoFit):
+            return pieces.rows[:result].copy()
+    return None
+
+
+Kind = tuple[int, int, int, int]
+"""GPUs, thousandths of each, CPU and memory of one pod."""
+
+
+def _of_demand(gpus: int, milli: int, cpu: int, memory: int) -> Kind:
+    return gpus, milli if gpus else 0, cpu, memory
+
+
+def _group_of(piece: list[int], groups: dict[Kind, int]) -> int | None:
+    """The group (one of those that are alike) whose pods a piece holds; None where that cannot be told."""
+    pods, gpus = piece[PODS], piece[MASK].bit_count()
+    if gpus % pods or piece[CPU] % pods or piece[MEMORY] % pods:
+        return None
+    return groups.get((gpus // pods, piece[MILLI], piece[CPU] // pods, piece[MEMORY] // pods))
+
+
+def _left_of(piece: list[int], table: Table, pools: int) -> list[int] | None:
+    """The part of a piece whose devices are still there and free; None where that is no whole pod."""
+    row = table[piece[NODE]]
+    if row[STATUS] != NodeStatus.IN_SERVICE or not (pools >> int(row[POOL])) & 1:
+        return None
+    mask, bits = piece[MASK], 0
+    for device in range(mask.bit_length()):
+        if (mask >> device) & 1 and row[DEVICES + device] >= piece[MILLI]:
+            bits |= 1 << device
+    if bits == mask:
+        return piece
+    pods = bits.bit_count() // piece[TAG] if piece[TAG] > 0 else 0
+    if pods == 0:
+        return None
+    while bits.bit_count() > pods * piece[TAG]:
+        bits &= ~(1 << (bits.bit_length() - 1))
+    left = list(piece)
+    left[PODS], left[MASK] = pods, bits
+    left[CPU], left[MEMORY] = (piece[column] // piece[PODS] * pods for column in (CPU, MEMORY))
+    return left

@@ -1,0 +1,64 @@
+"""Pieces: the rows of a placement that is being built."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import D_CPU, D_GPUS, D_MEMORY, D_MILLI, D_SLICES, D_TAG, Table, take_piece
+from kant.cluster.shapes import Shape
+from kant.compiled import inlined
+from kant.model.placement import WIDTH
+from kant.placement.slices import cut
+
+
+class PieceBuffer:
+    """Scratch rows in which one placement after the other is built. `gpus` are those of the whole cluster."""
+
+    def __init__(self, gpus: int) -> None:
+        self.rows: Table = np.zeros((64, WIDTH), dtype=np.int64)
+        self._gpus = gpus
+
+    def reserve(self, shape: Shape) -> None:
+        """Make room for the longest placement of `shape`: a row for each pod, but no more than GPUs have places for."""
+        if shape.pods < len(self.rows):
+            return
+        most = 1
+        for group in shape.groups:
+            places = self._gpus * (1000 // group.demand.milli) if group.demand.gpus else group.count
+            most += min(group.count, places)
+        if most > len(self.rows):
+            self.rows = np.zeros((most, WIDTH), dtype=np.int64)
+
+
+@inlined
+def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demands: Table, d: int) -> None:
+    """Write the piece of `pods` pods of demand `d` that have the devices `mask` of a node."""
+    piece = pieces[row]
+    piece[0] = node
+    piece[1] = pods
+    piece[2] = mask
+    piece[3] = demands[d, D_MILLI] if demands[d, D_GPUS] > 0 else 0
+    piece[4] = pods * demands[d, D_CPU]
+    piece[5] = pods * demands[d, D_MEMORY]
+    piece[6] = demands[d, D_TAG]
+
+
+@inlined
+def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Table, begin: int, used: int) -> int:
+    """Take the devices `mask` for one pod and append it to `pieces`. Returns the number of rows used.
+
+    Pods of whole GPUs, or without GPUs, that follow each other on one node share a piece, from row `begin` on.
+    """
+    write_piece(pieces, used, node, 1, mask, demands, d)
+    piece = pieces[used]
+    if demands[d, D_SLICES] > 0:
+        cut(table, node, demands, d, piece)
+    take_piece(table, piece)
+    last = pieces[used - 1]
+    if used > begin and last[0] == node and last[6] == piece[6] and last[6] != 0:
+        last[1] += 1
+        last[2] |= piece[2]
+        last[4] += piece[4]
+        last[5] += piece[5]
+        return used
+    return used + 1

@@ -1,0 +1,170 @@
+"""What every domain of the fabric has for a demand, kept from cycle to cycle, and which domain a gang should take.
+
+Nodes that are out of service, or that do not admit the demand, count for nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import D_POOLS, FREE, GPUS, POOL, STATUS, Table
+from kant.compiled import compiled, inlined
+from kant.placement.capacity import Slots
+from kant.placement.fits import capacity
+from kant.placement.topology.index import LEAF_LEVEL, Topology
+
+# --- columns, for each slot (a demand) and domain -----------------------------------------------------------------
+FITTING_PODS = 0  # pods that fit now
+FITTING_ON_BROKEN = 1  # those of them that fit on nodes of which a part is taken, or that have no GPUs
+WHOLE_NODES = 2  # nodes with all GPUs free
+GPU_NODES = 3  # nodes with GPUs
+FREE_MILLI = 4  # milli-GPUs free
+TIGHTEST = (
+    5  # of an HBD and a leaf: the milli-GPUs free on the fullest node on which a pod fits; NOWHERE where none does
+)
+CAPACITY_WIDTH = 6
+
+NOWHERE = 1 << 40
+
+CAPACITY_CELLS = 1 << 23
+"""Most numbers that are kept: 107 demands at 12,500 nodes, 64 MiB."""
+
+
+class DomainCapacity(Slots):
+    """What each domain has for each demand that has been asked for. It follows the log of changed nodes."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.closed: Table = np.zeros(len(topology.node_order), dtype=np.int64)  # 1 for nodes that count for nothing
+        self.domains = topology.offsets[-1]
+        super().__init__(self.domains * CAPACITY_WIDTH, CAPACITY_CELLS)
+
+    def _allot(self, slots: int, kept: int) -> None:
+        rows = np.zeros((slots, self.domains, CAPACITY_WIDTH), dtype=np.int64)
+        cursors = np.full(slots, -1, dtype=np.int64)  # how far in the log each slot has come
+        if kept:
+            rows[:kept], cursors[:kept] = self.rows, self.cursors
+        self.rows: Table = rows
+        self.cursors: Table = cursors
+
+    def close(self, nodes: Table) -> None:
+        """From now on exactly the nodes with a 1 in `nodes` count for nothing."""
+        if not np.array_equal(nodes, self.closed):
+            self.closed[:] = nodes
+            self.cursors[:] = -1
+
+
+@compiled
+def follow(
+    table: Table, log: Table, demands: Table, asked: Table, node_order: Table, position: Table, domain_of: Table,
+    domain_range: Table, rows: Table, cursors: Table, slots: Table, closed: Table,
+) -> None:  # fmt: skip
+    """Add to every domain above a changed node what has changed, in the slots of the demands `asked`."""
+    ring, nodes = log.shape[0] - 1, node_order.shape[0]
+    for group in range(asked.shape[0]):
+        d, slot = asked[group], slots[group]
+        cursor = cursors[slot]
+        anew = cursor < 0 or log[0] - cursor > ring
+        for k in range(nodes if anew else log[0] - cursor):
+            place = k if anew else position[log[1 + (cursor + k) % ring]]
+            count_node(table, node_order[place], demands, d, domain_of[place], rows[slot], closed)
+            if not anew:
+                for level in range(1, LEAF_LEVEL + 1):
+                    tighten(rows[slot], domain_of[place, level], domain_range)
+        if anew:
+            for domain in range(nodes, domain_of[nodes - 1, LEAF_LEVEL] + 1 if nodes > 0 else 0):
+                tighten(rows[slot], domain, domain_range)
+        cursors[slot] = log[0]
+
+
+@inlined
+def count_node(table: Table, node: int, demands: Table, d: int, above: Table, rows: Table, closed: Table) -> None:
+    """Count a node anew in itself and in the domains `above` it."""
+    fitting = 0 if closed[node] == 1 else capacity(table, node, demands, d)
+    serves = closed[node] == 0 and table[node, STATUS] == 0 and (demands[d, D_POOLS] >> table[node, POOL]) & 1 == 1
+    nodes = 1 if serves and table[node, GPUS] > 0 else 0
+    whole = 1 if nodes == 1 and table[node, FREE] == table[node, GPUS] * 1000 else 0
+    before = rows[above[0]]
+    fitting_more = fitting - before[FITTING_PODS]
+    broken_more = (0 if whole == 1 else fitting) - before[FITTING_ON_BROKEN]
+    whole_more = whole - before[WHOLE_NODES]
+    nodes_more = nodes - before[GPU_NODES]
+    free_more = (table[node, FREE] if serves else 0) - before[FREE_MILLI]
+    for level in range(above.shape[0]):
+        row = rows[above[level]]
+        row[FITTING_PODS] += fitting_more
+        row[FITTING_ON_BROKEN] += broken_more
+        row[WHOLE_NODES] += whole_more
+        row[GPU_NODES] += nodes_more
+        row[FREE_MILLI] += free_more
+
+
+@inlined
+def tighten(rows: Table, domain: int, domain_range: Table) -> None:
+    """Look anew for the fullest node of a domain on which a pod fits."""
+    tight = NOWHERE
+    for place in range(domain_range[domain, 0], domain_range[domain, 1]):
+        if rows[place, FITTING_PODS] > 0:
+            tight = min(tight, rows[place, FREE_MILLI])
+    rows[domain, TIGHTEST] = tight
+
+
+@inlined
+def holds_all(rows: Table, slots: Table, counts: Table, milli: int, domain: int) -> bool:
+    """Whether each group alone fits into the domain, and their `milli`-GPUs together are free there."""
+    for group in range(slots.shape[0]):
+        if rows[slots[group], domain, FITTING_PODS] < counts[group]:
+            return False
+    return bool(rows[slots[0], domain, FREE_MILLI] >= milli)
+
+
+@compiled
+def best_domain(
+    rows: Table, slots: Table, counts: Table, milli: int, first: int, last: int, domain_of: Table, ancestors: Table,
+    occupied: Table, failed: Table,
+) -> int:  # fmt: skip
+    """The domain in [first, last) that a gang should take whole, so that large holes stay; -1 where none holds it.
+
+    `counts` pods of the demands in `slots`, `milli`-GPUs together. First comes a domain in which the gang has pods
+    already; then one that it fills exactly; one in which it breaks no node that is whole; one that is broken already
+    (of a node: its leaf is). Of these the one in the superspine, and then in the spine, with the fewest whole nodes
+    left, so that what is broken lies together at every level; then the one with the fewest itself, and with the least
+    room; of nodes the fullest. A single pod goes to the leaf with the fullest node instead: it fills nodes, not leaves.
+    """
+    best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
+    single = slots.shape[0] == 1 and counts[0] == 1
+    leaves_end = domain_of[domain_of.shape[0] - 1, LEAF_LEVEL] if domain_of.shape[0] > 0 else 0
+    for domain in range(first, last):
+        if failed[domain] != 0 or not holds_all(rows, slots, counts, milli, domain):
+            continue
+        row = rows[lead, domain]
+        exact = row[FITTING_PODS] == counts[0] if slots.shape[0] == 1 else row[FREE_MILLI] == milli
+        breaks = 0
+        for group in range(slots.shape[0]):
+            if rows[slots[group], domain, FITTING_ON_BROKEN] < counts[group]:
+                breaks = 1
+        around = rows[lead, domain_of[domain, LEAF_LEVEL]] if domain < domain_of.shape[0] else row
+        unbroken = 1 if around[WHOLE_NODES] == around[GPU_NODES] else 0
+        fullest, whole, least = 0, around[WHOLE_NODES], around[FITTING_PODS]
+        if domain < domain_of.shape[0]:
+            whole, least = row[FREE_MILLI], 0
+        elif single and domain <= leaves_end:
+            exact, fullest, whole, least = False, row[TIGHTEST], 0, 0
+        own = (
+            1 - occupied[domain], 0 if exact else 1, breaks, unbroken, fullest, rows[lead, ancestors[domain, 1],
+            WHOLE_NODES], rows[lead, ancestors[domain, 0], WHOLE_NODES], whole, least,
+        )  # fmt: skip
+        if best < 0 or own < key:
+            best, key = domain, own
+    return best
+
+
+@compiled
+def largest_domain(rows: Table, slot: int, first: int, last: int, occupied: Table) -> int:
+    """The domain in [first, last) that takes the most pods; if some, of those in which the gang has pods already."""
+    best, key = -1, (0, 0)
+    for domain in range(first, last):
+        fitting = rows[slot, domain, FITTING_PODS]
+        own = (occupied[domain], fitting)
+        if fitting > 0 and (best < 0 or own > key):
+            best, key = domain, own
+    return best

@@ -1,0 +1,95 @@
+"""Placement in two steps: a domain of the topology first, then nodes inside it.
+
+A gang that asks for a level of the topology, or whose policy prefers one, goes into one domain of that level
+(`gang.py`). So does a gang that is cut into segments (`segments.py`), or that asks where others of its affinity group
+are (`anti_affinity.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Trial
+from kant.model.decision import NoFit
+from kant.model.placement import NODE, Allocation
+from kant.placement.pieces import PieceBuffer
+from kant.placement.topology.anti_affinity import AntiAffinityPlacement
+from kant.placement.topology.domain_policy import DomainPolicy
+from kant.placement.topology.gang import GangPlacement
+from kant.placement.topology.segments import in_rank_order
+
+
+class Zone(Protocol):
+    """Nodes that others should leave alone: 1 in `closed`, once it has been brought up to date."""
+
+    closed: Table
+
+    def refresh(self) -> None: ...
+
+
+class DomainPlacement:
+    """Places jobs of one shape by domains.
+
+    With a `zone` they are placed outside of it if they fit there, by `outside`, and else anywhere. With `alone` no
+    affinity group runs anywhere.
+    """
+
+    def __init__(
+        self,
+        anywhere: DomainPolicy,
+        outside: tuple[DomainPolicy, Zone] | None,
+        shape: Shape,
+        trial: Trial,
+        pieces: PieceBuffer,
+        alone: bool,
+    ) -> None:
+        self.shape = shape
+        self.trial = trial
+        self.topology = anywhere.topology
+        self.affinity_group = shape.affinity.group if shape.affinity is not None else ""
+        self._asks_members = bool(self.affinity_group) and shape.has_affinity and not alone
+        self._zone = outside[1] if outside is not None else None
+        policies = (outside[0], anywhere) if outside is not None else (anywhere,)
+        self._gangs = [gang for policy in policies for gang in _ways(policy, shape, pieces)]
+        """The ways in which the gang is placed: the first that finds a place for it counts."""
+
+    def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
+        """The whole gang placed and taken, in the order of the topology; or why not.
+
+        `held` is what an elastic gang has already. Then the shape is that of its further pods, which come near it, and
+        into its domain where it requires one.
+        """
+        members = self.trial.held_by(self.affinity_group) if self._asks_members else ()
+        if self._zone is not None:
+            self._zone.refresh()
+            self._gangs[0].capacity.close(self._zone.closed)
+        failure: NoFit | None = None
+        for gang in self._gangs:
+            result = gang.place(job_row, members) if held is None else gang.extend(job_row, held)
+            if isinstance(result, NoFit):
+                failure = result
+                continue
+            allocation = gang.pieces.rows[:result]
+            if self.shape.cuts:
+                allocation = in_rank_order(gang.table, gang.parts(), self.shape.cuts)
+            else:
+                allocation = allocation[self.topology.ranks[allocation[:, NODE]].argsort(kind="stable")]
+            self.trial.placed(allocation, self.affinity_group)
+            return allocation
+        assert failure is not None
+        return failure
+
+    def may_fit(self) -> bool:
+        """Whether some domain of the level that is required, or the cluster, holds each group alone."""
+        return self._gangs[-1].may_fit()
+
+
+def _ways(policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> list[GangPlacement]:
+    """How a gang is placed, and how if that fails: pods that only prefer to keep apart may meet."""
+    affinity = shape.affinity
+    if affinity is None or affinity.apart < 0:
+        return [GangPlacement(policy, shape, pieces)]
+    ways = (True,) if affinity.apart_required else (True, False)
+    return [AntiAffinityPlacement(policy, shape, pieces, strict) for strict in ways]

@@ -1,0 +1,62 @@
+"""A policy on the domains of a topology: which level it prefers, and how it places pods inside a domain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Snapshot
+from kant.model.job import LEVELS
+from kant.placement.kernels import Kernel, slice_kernel
+from kant.placement.policy import NodePolicy
+from kant.placement.topology.domain_capacity import DomainCapacity
+from kant.placement.topology.index import CLUSTER, LEAF_LEVEL, Topology
+
+
+class GroupKernel(NamedTuple):
+    """The kernel that places a group inside a domain, with its numbers; `by_node` fills a node before the next."""
+
+    run: Kernel
+    params: Table
+    by_node: bool
+    fresh: bool
+
+
+class DomainPolicy:
+    """What gangs share that one policy places by domains, while the typical pods stay as they are."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: NodePolicy,
+        topology: Topology,
+        capacity: DomainCapacity,
+        seed: int,
+        typical_pods: Table,
+    ) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.topology = topology
+        self.capacity = capacity
+        self.seed = seed
+        self.typical_pods = typical_pods
+        self._kernels: dict[tuple[int, int, int], GroupKernel] = {}
+
+    def narrowest(self, shape: Shape) -> int:
+        """The level of which a domain is looked for first."""
+        if shape.level >= 0:
+            return shape.level
+        if not self.policy.preferred_level:
+            return CLUSTER
+        # One pod is on one node wherever it is: its leaf is chosen first.
+        return LEAF_LEVEL if shape.pods == 1 else LEVELS.index(self.policy.preferred_level)
+
+    def kernel(self, group: int, groups: int, pods: int) -> GroupKernel:
+        """Who places `pods` pods of group number `group` of `groups`."""
+        key = (group, groups, pods)
+        if key not in self._kernels:
+            policy, by_node = self.policy.policy_for(*key)
+            params = policy.numbers(self.typical_pods)
+            self._kernels[key] = GroupKernel(slice_kernel(type(policy)), params, by_node, policy.fresh)
+        return self._kernels[key]

@@ -1,0 +1,350 @@
+"""A gang on its way to its place: which domain of the fabric, and how it is laid out inside it.
+
+Of the domains of a level that hold the gang it takes the one by which large holes suffer least
+(`domain_capacity.best_domain`). Where none holds it, a gang that only prefers the level goes up level by level, and in
+the narrowest domain that holds it to the fewest domains below: the largest first, and the last as tight as it can be.
+
+For a gang of one group the answer is exact, also where it is cut into segments (`segments.py`). Several groups are
+placed one after the other, and domains are tried in order until all groups have a place in one.
+
+Sources: best fit of a required or preferred level as in Kueue's topology-aware scheduling (KEP-2724); which of the
+fitting domains, after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import move
+from kant.model.decision import NoFit
+from kant.model.job import LEVELS
+from kant.model.placement import NODE, PODS, Allocation
+from kant.placement.fits import mixed
+from kant.placement.group_order import PLACED, place_groups
+from kant.placement.pieces import PieceBuffer
+from kant.placement.topology.domain_capacity import FITTING_PODS, FREE_MILLI, best_domain, follow, largest_domain
+from kant.placement.topology.domain_policy import DomainPolicy
+from kant.placement.topology.index import CLUSTER, HBD_LEVEL
+from kant.placement.topology.segments import UNCUT, fitting_in_segments, in_segments, roomiest
+
+ALONE = [0]
+"""The order of a single group."""
+
+
+class GangPlacement:
+    """Places gangs of one shape, one after the other, in the domains of a topology."""
+
+    def __init__(self, policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> None:
+        self.topology, self.capacity = policy.topology, policy.capacity
+        self.table, self.log = policy.snapshot.table, policy.snapshot.log
+        self.shapes = policy.snapshot.state.shapes
+        self.typical_pods = policy.typical_pods
+        self.seed = policy.seed
+        self.shape = shape
+        self.pieces = pieces
+        self.narrowest = self._narrowest(policy)
+        """The level of which a domain is looked for first."""
+        flat = self.topology.flat  # then HBDs are the same domains as nodes
+        self._levels = [
+            level for level in range(self.narrowest, CLUSTER) if not (flat and level == HBD_LEVEL > self.narrowest)
+        ]
+        self.cuts = shape.cuts or (UNCUT,) * len(shape.parts)
+        self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
+        self.demands: Table = np.array([demand for _, demand in shape.parts], dtype=np.int64)
+        self.slots: Table = self.demands  # of the domain capacity, once it has been asked
+        self._slots_of = -1  # of which they are: how often all slots were given up by then
+        self._kernels = [
+            policy.kernel(group, len(shape.parts), count) for group, count in enumerate(self.counts.tolist())
+        ]
+        self.occupied = self.topology.no_domain
+        """1 for the domains in which the gang has pods."""
+        self._plain = not shape.cuts
+        """Whether what a domain takes is how many pods fit there."""
+        self._job_row = 0
+        self._domain = -1  # in which it is placed now
+        self._ranges: dict[int, tuple[int, int]] = {}  # the pieces of each group that has its place
+        self._used = 0
+        self._failure: NoFit | None = None
+
+    def _narrowest(self, policy: DomainPolicy) -> int:
+        return policy.narrowest(self.shape)
+
+    def begin(self, job_row: int) -> None:
+        """Bring up to date what the domains have for the gang. It has no pods anywhere yet."""
+        self._job_row = job_row
+        self.occupied = self.topology.no_domain
+        if self._slots_of != self.capacity.given_up:
+            self.slots = np.array(self.capacity.slots(self.demands.tolist()), dtype=np.int64)
+            self._slots_of = self.capacity.given_up
+        self._follow(self.slots, self.demands)
+
+    def place(self, job_row: int, members: Sequence[Allocation]) -> int | NoFit:
+        """Place a gang as its shape asks. Returns the rows of pieces used, or why it does not fit.
+
+        `members` is what its affinity group holds. By preference it goes to a domain that hosts members, the most of
+        them first.
+        """
+        self.begin(job_row)
+        shape = self.shape
+        if shape.affinity is not None and shape.affinity.near >= 0:
+            found = self._place_near(members, shape.affinity.near)
+            if found is not None:
+                return found
+        return self.place_required(shape.level) if shape.required else self.place_preferred()
+
+    def extend(self, job_row: int, held: Allocation) -> int | NoFit:
+        """Place further pods of a gang that holds `held`: in its domain where it requires one, else near it."""
+        self.begin(job_row)
+        domains = self.topology.domain_of[self.topology.position[held[:, NODE]]]
+        self.mark_occupied(domains)
+        return self.place_in(int(domains[0, self.shape.level])) if self.shape.required else self.place_preferred()
+
+    def may_fit(self) -> bool:
+        """Whether some domain of the level that is required, or the cluster, holds each group alone."""
+        self.begin(0)
+        level = self.shape.level if self.shape.required else CLUSTER
+        first, last = self.topology.offsets[level : level + 2]
+        return self._best_domain(first, last, self.topology.no_domain) >= 0
+
+    def mark_occupied(self, domains: Table) -> None:
+        """The gang has pods in these domains."""
+        self.occupied = self.topology.no_domain.copy()
+        self.occupied[domains] = 1
+
+    def _place_near(self, members: Sequence[Allocation], level: int) -> int | None:
+        """In a domain of `level` that hosts members, or in one of the level that is required inside it."""
+        for domain in self._hosting(members, level):
+            if self.shape.required and self.shape.level < level:
+                found = self._place_in_best(self.shape.level, domain)[0]
+            else:
+                result = self.place_in(domain)
+                found = None if isinstance(result, NoFit) else result
+            if found is not None:
+                return found
+        return None
+
+    def _hosting(self, members: Sequence[Allocation], level: int) -> list[int]:
+        """The domains of a level that host members of the affinity group, those with the most pods first."""
+        pods = np.zeros(self.capacity.domains, dtype=np.int64)
+        for allocation in members:
+            places = self.topology.position[allocation[:, NODE]]
+            np.add.at(pods, self.topology.domain_of[places, level], allocation[:, PODS])
+        return sorted(np.flatnonzero(pods).tolist(), key=lambda domain: (-pods[domain], domain))
+
+    def place_preferred(self) -> int | NoFit:
+        """In one domain of the narrowest level that has one; the cluster is the last."""
+        whole = self.topology.offsets[CLUSTER]
+        for group in range(len(self.counts)):
+            plain = self.capacity.rows[self.slots[group], whole, FITTING_PODS]
+            fitting = int(plain) if self._plain else self._fitting_in(group, whole)
+            if fitting < self.counts[group]:
+                return self._no_fit(group, fitting)
+        for level in self._levels:
+            found = self._place_in_best(level)[0]
+            if found is not None:
+                return found
+        return self.place_in(whole)
+
+    def place_required(self, level: int) -> int | NoFit:
+        """In one domain of `level`; or what the best of them takes."""
+        result, failures = self._place_in_best(level)
+        if result is not None:
+            return result
+        first, last = self.topology.offsets[level : level + 2]
+        fitting = np.stack([self._fitting(group, level, count) for group, count in enumerate(self.counts.tolist())])
+        missing = np.maximum(self.counts[:, None] - fitting, 0)
+        short = missing.sum(axis=0)
+        best = int(np.argmin(short)) if last > first else -1
+        if (
+            best >= 0 and short[best] == 0 and not failures
+        ):  # each group would fit there alone, but there are no such GPUs
+            able = np.flatnonzero(short == 0)
+            best = int(able[np.argmax(self.capacity.rows[self.slots[0], first + able, FREE_MILLI])])
+            verdict = self.place_in(first + best)
+            assert isinstance(verdict, NoFit)
+            failures = [verdict]
+        if failures:
+            closest = min(failures, key=lambda failure: failure.pods - failure.fits)
+            return self._no_fit(closest.group, closest.fits, level)
+        group = int(np.argmax(missing[:, best] > 0)) if best >= 0 else 0
+        return self._no_fit(group, int(fitting[group, best]) if best >= 0 else 0, level)
+
+    def _no_fit(self, group: int, fits: int, level: int = CLUSTER) -> NoFit:
+        """So many pods of a group fit in the best domain of a level that is required; CLUSTER: anywhere."""
+        count = int(self.counts[group])
+        segment, inner = self.cuts[group]
+        if segment == 0 or level <= inner:
+            return NoFit(group, count, fits, LEVELS[level] if level < CLUSTER else "")
+        if segment == count:
+            return NoFit(group, count, fits, LEVELS[inner])
+        return NoFit(group, count, fits, LEVELS[level] if level < CLUSTER else "", segment, LEVELS[inner])
+
+    def _fitting(self, group: int, level: int, pods: int) -> Table:
+        """How many of `pods` pods of a group, or more, each domain of a level takes."""
+        segment, inner = self.cuts[group]
+        rows = self.capacity.rows[self.slots[group]]
+        if segment == 0 or level <= inner:
+            first, last = self.topology.offsets[level : level + 2]
+            fitting: Table = rows[first:last, FITTING_PODS]
+            return fitting
+        return fitting_in_segments(self.topology, rows, level, inner, segment, pods)
+
+    def _fitting_in(self, group: int, domain: int) -> int:
+        """How many pods of a group one domain takes."""
+        level = int(self.topology.level_of[domain])
+        return int(self._fitting(group, level, int(self.counts[group]))[domain - self.topology.offsets[level]])
+
+    def _best_domain(self, first: int, last: int, failed: Table) -> int:
+        """The domain in [first, last) that the gang should take, of those that are not 1 in `failed`; -1 for none."""
+        topology = self.topology
+        return best_domain(
+            self.capacity.rows, self.slots, self.counts, self.shape.gpu_milli, first, last, topology.domain_of,
+            topology.ancestors, self.occupied, failed,
+        )  # fmt: skip
+
+    def _not_whole(self, level: int) -> Table:
+        """1 for the domains of a level that have the capacity for the gang, but not in whole segments."""
+        return self._closed(level, range(len(self.counts)), self.counts.tolist())
+
+    def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
+        """1 for the domains of a level that have the room, but not in whole segments."""
+        closed = self.topology.no_domain
+        first, last = self.topology.offsets[level : level + 2]
+        for group, count in zip(groups, pods, strict=True):
+            segment, inner = self.cuts[group]
+            if segment and level > inner:
+                closed = closed.copy()
+                closed[first:last] |= self._fitting(group, level, count) < count
+        return closed
+
+    def _place_in_best(self, level: int, inside: int = -1) -> tuple[int | None, list[NoFit]]:
+        """The gang in the first of the domains of `level` that holds it, the best first; or how each try failed.
+
+        With `inside` only the domains in that wider one.
+        """
+        failures: list[NoFit] = []
+        topology = self.topology
+        failed = topology.no_domain if self._plain else self._not_whole(level)
+        first, last = topology.inside(inside, level) if inside >= 0 else topology.offsets[level : level + 2]
+        while True:
+            domain = best_domain(
+                self.capacity.rows, self.slots, self.counts, self.shape.gpu_milli, first, last, topology.domain_of,
+                topology.ancestors, self.occupied, failed,
+            )  # fmt: skip
+            if domain < 0:
+                return None, failures
+            result = self.place_in(domain)
+            if not isinstance(result, NoFit):
+                return result, failures
+            failures.append(result)
+            if failed is self.topology.no_domain:
+                failed = failed.copy()
+            failed[domain] = 1
+
+    def ranked(self, level: int) -> Iterator[int]:
+        """The domains of `level` that hold the gang, the best first. Nothing is placed."""
+        first, last = self.topology.offsets[level : level + 2]
+        passed = (self.topology.no_domain if self._plain else self._not_whole(level)).copy()
+        while (domain := self._best_domain(first, last, passed)) >= 0:
+            yield domain
+            passed[domain] = 1
+
+    def place_in(self, domain: int) -> int | NoFit:
+        """All groups in one domain, or none of them."""
+        self._domain = domain
+        groups = len(self.counts)
+        if self._attempt(ALONE) == PLACED if groups == 1 else place_groups(groups, self._attempt):
+            return self._used
+        assert self._failure is not None
+        return self._failure
+
+    def _attempt(self, order: list[int]) -> int:
+        used, before, domain = 0, self.occupied, self._domain
+        for group in order:
+            if used:
+                self._follow_group(group)
+                self._mark_pieces(before, used)
+            pods = int(self.counts[group])
+            plain = self.capacity.rows[self.slots[group], domain, FITTING_PODS]
+            fitting = int(plain) if self._plain else self._fitting_in(group, domain)
+            if fitting < pods:
+                if used:
+                    move(self.table, self.log, self.pieces.rows[:used], False)
+                    self._follow(self.slots, self.demands)
+                self.occupied = before
+                self._failure = self._no_fit(group, fitting, int(self.topology.level_of[domain]))
+                return group
+            begin, used = used, self._fill(group, domain, pods, used)
+            self._ranges[group] = (begin, used)
+        self._used = used
+        return PLACED
+
+    def _mark_pieces(self, before: Table, used: int) -> None:
+        """The gang has pods where it had them before, and where its first pieces are."""
+        self.occupied = before.copy()
+        self.occupied[self.topology.domain_of[self.topology.position[self.pieces.rows[:used, NODE]]]] = 1
+
+    def parts(self) -> list[Table]:
+        """The pieces of each group, in the job's order."""
+        return [self.pieces.rows[slice(*self._ranges[group])] for group in range(len(self.counts))]
+
+    def _fill(self, group: int, domain: int, rest: int, used: int) -> int:
+        """So many pods of a group, which fit, in `domain`: on the fewest domains of each level below.
+
+        Down to the leaf or HBD, and in any case to the level by which the group is cut.
+        """
+        topology, rows = self.topology, self.capacity.rows
+        slots = self.slots[group : group + 1]
+        segment, cut = self.cuts[group]
+        closed = topology.no_domain
+        while topology.splits[domain] or (segment and topology.level_of[domain] > cut):
+            first, last = topology.inner[domain].tolist()
+            if segment:
+                closed = self._closed(int(topology.level_of[domain]) - 1, (group,), [rest])
+            count = np.array([rest], dtype=np.int64)
+            inner = best_domain(
+                rows, slots, count, 0, first, last, topology.domain_of, topology.ancestors, self.occupied, closed
+            )  # fmt: skip
+            if inner >= 0:
+                domain = inner
+                continue
+            if segment and topology.level_of[domain] > cut:
+                level = int(topology.level_of[domain]) - 1
+                whole = in_segments(topology, rows[slots[0]], level, cut, segment)
+                whole = whole[first - topology.offsets[level] :][: last - first]
+                full, fitting = roomiest(rows[slots[0]], whole, first, last, self.occupied)
+                used = self._fill(group, full, fitting, used)
+            else:
+                full = largest_domain(rows, slots[0], first, last, self.occupied)
+                fitting = int(rows[slots[0], full, FITTING_PODS])
+                used = self._put(
+                    group, topology.node_order[slice(*topology.domain_range[full].tolist())], fitting, used
+                )
+            self._follow_group(group)
+            rest -= fitting
+        begin, end = topology.domain_range[domain].tolist()
+        return self._put(group, topology.node_order[begin:end], rest, used)
+
+    def _put(self, group: int, nodes: Table, count: int, used: int) -> int:
+        """So many pods of a group on these nodes, as the policy says."""
+        kernel = self._kernels[group]
+        drawn = mixed(self.seed, self._job_row) if kernel.fresh else 0
+        return kernel.run(
+            self.table, self.log, self.shapes.demands, self.shape.parts[group][1], self.typical_pods, kernel.params,
+            nodes, count, kernel.by_node, drawn, self.pieces.rows, used,
+        )  # fmt: skip
+
+    def _follow_group(self, group: int) -> None:
+        self._follow(self.slots[group : group + 1], self.demands[group : group + 1])
+
+    def _follow(self, slots: Table, demands: Table) -> None:
+        """Bring up to date what the domains have for these demands. The cost is that of the nodes that changed."""
+        topology, capacity = self.topology, self.capacity
+        follow(
+            self.table, self.log, self.shapes.demands, demands, topology.node_order, topology.position,
+            topology.domain_of, topology.domain_range, capacity.rows, capacity.cursors, slots, capacity.closed,
+        )  # fmt: skip

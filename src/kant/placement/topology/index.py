@@ -1,0 +1,101 @@
+"""The fabric as a line: the nodes in an order in which every domain of every level is one stretch.
+
+Domains are numbered through, level by level: the nodes themselves, HBDs, leaves, spines, superspines, and last the
+whole cluster. Within a level they stand as on the line, so the domains inside a wider one are a range of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kant.cluster.columns import HBD, LEAF, SPINE, STATUS, SUPERSPINE, Table
+from kant.model.job import LEVELS
+from kant.model.status import NodeStatus
+
+COLUMNS = (HBD, LEAF, SPINE, SUPERSPINE)
+"""The columns of the levels above the node."""
+HBD_LEVEL, LEAF_LEVEL = LEVELS.index("hbd"), LEVELS.index("leaf")
+CLUSTER = len(LEVELS)
+"""The level of the one domain that holds all nodes."""
+
+
+class Topology:
+    """Who is in which domain. Earlier in tie order is earlier on the line: domains as well as nodes in a leaf."""
+
+    def __init__(self, table: Table, order: Table) -> None:
+        nodes = len(table)
+        rank = np.argsort(order)
+        firsts = []  # for each level above the node, the place in tie order of the first node of each node's domain
+        for column in COLUMNS:
+            first = np.full(int(table[:, column].max(initial=-1)) + 1, nodes, dtype=np.int64)
+            np.minimum.at(first, table[:, column], rank)
+            firsts.append(first[table[:, column]])
+        self.node_order: Table = np.lexsort((rank, *firsts)).astype(np.int64)
+        """The node at each place of the line."""
+        self.position: Table = np.argsort(self.node_order).astype(np.int64)
+        self.domain_of: Table = np.zeros((nodes, CLUSTER + 1), dtype=np.int64)
+        """The domain of each level at each place."""
+        self.domain_of[:, 0] = np.arange(nodes)
+        self.offsets = [0, nodes]
+        """The first domain of each level, and after the last level the number of domains."""
+        for level, first in enumerate(firsts, start=1):
+            begins = np.diff(first[self.node_order], prepend=-1) != 0
+            self.domain_of[:, level] = self.offsets[level] + np.cumsum(begins) - 1
+            self.offsets.append(self.offsets[level] + int(begins.sum()))
+        self.domain_of[:, CLUSTER] = self.offsets[CLUSTER]
+        self.offsets.append(self.offsets[CLUSTER] + 1)
+        self.flat = self.offsets[HBD_LEVEL + 1] - self.offsets[HBD_LEVEL] == nodes
+        """Whether every HBD is one node."""
+        self.domain_range: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
+        """Where each domain begins and ends on the line."""
+        self.domain_range[:nodes, 0], self.domain_range[:nodes, 1] = np.arange(nodes), np.arange(nodes) + 1
+        for level in range(1, CLUSTER + 1):
+            ids, begins_at, counts = np.unique(self.domain_of[:, level], return_index=True, return_counts=True)
+            self.domain_range[ids, 0], self.domain_range[ids, 1] = begins_at, begins_at + counts
+
+        self.ancestors: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
+        """The spine and the superspine around each domain; what has none around it has the cluster."""
+        for level in range(CLUSTER + 1):
+            ids = self.domain_of[:, level]
+            for k, wider in enumerate((LEAF_LEVEL + 1, LEAF_LEVEL + 2)):
+                self.ancestors[ids, k] = self.domain_of[:, wider if wider > level else CLUSTER]
+
+        self.level_of: Table = np.repeat(np.arange(CLUSTER + 1), np.diff(self.offsets)).astype(np.int64)
+        """The level of each domain."""
+        self.inner: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
+        """The domains of the next narrower level inside each domain: the first, and the one after the last."""
+        for level in range(1, CLUSTER + 1):
+            own = slice(*self.offsets[level : level + 2])
+            begins, ends = self.domain_range[own].T
+            self.inner[own, 0] = self.domain_of[begins, level - 1] if nodes else 0
+            self.inner[own, 1] = self.domain_of[ends - 1, level - 1] + 1 if nodes else 0
+        self.splits = self.level_of > LEAF_LEVEL
+        """Whether each domain is made of parts worth choosing among: not nodes, nor HBDs of one node each."""
+        if not self.flat:
+            leaves = slice(*self.offsets[LEAF_LEVEL : LEAF_LEVEL + 2])
+            self.splits[leaves] = np.diff(self.inner[leaves])[:, 0] < np.diff(self.domain_range[leaves])[:, 0]
+        self.ranks = ranks_of(table)
+        self.no_domain: Table = np.zeros(self.offsets[-1], dtype=np.int64)
+        """A zero for each domain. Nobody writes to it."""
+
+    def inside(self, domain: int, level: int) -> tuple[int, int]:
+        """The domains of a narrower `level` inside `domain`: the first, and the one after the last."""
+        begin, end = self.domain_range[domain].tolist()
+        return (int(self.domain_of[begin, level]), int(self.domain_of[end - 1, level]) + 1) if begin < end else (0, 0)
+
+
+def one_domain_each(table: Table, level: int) -> Iterator[Table]:
+    """For each domain of a level a copy of the node table in which only its nodes are in service."""
+    domains = table[:, COLUMNS[level - 1]] if level else np.arange(len(table))
+    for domain in range(int(domains.max(initial=-1)) + 1):
+        alone = table.copy()
+        alone[domains != domain, STATUS] = NodeStatus.FAILED
+        yield alone
+
+
+def ranks_of(table: Table) -> Table:
+    """The rank of each node in the fabric: by superspine, spine, leaf, HBD and index. A gang's pods are numbered so."""
+    places = np.lexsort((np.arange(len(table)), *(table[:, column] for column in COLUMNS)))
+    return np.argsort(places).astype(np.int64)

@@ -1,0 +1,91 @@
+"""Segments: the pods of a group in rows of a fixed length, each in one domain of a level of the fabric.
+
+A domain of a wider level takes as many segments as the domains inside it do, each by itself. What is over of each may
+take the last segment, where that is shorter. To count so is exact for one group, and so is to fill the domain with the
+most segments first: the room that is left for the others is the same whichever comes first.
+
+The like exists as `--segment` of Slurm's topology/block and as podset slices of Kueue's topology-aware scheduling. A
+segment of the length of the group is a child gang.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.model.placement import NODE, PODS, Allocation
+from kant.placement.topology.domain_capacity import FITTING_PODS, WHOLE_NODES
+from kant.placement.topology.index import CLUSTER, COLUMNS, Topology
+
+UNCUT = (0, -1)
+"""The entry in `Shape.cuts` of a group without segments."""
+
+
+def starts_of(topology: Topology, level: int, inner: int) -> Table:
+    """For each domain of `level` the first of the domains of the narrower level inside it, counted from 0."""
+    first, last = topology.offsets[level : level + 2]
+    starts: Table = topology.domain_of[topology.domain_range[first:last, 0], inner] - topology.offsets[inner]
+    return starts
+
+
+def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
+    """What each domain of a level takes; `rows` are those of one demand."""
+    first, last = topology.offsets[inner : inner + 2]
+    fitting: Table = rows[first:last, FITTING_PODS]
+    return fitting
+
+
+def in_segments(topology: Topology, rows: Table, level: int, inner: int, segment: int) -> Table:
+    """How many pods each domain of `level` takes in whole segments, each in one domain of the level `inner`."""
+    whole = _narrow(topology, rows, inner) // segment * segment
+    return whole if level == inner else np.add.reduceat(whole, starts_of(topology, level, inner))
+
+
+def fitting_in_segments(topology: Topology, rows: Table, level: int, inner: int, segment: int, pods: int) -> Table:
+    """How many of `pods` pods each domain of `level` takes in segments, the last of which may be shorter."""
+    fitting, starts = _narrow(topology, rows, inner), starts_of(topology, level, inner)
+    if pods <= segment:
+        return np.maximum.reduceat(np.minimum(fitting, pods), starts)
+    whole = np.add.reduceat(fitting // segment * segment, starts)
+    rest = pods % segment
+    if rest == 0:
+        return np.minimum(whole, pods)
+    over = np.maximum.reduceat(fitting % segment, starts) >= rest
+    return np.where(whole >= pods, pods, np.minimum(whole, pods - rest) + np.where(over, rest, 0))
+
+
+def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) -> tuple[int, int]:
+    """The domain in [first, last) that takes the most whole segments, and how many pods these are.
+
+    `whole` has the pods in whole segments of these domains. If some take any, it is one of those in which the gang has
+    pods already. Of equals the one of which least is left, then the one with the fewest whole nodes.
+    """
+    own = np.arange(first, last)
+    keys = (own, rows[own, WHOLE_NODES], rows[own, FITTING_PODS], -whole, -occupied[own] * (whole > 0))
+    best = int(np.lexsort(keys)[0])
+    return int(own[best]), int(whole[best])
+
+
+def in_rank_order(table: Table, parts: list[Allocation], cuts: tuple[tuple[int, int], ...]) -> Allocation:
+    """The pieces of all groups one after the other, those of each in the order of the fabric.
+
+    The domains that hold the shorter last segment come last, at every level, so that the pods counted from the first
+    are cut where the segments are.
+    """
+    return np.concatenate([_place_in_order(table, pieces, *cut) for pieces, cut in zip(parts, cuts, strict=True)])
+
+
+def _place_in_order(table: Table, pieces: Allocation, segment: int, level: int) -> Allocation:
+    nodes = pieces[:, NODE]
+    domains = [nodes, *(table[nodes, column] for column in COLUMNS)]
+    last = np.zeros(len(nodes), dtype=np.bool_)
+    if segment:
+        held = np.zeros(int(domains[level].max(initial=0)) + 1, dtype=np.int64)
+        np.add.at(held, domains[level], pieces[:, PODS])
+        last = (held % segment > 0)[domains[level]]
+    keys: list[np.ndarray] = []
+    for at in range(CLUSTER):
+        keys.append(domains[at])
+        if segment and at >= level:
+            keys.append(np.isin(domains[at], domains[at][last]))
+    return pieces[np.lexsort(keys)]

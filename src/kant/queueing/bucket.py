@@ -1,0 +1,56 @@
+"""A bucket of waiting jobs, and what is known of a scheduling key that cannot start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BucketKey = tuple[int, ...]
+"""The queue; then the shape, where jobs of other shapes may pass; then the user, where users are limited."""
+
+SchedulingKey = int | tuple[int, ...]
+"""What decides whether a job can start: its shape; its shape, priority and base job; or its bucket."""
+
+Entry = tuple[int, Any, int, int, SchedulingKey]
+"""(-priority, key of the order, row, shape, scheduling key): rows are in order of arrival, so they break ties."""
+
+# What may let an unschedulable job start, beside capacity that comes free in one of its pools.
+NODES = 1
+"""Any node changes: a gang of several groups may fit where less is free."""
+JOBS = 2
+"""Any job starts or stops: it may change who may be evicted for whom."""
+LIVE = 4
+"""Any job comes, starts, stops or leaves: it changes the fair shares of the queues."""
+QUOTA = 8
+"""Quota comes free, or the quotas change."""
+
+ANY_START = NODES | JOBS | LIVE
+"""What changes when the plan under way starts a job."""
+
+
+class Bucket:
+    """Waiting jobs of which only the first may be tried: `heap` has their entries, the first one at the top."""
+
+    __slots__ = ("asleep", "heap", "key")
+
+    def __init__(self, key: BucketKey) -> None:
+        self.key = key
+        self.heap: list[Entry] = []
+        self.asleep: Unschedulable | None = None
+
+
+class Unschedulable:
+    """A scheduling key that cannot start, and what wakes the buckets that sleep because of it.
+
+    `pools` are bits: capacity that comes free in one of them wakes. `wakes_on` has what else does. `until` is a time at
+    which the answer may change by itself (-1: none). `row` is the only job of which this is known (-1: all of the key).
+    """
+
+    __slots__ = ("buckets", "key", "pools", "row", "until", "wakes_on")
+
+    def __init__(self, key: SchedulingKey, row: int, pools: int, wakes_on: int, until: int) -> None:
+        self.key = key
+        self.row = row
+        self.pools = pools
+        self.wakes_on = wakes_on
+        self.until = until
+        self.buckets: dict[BucketKey, Bucket] = {}

@@ -1,0 +1,359 @@
+"""A CyclePlan: what a discipline may look at and do in one cycle."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from kant.cluster.columns import J_BASE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, Table
+from kant.cluster.quota_usage import Held
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Snapshot
+from kant.model.decision import (
+    Demote,
+    Expire,
+    Hold,
+    NoFit,
+    Plan,
+    Preempt,
+    Reason,
+    Reject,
+    Release,
+    Reorder,
+    Reserve,
+    Start,
+)
+from kant.model.placement import WIDTH, Allocation
+from kant.model.units import FOREVER
+from kant.queueing.admission import Admission
+from kant.queueing.bucket import ANY_START
+from kant.queueing.forecast import Forecast
+from kant.queueing.order import Order
+from kant.queueing.pending import PendingQueue
+from kant.queueing.ports import NotNow, Placer
+from kant.queueing.preemption.entitlement import Entitlements
+from kant.queueing.shares import Shares
+
+NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
+
+
+class Evictor(Protocol):
+    """Frees capacity for a job that does not fit. `queueing/preemption/policy.py` has one."""
+
+    def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow: ...
+    def entitlements(self, cycle: CyclePlan) -> Entitlements: ...
+
+
+class CyclePlan:
+    """One cycle's state, order, queue and placer, and the plan under way. Only the plan is written."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        order: Order,
+        pending: PendingQueue,
+        placer: Placer,
+        evictor: Evictor | None = None,
+        forecast: Forecast | None = None,
+    ) -> None:
+        self.state = snapshot.state
+        self.order = order
+        self.pending = pending
+        self.placer = placer
+        self.evictor = evictor
+        self.forecast = forecast
+        self.now = snapshot.now
+        self.previous = snapshot.previous
+        self.plan = Plan(snapshot.now, [])
+        self.limited = snapshot.state.quota_usage.tree is not None or bool(snapshot.state.burst_replicas)
+        """Whether quotas or base jobs may keep a job from starting. Where not, nothing asks `admission`."""
+        self._admission: Admission | None = None
+        self.entitlements: Entitlements | None = None  # of the running jobs, once somebody has asked
+        self.stopped: dict[int, None] = {}  # jobs that the plan stops
+        self.shrunk: dict[int, None] = {}  # gangs that it takes pods from
+        self.bases = {-1}  # base jobs of replicas that it starts: not to be stopped in the same plan
+        self.lowest = FOREVER  # priority of the preemptible jobs that it starts or shrinks
+        self.reserved: set[int] = set()  # jobs for which it reserves a place, or another one
+        self.newly_reserved = 0  # how many of them had no reservation
+        self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is taken back
+        self.victims: list[int] = []  # jobs that it evicts for others
+        self.drained: list[int] = []  # jobs that it evicts from nodes that drain
+        self.retry_at = -1  # when eviction may do more for the job that was tried last; -1: no time is known
+        self.definitive = True  # whether it is proven that eviction can do nothing for that job
+
+    @property
+    def admission(self) -> Admission:
+        """The quotas as the plan leaves them."""
+        if self._admission is None:
+            self._admission = Admission(self.state)
+        return self._admission
+
+    @cached_property
+    def shares(self) -> Shares:
+        return Shares(self.state, self.now, self.admission)
+
+    def share(self, queue: int) -> tuple[float, ...]:
+        """What a queue has had of its share, this plan included."""
+        return self.order.share(self.shares, queue) if self.order.shares else ()
+
+    # --- whether and where -----------------------------------------------------------------------------------
+
+    def place(self, row: int, shape: Shape) -> Allocation | NoFit:
+        """Place a job's whole gang on the trial."""
+        if self.forecast is None:
+            return self._place(row, shape)
+        until = min(self.now + self.forecast.estimates.duration(self.state, row, shape.pods), FOREVER)
+        return self.place_beside(row, shape, until)
+
+    def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
+        """Place a gang that runs until `until` where it stays clear of every reservation.
+
+        With `held`: only the further pods of an elastic gang that holds that already.
+        """
+        trial = self.placer.trial
+        blocked = self.reserved_space(until) if self.forecast is not None else NOTHING
+        if len(blocked):
+            trial.restore(blocked)
+        result = self._place(row, shape, held)
+        if len(blocked):
+            trial.evict(blocked)
+        return result
+
+    def _place(self, row: int, shape: Shape, held: Allocation | None = None) -> Allocation | NoFit:
+        """Not on the job's bad nodes while others suffice. That it fits nowhere is so for all jobs of the shape."""
+        placer, bad = self.placer, self.bad_nodes(row)
+        if bad:
+            with placer.trial.without(bad):
+                result = placer.place(shape, row) if held is None else placer.extend(shape, held, row)
+            if not isinstance(result, NoFit):
+                return result
+        return placer.place(shape, row) if held is None else placer.extend(shape, held, row)
+
+    def bad_nodes(self, row: int) -> tuple[int, ...]:
+        """Where the job has failed, and should not be while other nodes suffice."""
+        return self.state.health.bad.get(row, ()) if self.pending.requeue.avoid_bad_nodes else ()
+
+    @cached_property
+    def due(self) -> list[int]:
+        """The jobs whose reservation has begun."""
+        return [row for row, reservation in self.state.reserved.items() if reservation.start <= self.now]
+
+    def reserved_space(self, until: int) -> Allocation:
+        """What is free on the trial and reserved before `until`, also for jobs that are due and were not served yet."""
+        assert self.forecast is not None
+        calendar, trial = self.forecast.calendar, self.placer.trial
+        waits = [row for row in self.due if row in calendar and row not in self.unreserved]
+        places = [place for place in map(calendar.allocation_of, waits) if trial.is_free(place)]
+        return np.concatenate([*places, calendar.blocked(self.now, until)])
+
+    def nominate(self, row: int, shape: Shape) -> Allocation | Reason:
+        """A place for the whole gang, within its quota and on the first GPU model where it fits; or why there is none.
+
+        Where it does not fit as things are, the profile's preemption may make room for it.
+        """
+        self.retry_at, self.definitive = -1, True
+        options = [shape]
+        reason: Reason
+        if not self.limited:
+            simple = self.forecast is None and not self.state.health.bad
+            result = self.placer.place(shape, row) if simple else self.place(row, shape)
+            if not isinstance(result, NoFit):
+                return result
+            reason = result
+        else:
+            admission = self.admission
+            closed = admission.closed(row)
+            if closed is not None:
+                return closed
+            reasons: list[Reason] = []
+            options = admission.options(row, shape)
+            for option in options:
+                found: Allocation | Reason = admission.shortage(row, option) or self.place(row, option)
+                if isinstance(found, np.ndarray):
+                    return found
+                reasons.append(found)
+            # A model on which there is quota says more about why the job waits than one on which there is none.
+            reason = next((reason for reason in reasons if isinstance(reason, NoFit)), reasons[0])
+        if self.evictor is not None:
+            failed = NotNow()
+            for option in options:
+                made = self.evictor.free_capacity(self, row, option)
+                if not isinstance(made, NotNow):
+                    return made
+                failed &= made
+            self.retry_at, self.definitive = failed.retry_at, failed.definitive
+        return reason
+
+    # --- decisions -------------------------------------------------------------------------------------------
+
+    def start(self, row: int, allocation: Allocation, kept: int = 0) -> None:
+        """Start a waiting job; `kept` of its pods are where they were."""
+        self.plan.decisions.append(Start(self.state.ids[row], allocation, kept))
+        if self.limited:
+            self.admission.starts(row, allocation)
+        job = self.state.jobs[row].tolist()
+        if job[J_BASE] >= 0:
+            self.bases.add(job[J_BASE])
+        if job[J_PREEMPTIBLE] and job[J_PRIORITY] < self.lowest:
+            self.lowest = job[J_PRIORITY]
+        if job[J_LIMIT] >= 0:
+            self.wake_at(self.now + job[J_LIMIT])
+        if self.order.shares:
+            shape = self.state.shape_of(row)
+            self.share_out(row, (shape.gpu_milli, shape.cpu, shape.memory), 1)
+        if self.forecast is not None:
+            duration = self.forecast.estimates.duration(self.state, row, self.state.shape_of(row).pods)
+            self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))
+            if row in self.state.reserved or row in self.reserved:
+                self.unreserved.add(row)
+        if self.pending.wakes_on & ANY_START or self.state.burst_replicas:
+            self.pending.starts(row)
+
+    def hold(self, row: int, reason: Reason) -> None:
+        """Say that a job was tried and waits on: once for each time that it waits, not in every cycle."""
+        if row in self.pending.held:
+            return
+        self.pending.held.add(row)
+        self.plan.decisions.append(Hold(self.state.ids[row], reason))
+
+    def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
+        """Reserve a place for a waiting job, from `start` to `end` (µs)."""
+        assert self.forecast is not None
+        self.plan.decisions.append(Reserve(self.state.ids[row], start, end, allocation))
+        self.forecast.reserves(row, allocation, start, end)
+        self.forecast.opened += row in self.state.reserved  # what was reserved for it before
+        if row not in self.reserved:
+            self.reserved.add(row)
+            self.newly_reserved += row not in self.state.reserved
+
+    def release(self, row: int) -> None:
+        """Withdraw the reservation of a waiting job."""
+        assert self.forecast is not None
+        self.plan.decisions.append(Release(self.state.ids[row]))
+        self.forecast.stops(row)
+        self.unreserved.add(row)
+
+    def reject(self, row: int, reason: Reason) -> None:
+        self.plan.decisions.append(Reject(self.state.ids[row], reason))
+
+    def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
+        """Stop a running job. What it holds is given back on the trial by the caller."""
+        self.plan.decisions.append(Preempt(self.state.ids[row], moved, by, why))
+        self._stops(row)
+
+    def move(self, row: int, allocation: Allocation, kept: int = 0) -> None:
+        """A job that this plan has stopped runs on elsewhere, at once."""
+        decisions, job = self.plan.decisions, self.state.ids[row]
+        at = next(i for i, d in enumerate(decisions) if isinstance(d, Preempt) and d.job == job)
+        decisions[at] = msgspec.structs.replace(decisions[at], moved=True)
+        self.start(row, allocation, kept)
+
+    def _stops(self, row: int) -> None:
+        self.stopped[row] = None
+        self.pending.stops(row)
+        self.admission.stops(row)
+        self.share_out(row, self.state.quota_usage.charged[row][2], -1)
+        if self.forecast is not None:
+            self.forecast.stops(row)
+
+    def shrinks(self, row: int, pieces: Allocation) -> None:
+        """The plan takes pods from a running gang; what it has left may be taken only once that is done."""
+        self.shrunk[row] = None
+        self.lowest = min(self.lowest, int(self.state.jobs[row, J_PRIORITY]))
+        self.pending.frees(pieces)
+
+    def evict(self, row: int, by: str = "", why: str = "") -> None:
+        """Stop a running job and give back what it holds on the trial."""
+        self.preempt(row, False, by, why)
+        self.placer.trial.evict(self.state.running[row])
+
+    def expire(self, row: int) -> None:
+        """Stop a running job that has reached its limit, and give back what it holds on the trial."""
+        self.wake_at(self.now + 1)  # to try it again, or to reject it
+        self.plan.decisions.append(Expire(self.state.ids[row]))
+        self._stops(row)
+        self.placer.trial.evict(self.state.running[row])
+
+    def share_out(self, row: int, held: Held, sign: int) -> None:
+        """Count for the order of the queues what the plan gives a job (1), or takes from it (-1)."""
+        if self.order.shares:
+            self.shares.add(int(self.state.jobs[row, J_QUEUE]), held, sign)
+
+    def demote(self) -> None:
+        """Say which running jobs the order moves to a lower level."""
+        for row, level in self.order.demotions(self.state.jobs, self.running(), self.now):
+            self.plan.decisions.append(Demote(self.state.ids[row], level))
+
+    def relocate_victims(self) -> None:
+        """Victims that fit elsewhere, and within their quotas, run on there: they move in this very plan."""
+        for row in self.victims:
+            shape, closed = self.state.shape_of(row), self.admission.closed(row) is not None
+            for option in self.admission.options(row, shape) if not closed else ():
+                result = self.admission.shortage(row, option) or self.place(row, option)
+                if isinstance(result, np.ndarray):
+                    self.move(row, result)
+                    break
+
+    # --- who there is, in order ------------------------------------------------------------------------------
+
+    def running(self) -> Table:
+        """Rows of the running jobs, in the order in which they started."""
+        return np.fromiter(self.state.running, dtype=np.int64, count=len(self.state.running))
+
+    def going_on(self) -> Table:
+        """Those of them that this plan has not stopped so far."""
+        rows = self.running()
+        return rows[[row not in self.stopped for row in rows.tolist()]] if self.stopped else rows
+
+    def waiting_rows(self) -> Table:
+        """Rows of the waiting jobs, in the order in which they came to wait."""
+        return np.array(list(self.staying(self.state.pending)), dtype=np.int64)
+
+    def staying(self, rows: dict[int, None]) -> dict[int, None]:
+        """`rows` without the jobs that this plan has rejected."""
+        leaving = self.pending.leaving
+        return {row: None for row in rows if row not in leaving} if leaving else rows
+
+    def ranking(self, rows: Table) -> Table:
+        """Indices that put `rows` in order, best first.
+
+        By the share of their queues, if the order shares; priority; the order's key; then as they are given.
+        """
+        jobs = self.state.jobs
+        keys = self.order.keys(jobs, rows, self.now)
+        columns = [keys]
+        if self.order.by_priority and jobs[rows, J_PRIORITY].any():
+            columns.append(-jobs[rows, J_PRIORITY])
+        if self.order.shares:
+            queues = np.unique(jobs[rows, J_QUEUE]).tolist()
+            ranked = sorted(queues, key=lambda queue: (self.share(queue), queue))
+            rank = np.zeros(max(queues, default=0) + 1, dtype=np.int64)
+            rank[ranked] = np.arange(len(ranked))
+            columns.append(rank[jobs[rows, J_QUEUE]])
+        return np.lexsort(columns) if len(columns) > 1 else np.argsort(keys, kind="stable")
+
+    def remember(self, ranked: Table, runs: set[int]) -> None:
+        """Keep the order of this cycle for the next one and say when it changes by itself, if the order has a memory.
+
+        `runs` are the rows that run after this plan; within a level they come before those that wait.
+        """
+        if not self.order.remembers:
+            return
+        jobs = self.state.jobs
+        level = jobs[ranked, J_LEVEL]
+        for row, new in self.order.demotions(jobs, self.running(), self.now):
+            level[ranked == row] = new
+        waits = np.array([row not in runs for row in ranked.tolist()], dtype=np.bool_)
+        order = np.lexsort([np.arange(len(ranked)), waits, level])
+        same_level = np.diff(level[order]) == 0
+        if np.any(same_level & (np.diff(jobs[ranked[order], J_RANK]) < 0)):
+            self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in ranked[order].tolist())))
+        self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
+
+    def wake_at(self, time: int) -> None:
+        """Ask for a cycle at `time`, if that is still to come, although nothing may have happened by then."""
+        if time > self.now:
+            self.plan.review_at = time if self.plan.review_at < 0 else min(self.plan.review_at, time)

@@ -1,0 +1,113 @@
+"""Late heads that cannot be served: what is known of one of them is not asked again until it may have changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kant.cluster.columns import (
+    GPUS,
+    J_PODS,
+    J_PREEMPTIBLE,
+    J_PRIORITY,
+    J_SHAPE,
+    J_SINCE,
+    J_STARTED,
+    J_STATUS,
+    J_SUBMIT,
+)
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.model.status import JobStatus
+
+
+class Unserved(NamedTuple):
+    """A late head lacks room for `missing` pods at least, even without the jobs that it may preempt.
+
+    `unreclaimable`: even without all backfilled jobs. Otherwise some of these are protected by their minimum run time:
+    row `first` until `until` (µs), the others for longer. The rest says of which wait, nodes and changes this is known.
+    """
+
+    missing: int
+    unreclaimable: bool
+    until: int
+    first: int
+    since: int
+    node_version: int
+    end: int
+
+
+class LateHeads:
+    """The late heads of a state that could not be served. Forgetting one costs time only.
+
+    A job that starts takes room. One that stops gives room to a bounded number of pods: to as many as its own nodes
+    hold. So an answer holds until the jobs that have stopped since may have made up for what was missing, until the
+    next job reaches its minimum run time, or until a node changes.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._known: dict[int, Unserved] = {}
+
+    def add(self, row: int, missing: int, unreclaimable: bool, until: int = -1, first: int = -1) -> None:
+        """Remember that a head of one group lacks room for `missing` pods."""
+        state = self.state
+        if len(self._known) > 2 * len(state.pending):
+            self._known = {row: known for row, known in self._known.items() if row in state.pending}
+        since = int(state.jobs[row, J_SINCE])
+        self._known[row] = Unserved(
+            missing, unreclaimable, until, first, since, state.node_version, state.job_changes.end
+        )
+
+    def forget(self, row: int) -> None:
+        """Drop what is known of a job."""
+        self._known.pop(row, None)
+
+    def known(self, row: int, shape: Shape, now: int) -> Unserved | None:
+        """What is known of a head and still holds at `now`; None where it has to be asked again."""
+        known, state = self._known.pop(row, None), self.state
+        if known is None or 0 <= known.until <= now:
+            return None
+        if (known.since, known.node_version) != (state.jobs[row, J_SINCE], state.node_version):
+            return None
+        if known.end != state.job_changes.end:
+            moved = state.job_changes.since(known.end)
+            missing = -1 if moved is None else known.missing - self._room_given(row, shape, known, moved)
+            if missing <= 0:
+                return None
+            known = known._replace(missing=missing, end=state.job_changes.end)
+        self._known[row] = known
+        return known
+
+    def is_unreclaimable(self, row: int, shape: Shape, now: int) -> bool:
+        """Whether the head is known not to fit even without all backfilled jobs."""
+        known = self.known(row, shape, now)
+        return known is not None and known.unreclaimable
+
+    def _room_given(self, row: int, shape: Shape, known: Unserved, moved: list[int]) -> int:
+        """For how many pods of the head the jobs that have changed may have made room, at most."""
+        jobs = self.state.jobs
+        priority = jobs[row, J_PRIORITY]
+        own = jobs[np.array(moved, dtype=np.int64)]
+        ran = own[:, J_STARTED] >= 0
+        behind = (own[:, J_SUBMIT] > known.since) & (own[:, J_PRIORITY] <= priority) & (own[:, J_PREEMPTIBLE] == 1)
+        runs = own[:, J_STATUS] == JobStatus.RUNNING.value
+        if known.unreclaimable:
+            gave = ran & ~behind  # what the others held was counted as free
+        elif known.first in moved or np.count_nonzero(ran & runs & ~behind):
+            return known.missing  # another job is the next unprotected one, or room that could be preempted is less
+        else:
+            gave = ran & ~runs
+        shapes = self.state.shapes.shapes
+        if any(shapes[index].ceiling for index in set(own[gave, J_SHAPE].tolist())):
+            return known.missing  # an elastic gang may have had more pods
+        return int(own[gave, J_PODS].sum()) * pods_on_a_node(self.state, shape)
+
+
+def pods_on_a_node(state: ClusterState, shape: Shape) -> int:
+    """How many more pods of a shape fit, at most, where one node comes free. Large where no bound is known."""
+    demand = shape.groups[0].demand
+    if demand.gpus == 0 or demand.milli < 1000 or shape.cuts or shape.has_affinity:
+        return 1 << 40
+    return max(int(state.table[:, GPUS].max()) // demand.gpus, 1)

@@ -1,0 +1,86 @@
+"""Node replacement: a gang that has lost a node gets another in its place, before any other job may take what it held.
+
+The driver evicts the gang whole, so it is never bound in part. It starts again from its checkpoint, in one decision, on
+the devices that it has left and on those that replace the lost ones. Where that is not possible it holds nothing, and
+waits at its place in the queue like any other job.
+
+Source: replacement of a failed node as in Kueue's topology-aware scheduling (KEP-2724). That it is one start and no
+partial state, and for how long the claim holds, is ours.
+"""
+
+from __future__ import annotations
+
+from kant.cluster.columns import J_SINCE
+from kant.model.placement import PODS, Allocation
+from kant.model.units import FOREVER, SECOND
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.ports import ReplacedGang
+
+
+def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
+    """Start the gangs that have just lost a node, in the order in which they did, and those that this plan drains away.
+
+    A drained gang that cannot stay near, or any without `in_place`, moves like a victim of preemption if it fits
+    elsewhere.
+    """
+    state, waiting = cycle.state, cycle.pending
+    window = waiting.requeue.in_place_s if in_place else -1
+    for row in cycle.drained:
+        made = _replaced(cycle, row, state.running[row]) if window >= 0 else None
+        if made is not None:
+            cycle.move(row, made.allocation, made.kept)
+        else:
+            cycle.victims.append(row)
+    for row, held in state.health.broken.items() if window >= 0 else ():
+        late = cycle.now - int(state.jobs[row, J_SINCE]) > window * SECOND
+        if late or row in waiting.leaving or row in state.reserved:  # a promise is as good
+            continue
+        made = _replaced(cycle, row, held)
+        if made is not None:
+            cycle.start(row, made.allocation, made.kept)
+            waiting.leave(row)
+
+
+def complete_bound(cycle: CyclePlan) -> None:
+    """Start the partially bound gangs: all that they hold stays, and what is missing comes near it.
+
+    What one of them holds no other gets, whether it is completed or not.
+    """
+    trial, broken = cycle.placer.trial, cycle.state.health.broken
+    taken: set[int] = set()
+    for row, held in broken.items():
+        if trial.is_free(held):
+            trial.restore(held)
+            taken.add(row)
+    for row, held in broken.items():
+        if row in taken:
+            trial.evict(held)
+        made = _replaced(cycle, row, held, bound=True)
+        if made is not None and made.kept == int(held[:, PODS].sum()):
+            cycle.start(row, made.allocation, made.kept)
+            continue
+        if made is not None:
+            trial.evict(made.allocation)
+        if row in taken:
+            trial.restore(held)
+
+
+def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False) -> ReplacedGang | None:
+    """A place for a gang of which a part of `held` is left: that part, and near it what is missing, within its quota.
+
+    What is `bound` stays also where nothing new may come. The place stays clear of all reservations.
+    """
+    trial, admission, forecast = cycle.placer.trial, cycle.admission, cycle.forecast
+    if admission.closed(row) is not None:
+        return None
+    blocked = None
+    if forecast is not None:
+        blocked = cycle.reserved_space(min(cycle.now + forecast.estimates.duration(cycle.state, row), FOREVER))
+        trial.restore(blocked)
+    made = None
+    for option in admission.options(row, cycle.state.shape_of(row)):
+        if made is None and admission.shortage(row, option) is None:
+            made = cycle.placer.replace_nodes(option, held, cycle.bad_nodes(row), row, bound)
+    if blocked is not None:
+        trial.evict(blocked)
+    return made

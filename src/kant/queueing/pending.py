@@ -1,0 +1,497 @@
+"""The pending queue: buckets of jobs that wait. A bucket sleeps while its first job is known not to start.
+
+Jobs that the discipline keeps in order share a bucket, and only the first of a bucket is tried. Strict FIFO has one
+bucket for each queue. Best-effort FIFO has one for each queue and shape: what does not fit for one job does not fit for
+another with equal requests.
+
+Jobs that no rule tells apart have one scheduling key, whatever their bucket. When a job cannot start, its key is
+unschedulable, and every bucket whose first job has the key sleeps. What may change the answer wakes them. Waking too
+much is always allowed: it costs time and starts nobody else. So a cycle looks only at buckets that are awake, and a
+cluster in which nothing can start costs nothing.
+
+Sources: unschedulable pods and queueing hints of kube-scheduler, unfeasible scheduling keys of Armada, autoclusters of
+HTCondor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_RETURNS, J_SHAPE, J_STARTED, J_USER, POOL
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.model.placement import NODE, Allocation
+from kant.queueing.bucket import (
+    ANY_START,
+    JOBS,
+    LIVE,
+    NODES,
+    QUOTA,
+    Bucket,
+    BucketKey,
+    Entry,
+    SchedulingKey,
+    Unschedulable,
+)
+from kant.queueing.late_heads import LateHeads
+from kant.queueing.order import Order
+from kant.queueing.requeue import BackOffs, Requeue
+
+if TYPE_CHECKING:
+    from kant.queueing.cycle_plan import CyclePlan
+
+Share = Callable[[int], tuple[float, ...]]
+"""What a queue has had of its share, so far in this cycle."""
+
+
+class PendingQueue:
+    """The waiting jobs of a `ClusterState`, following what changes there.
+
+    `bucket_of` says from queue and shape in which bucket a job waits (None: jobs are not sorted). `preempts` says
+    whether waiting jobs may evict running ones, `draws` whether the placement depends on the job by chance, and `fair`
+    whether queues reclaim up to their fair shares.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        order: Order,
+        requeue: Requeue,
+        bucket_of: Callable[[int, int], BucketKey] | None,
+        preempts: bool = False,
+        draws: bool = False,
+        fair: bool = False,
+    ) -> None:
+        self.state = state
+        self.order = order
+        self.requeue = requeue
+        self.bucket_of = bucket_of
+        self.preempts = preempts
+        self.draws = draws
+        self.fair = fair
+        self.late_heads = LateHeads(state)
+        self.now = state.now
+        self.buckets: dict[BucketKey, Bucket] = {}
+        self.arrived: list[int] = []
+        """Rows that no cycle has seen yet."""
+        self.leaving: set[int] = set()
+        """Rows that the plan under way rejects, or has started in place of lost nodes."""
+        self.held: set[int] = set()
+        """Rows whose hold has been said since they came to wait."""
+        self.awake: dict[BucketKey, Bucket] = {}
+        """Buckets whose first job may be tried."""
+        self._asleep: dict[SchedulingKey, Unschedulable] = {}
+        self.retries: dict[SchedulingKey, tuple[int, int]] = {}
+        """When a scheduling key that was tried may start by itself, and of which row alone that is said (-1: all)."""
+        self.wakes_on = 0
+        """What wakes any of the sleeping buckets, or has woken one of them since there was none."""
+        self.brief: list[Unschedulable] = []
+        """What is known for the last cycle only."""
+        self._place: dict[int, Bucket] = {}  # in which bucket a row is
+        self._keys: dict[tuple[int, int, int], BucketKey] = {}
+        self._heads: list[tuple[Entry, Bucket]] | None = None
+        self.back_offs = BackOffs(state, requeue)
+        self._base_runs: dict[int, bool] = {}  # whether a base job runs once the plan is carried out
+        self._released: list[int] = []  # burst replicas whose base job the plan has started
+        self._opened = False  # the plan has freed capacity since the round under way began
+        self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
+        self._mark()
+        self._queue_config = state.quota_usage.queue_config
+        self._by_user = state.quota_usage.limits_users
+
+    # --- following the state ---------------------------------------------------------------------------------
+
+    def refresh(self, now: int, moved: list[int] | None) -> None:
+        """Take in what has changed since the last cycle, and wake what it may let start.
+
+        `moved` has the rows that came, left, started or stopped, each once; None where nobody knows.
+        """
+        self.now = now
+        changed = 0
+        if self.leaving:
+            self.leaving.clear()
+        if self._base_runs:
+            self._base_runs.clear()
+        reconfigured = self.state.quota_usage.queue_config is not self._queue_config
+        if moved or moved is None or reconfigured or self.order.moving:
+            changed = self._follow(moved)
+        if self.back_offs.ends and self.back_offs.ends[0][0] <= now:
+            self._push([row for row in self.back_offs.over(now) if self._base_job_runs(row)])
+        if self._asleep:
+            self._wake_by_state(changed)
+
+    def _follow(self, moved: list[int] | None) -> int:
+        """Take in the jobs that came, left, started or stopped. Returns which of these changes there were."""
+        state = self.state
+        pending, queue_config, changed = state.pending, state.quota_usage.queue_config, 0
+        if moved is None or queue_config is not self._queue_config:  # who can never start may be another job now
+            self._queue_config, moved = queue_config, None
+            came = list(pending)
+            self.wake_all()
+        else:
+            came = []
+            for row in moved:
+                if row in pending:
+                    came.append(row)
+                if row in self._place:
+                    self._drop([row for row in moved if row in self._place])
+            if moved and self._asleep:
+                ran = len(came) < len(moved) or max(state.jobs[came, J_STARTED].tolist()) >= 0
+                changed = LIVE | JOBS if ran else LIVE
+        if came:
+            self.held.difference_update(came)
+        if came or self.arrived:
+            self.arrived = sorted({row for row in self.arrived if row in pending}.union(came))
+        if state.burst_replicas:
+            came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
+        if moved is None or self.order.moving or self._by_user != state.quota_usage.limits_users:
+            self._by_user = state.quota_usage.limits_users
+            self._empty()
+            came = list(pending)
+        if came and self.bucket_of is not None:
+            if state.burst_replicas or any(state.jobs[came, J_RETURNS].tolist()):
+                came = [row for row in came if self._may_be_tried(row)]
+            self._push(came)
+        return changed
+
+    def _follow_replicas(self, moved: list[int] | None) -> list[int]:
+        """Burst replicas whose base job has started, now that these rows have changed."""
+        state, found = self.state, list[int]()
+        if moved is None:
+            return found
+        if self.preempts and moved and max(state.jobs[moved, J_BASE].tolist()) >= 0:
+            self.wake_all()  # a burst replica that runs keeps its base job from being evicted
+        for base in moved:
+            replicas = self._waiting_replicas(base)
+            if base in state.running:
+                found += replicas
+            elif replicas:
+                self._drop(replicas)
+                if base not in state.live:
+                    self.arrived = sorted({*self.arrived, *replicas})  # they can never run
+        return found
+
+    def _mark(self) -> None:
+        """Changes of the state are counted from here on."""
+        state = self.state
+        self._log, self._quota, self._freed = (
+            int(state.log[0]),
+            state.quota_usage.quota_version,
+            list(state.pool_versions),
+        )
+
+    def _wake_by_state(self, changed: int) -> None:
+        """Wake what the changes of the state since the last mark may let start."""
+        state, pools = self.state, 0
+        if state.pool_versions != self._freed:
+            for pool, count in enumerate(state.pool_versions):
+                pools |= (count != self._freed[pool]) << pool
+        changed |= NODES if state.log[0] != self._log else 0
+        changed |= QUOTA if state.quota_usage.quota_version != self._quota else 0
+        self._mark()
+        self._wake(changed, pools)
+
+    # --- back-off and burst replicas -------------------------------------------------------------------------
+
+    def _may_be_tried(self, row: int) -> bool:
+        """Whether neither a back-off nor a base job that does not run keeps the row out of its bucket."""
+        if self.state.jobs[row, J_RETURNS] and self.back_offs.waits(row, self.now):
+            return False
+        return not self.state.burst_replicas or self._base_job_runs(row)
+
+    def _waiting_replicas(self, base: int) -> list[int]:
+        return [row for row in self.state.burst_replicas.get(base, ()) if row in self.state.pending]
+
+    def _base_job_runs(self, row: int) -> bool:
+        """Whether the base job of a burst replica runs once the plan is carried out; True for other jobs."""
+        base = int(self.state.jobs[row, J_BASE]) if self.state.burst_replicas else -1
+        return base < 0 or self._base_runs.get(base, base in self.state.running)
+
+    # --- buckets ---------------------------------------------------------------------------------------------
+
+    def _empty(self) -> None:
+        self.buckets.clear()
+        self.awake.clear()
+        self._place.clear()
+        self._heads = None
+        for one in self._asleep.values():
+            one.buckets.clear()
+
+    def _push(self, rows: list[int]) -> None:
+        """Put rows in their buckets; a bucket with a new first job wakes."""
+        place = self._place
+        if not place.keys().isdisjoint(rows):
+            rows = [row for row in rows if row not in place]
+        if self.bucket_of is None or not rows:
+            return
+        table = np.array(rows, dtype=np.int64)
+        keys = self.order.keys(self.state.jobs, table, self.state.now).tolist()
+        columns = self.state.jobs[table][:, [J_QUEUE, J_SHAPE, J_USER, J_PRIORITY, J_BASE]].tolist()
+        by_priority = self.order.by_priority
+        plain = not (self.preempts or self.draws) and self.state.quota_usage.tree is None
+        for row, key, (queue, shape, user, priority, base) in zip(rows, keys, columns, strict=True):
+            bucket_key = self._keys.get((queue, shape, user if self._by_user else -1))
+            if bucket_key is None:
+                bucket_key = self._bucket_key(queue, shape, user)
+            bucket = self.buckets.get(bucket_key)
+            if bucket is None:
+                bucket = self.buckets[bucket_key] = Bucket(bucket_key)
+            entry = (
+                -priority if by_priority else 0,
+                key,
+                row,
+                shape,
+                shape if plain else self._scheduling_key(bucket_key, shape, priority, base),
+            )
+            heappush(bucket.heap, entry)
+            place[row] = bucket
+            if bucket.heap[0] is entry:
+                self._heads = None
+                if bucket.asleep is not None:
+                    del bucket.asleep.buckets[bucket_key]
+                    bucket.asleep = None
+                self.awake[bucket_key] = bucket
+
+    def _bucket_key(self, queue: int, shape: int, user: int) -> BucketKey:
+        """The bucket of a job. Where users are limited, what holds for one of them does not hold for another."""
+        assert self.bucket_of is not None
+        key = self.bucket_of(queue, shape)
+        if self.order.shares and key[:1] != (queue,):
+            key = (queue, *key)
+        key = (*key, user) if len(key) > 1 and self._by_user else key
+        self._keys[queue, shape, user if self._by_user else -1] = key
+        return key
+
+    def _scheduling_key(self, bucket: BucketKey, shape: int, priority: int, base: int) -> SchedulingKey:
+        """What decides whether a job can start.
+
+        Where there are quotas only its bucket is known, and gangs of several groups that a placement draws fare
+        differently. Where jobs may be evicted, the priority counts, and the base job, which its replicas do not evict.
+        """
+        if self.state.quota_usage.tree is not None or (self.draws and len(self.state.shapes.shapes[shape].parts) > 1):
+            return (-1, *bucket)
+        return (shape, priority, base) if self.preempts else shape
+
+    def _rouse(self, bucket: Bucket) -> None:
+        """A bucket may be tried again."""
+        if bucket.asleep is not None:
+            del bucket.asleep.buckets[bucket.key]
+            bucket.asleep = None
+        self.awake[bucket.key] = bucket
+
+    def _drop(self, rows: list[int]) -> None:
+        """Take rows out of their buckets; a bucket with another first job wakes."""
+        gone: dict[BucketKey, set[int]] = {}
+        for row in rows:
+            bucket = self._place.pop(row, None)
+            if bucket is not None:
+                gone.setdefault(bucket.key, set()).add(row)
+        for key, rows_of in gone.items():
+            bucket = self.buckets[key]
+            first = bucket.heap[0]
+            bucket.heap = [entry for entry in bucket.heap if entry[2] not in rows_of]
+            heapify(bucket.heap)
+            if not bucket.heap or bucket.heap[0] is not first:
+                self._headless(bucket)
+
+    def _headless(self, bucket: Bucket) -> None:
+        """The first job of a bucket has gone: the next one may be tried, or the bucket goes."""
+        self._heads = None
+        self._rouse(bucket)
+        if not bucket.heap:
+            del self.awake[bucket.key], self.buckets[bucket.key]
+
+    def heads(self) -> list[tuple[Entry, Bucket]]:
+        """The first job of every bucket, best first."""
+        if self._heads is None:
+            self._heads = sorted([(bucket.heap[0], bucket) for bucket in self.buckets.values()])
+        return self._heads
+
+    def head_before(self, row: int) -> int | None:
+        """The row of the job that keeps this one from being tried: the first of its bucket; None where it is first."""
+        if self.bucket_of is None:
+            return None
+        queue, shape, user = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER]].tolist()
+        bucket = self.buckets.get(self._bucket_key(queue, shape, user))
+        return bucket.heap[0][2] if bucket is not None and bucket.heap[0][2] != row else None
+
+    def ranked(self, cycle: CyclePlan) -> list[int]:
+        """All waiting rows that may be tried now, best first, for disciplines that keep no buckets."""
+        rows = [row for row in self.state.pending if row not in self.leaving and self._may_be_tried(row)]
+        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
+        return table[cycle.ranking(table)].tolist() if rows else []
+
+    # --- sleep and wake --------------------------------------------------------------------------------------
+
+    def sleep(self, bucket: Bucket, shape: Shape, until: int = -1, definitive: bool = True) -> None:
+        """The first job of a bucket cannot start; its key is unschedulable until something may change that.
+
+        `until` is a time at which it may start although nothing else happens (-1: none). Where that it cannot start is
+        not `definitive`, it is known for this cycle only.
+        """
+        tree = self.state.quota_usage.tree is not None
+        wakes_on = NODES if shape.order_dependent else 0
+        if tree:
+            wakes_on |= QUOTA
+        if until >= 0 or (tree and self.preempts):
+            wakes_on |= LIVE if until >= 0 or self.fair else JOBS
+        if not self._asleep:
+            self._mark()
+            self.wakes_on = 0
+        self.wakes_on |= wakes_on
+        head = bucket.heap[0]
+        key = head[4]
+        alone = isinstance(key, tuple) and key[0] < 0
+        one = Unschedulable(key, head[2] if alone else -1, shape.pool_bits, wakes_on, until)
+        if until >= 0:
+            self.retries[key] = one.row, until
+        elif self.retries:
+            self.retries.pop(key, None)
+        self._asleep[key] = one
+        if not definitive:
+            self.brief.append(one)
+        bucket.asleep = one
+        one.buckets[bucket.key] = bucket
+        self.awake.pop(bucket.key, None)
+
+    def wake_all(self) -> None:
+        """Forget what is known to be unschedulable: every bucket may be tried."""
+        for one in list(self._asleep.values()):
+            self._forget(one)
+
+    def _wake(self, changed: int, pools: int = 0) -> None:
+        """Wake what one of these changes, or capacity that came free in these pools (bits), may let start."""
+        now = self.now
+        for one in [
+            one for one in self._asleep.values() if one.pools & pools or one.wakes_on & changed or 0 <= one.until <= now
+        ]:
+            self._forget(one)
+
+    def _forget(self, one: Unschedulable) -> None:
+        """What is known of a key may have changed. Its buckets wake; in a round, those whose turn is still to come."""
+        if self._asleep.get(one.key) is one:
+            del self._asleep[one.key]
+        ready = self._ready
+        for bucket in one.buckets.values():
+            bucket.asleep = None
+            self.awake[bucket.key] = bucket
+            if ready is not None and bucket.heap[0] > ready[0][1]:
+                heappush(ready, ((), bucket.heap[0], bucket))
+        one.buckets.clear()
+
+    def wakes_at(self) -> int:
+        """When the first bucket may start by itself what it could not start when it was tried, µs; -1 for never."""
+        now, retries = self.now, self.retries
+        for key in [key for key, (_, until) in retries.items() if until <= now]:
+            del retries[key]
+        first = -1
+        for bucket in self.buckets.values() if retries else ():
+            head = bucket.heap[0]
+            row, until = retries.get(head[4], (-1, -1))
+            if until >= 0 and row in (-1, head[2]) and not 0 <= first <= until:
+                first = until
+        return first
+
+    # --- one cycle -------------------------------------------------------------------------------------------
+
+    def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, Bucket]]:
+        """Each first job that may start now: its row, its shape and its bucket; best first, by `share` of its queue.
+
+        The caller calls `took` or `sleep` before it asks for the next one. Where the plan frees capacity on the way,
+        the buckets that this wakes are gone through as well, in order.
+        """
+        if self.brief:
+            for one in self.brief:
+                self._forget(one)
+            self.brief = []
+        if not self.awake:
+            return
+        asleep, shapes = self._asleep, self.state.shapes.shapes
+        ready: list[tuple[tuple[float, ...], Entry, Bucket]]
+        while True:
+            self._opened = False
+            if self._released:
+                self._push([row for row in self._released if row not in self.leaving and self._may_be_tried(row)])
+                self._released.clear()
+            if share is None:
+                ready = [((), bucket.heap[0], bucket) for bucket in self.awake.values()]
+            else:
+                ready = [(share(bucket.key[0]), bucket.heap[0], bucket) for bucket in self._with_late()]
+            heapify(ready)
+            self._ready = ready if share is None else None
+            while ready and not self._opened:
+                had, head, bucket = ready[0]
+                if bucket.heap and bucket.heap[0] is head and bucket.asleep is None:
+                    known = asleep.get(head[4])
+                    if known is not None and (known.row < 0 or known.row == head[2]):
+                        bucket.asleep = known
+                        known.buckets[bucket.key] = bucket
+                        del self.awake[bucket.key]
+                    elif share is not None and (has := share(bucket.key[0])) > had:  # others may come before it now
+                        heapreplace(ready, (has, head, bucket))
+                        continue
+                    else:
+                        yield head[2], shapes[head[3]], bucket
+                if bucket.heap and bucket.asleep is None:
+                    heapreplace(ready, (had if share is None else share(bucket.key[0]), bucket.heap[0], bucket))
+                else:
+                    heappop(ready)
+            self._ready = None
+            if not self._opened:
+                return
+
+    def _with_late(self) -> list[Bucket]:
+        """The buckets that are awake, and those that a start may wake: by share these keep their turn."""
+        late = [bucket for one in self._asleep.values() if one.wakes_on & ANY_START for bucket in one.buckets.values()]
+        return [*self.awake.values(), *late]
+
+    def took(self, bucket: Bucket) -> None:
+        """The first job of a bucket starts or leaves. A driver that refuses the start brings it back by an event."""
+        heap = bucket.heap
+        self._heads = None
+        del self._place[heappop(heap)[2]]
+        if bucket.asleep is not None:
+            self._rouse(bucket)
+        if not heap:
+            del self.awake[bucket.key], self.buckets[bucket.key]
+
+    def leave(self, row: int) -> None:
+        """The plan rejects a job, or starts it in place of lost nodes: it is not tried any more."""
+        self.leaving.add(row)
+        if row in self._place:
+            self._drop([row])
+
+    def starts(self, row: int) -> None:
+        """The plan starts a job. Its burst replicas may be tried in the same cycle."""
+        state = self.state
+        if self._asleep:
+            self._wake(ANY_START)
+        if state.burst_replicas:
+            if self.preempts and state.jobs[row, J_BASE] >= 0:
+                self.wake_all()
+            if row in state.burst_replicas:
+                self._base_runs[row] = True
+                self._released += self._waiting_replicas(row)
+                self._opened = True
+
+    def stops(self, row: int) -> None:
+        """The plan stops a running job. Others may fit where it was; its burst replicas may not be tried any more."""
+        self.frees(self.state.running[row])
+        if row in self.state.burst_replicas:
+            self._base_runs[row] = False
+            self._drop(self._waiting_replicas(row))
+        if self.preempts and self.state.jobs[row, J_BASE] >= 0:
+            self.wake_all()
+
+    def frees(self, pieces: Allocation) -> None:
+        """The plan frees these pieces: others may fit there."""
+        self._opened = True
+        if self._asleep:
+            pools = 0
+            for pool in set(self.state.table[pieces[:, NODE], POOL].tolist()):
+                pools |= 1 << pool
+            self._wake(ANY_START | QUOTA, pools)

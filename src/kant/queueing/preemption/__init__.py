@@ -1,0 +1,1 @@
+"""Which running jobs are evicted for which waiting job."""

@@ -1,0 +1,148 @@
+"""A head of the queue that has waited too long preempts backfilled jobs. This backfill needs no run-time estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import repeat
+
+import numpy as np
+
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_SUBMIT
+from kant.cluster.shapes import Shape
+from kant.model.decision import Start
+from kant.model.placement import Allocation
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.ports import NotNow
+from kant.queueing.preemption.candidate import Admits, Candidate
+from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
+from kant.queueing.preemption.policy import candidate, evict_victims, missing_without
+from kant.queueing.preemption.rules import given_back
+from kant.queueing.preemption.shrinking import choose_shrinking_first, surplus_candidate
+
+UNLIMITED = 1 << 60
+
+
+def backfilled_after(entitlements: Entitlements, row: int) -> Mask:
+    """The preemptible jobs that started while the job waited and are behind it by priority and submission.
+
+    This order does not change, so none of them can preempt the job in turn (docs/design/0009-no-two-rounds.md).
+    """
+    jobs = entitlements.state.jobs
+    since, base, *own = jobs[row, [J_SINCE, J_BASE, J_PRIORITY, J_SUBMIT]].tolist()
+    rows, priority, submit = entitlements.rows, entitlements.priority, jobs[entitlements.rows, J_SUBMIT]
+    later = (submit > own[1]) | ((submit == own[1]) & (rows > row))
+    behind: Mask = entitlements.preemptible & (entitlements.started >= since) & (rows != base)
+    behind &= (priority < own[0]) | ((priority == own[0]) & later)
+    return behind
+
+
+def allowed_victims(entitlements: Entitlements, row: int, shape: Shape) -> Iterator[tuple[Mask, Admits | None]]:
+    """Sets of backfilled jobs that the head may preempt, each with the quota condition of the set.
+
+    A head in quota may preempt all of them. A head that would borrow may preempt those that borrow, and those of its
+    own queue if it is in quota once they have left. A head that holds nothing that quotas count may preempt those that
+    borrow. Where the profile reclaims nothing, only the order among jobs counts.
+    """
+    state, behind = entitlements.state, backfilled_after(entitlements, row)
+    queue = int(state.jobs[row, J_QUEUE])
+    node = state.quota_usage.node_of[queue]
+    amounts = state.quota_usage.amounts(shape)
+    if not entitlements.reclaims:
+        yield behind, None
+        return
+    limited = entitlements.tree is not None and node >= 0 and any(amounts)
+    if limited and entitlements.reach(node, amounts) != BORROWING:
+        yield behind, None
+        return
+
+    def in_quota(victims: Collection[Candidate]) -> bool:
+        given = [given_back(state, who) for who in victims]
+        gone = [(user, held) for home, user, held in given if home == queue]
+        return entitlements.reach(node, amounts, gone) != BORROWING
+
+    if limited:
+        yield behind & (entitlements.borrowing | (entitlements.queue == queue)), in_quota
+    yield behind & entitlements.borrowing, None
+
+
+def missing_without_all(
+    cycle: CyclePlan, entitlements: Entitlements, above: Entitlements | None, row: int, shape: Shape
+) -> int:
+    """How many pods of the head do not fit if all backfilled jobs stop, and the plan starts nothing."""
+    trial = cycle.placer.trial
+    mark = trial.checkpoint()
+    for decision in cycle.plan.decisions:
+        if isinstance(decision, Start):
+            trial.evict(decision.allocation)
+    near = entitlements.pools & shape.pool_bits != 0
+    grown = above.rows[backfilled_after(above, row)].tolist() if above is not None else ()
+    missing = missing_without(
+        entitlements, entitlements.rows[backfilled_after(entitlements, row) & near].tolist(), row, shape, grown
+    )
+    trial.rollback(mark)
+    return missing
+
+
+def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
+    """Evict as few backfilled jobs as it takes, if the late head then fits.
+
+    It is definitive that they do not suffice where the head would not fit if all of them stopped.
+    """
+    if not shape.ask.preempts:
+        return NotNow()
+    late_heads, state = cycle.pending.late_heads, cycle.state
+    known = None if cycle.stopped else late_heads.known(row, shape, cycle.now)  # what this plan frees may be enough
+    if known is not None:
+        cycle.wake_at(known.until)
+        return NotNow(definitive=known.unreclaimable)
+    late_heads.forget(row)
+    entitlements = cycle.evictor.entitlements(cycle) if cycle.evictor is not None else Entitlements(cycle, "off", 0)
+    above = entitlements.surplus() if cycle.state.elastic else None
+    by_one = not shape.order_dependent  # of a gang of several groups less room may fit more
+    missing = missing_without_all(cycle, entitlements, above, row, shape) if by_one else 0
+    if missing:
+        late_heads.add(row, missing, unreclaimable=True)
+        return NotNow()
+    plain = by_one and not (cycle.limited or cycle.stopped or state.elastic)
+    for option in cycle.admission.options(row, shape):
+        if cycle.admission.shortage(row, option) is not None:
+            continue
+        rules = allowed_victims(entitlements, row, option)
+        to_shrink = allowed_victims(above, row, option) if above is not None else repeat(None)
+        for (right, admits), grown in zip(rules, to_shrink, strict=False):
+            allowed = entitlements.rows[_past_min_runtime(cycle, entitlements, right, option)].tolist()
+            wide: list[int] = []
+            if above is not None and grown is not None:
+                wide = above.rows[_past_min_runtime(cycle, above, grown[0], option)].tolist()
+            missing = missing_without(entitlements, allowed, row, option, wide) if by_one else 0
+            if missing:
+                if plain:
+                    _remember(cycle, entitlements, row, shape, missing)
+                continue
+            whole = [candidate(cycle, victim) for victim in allowed]
+            surplus = [surplus_candidate(cycle, victim, option) for victim in wide]
+            chosen = choose_shrinking_first(cycle, row, option, whole, surplus, UNLIMITED, admits)
+            if chosen is not None:
+                victims, allocation = chosen
+                evict_victims(cycle, victims, row, "backfill")
+                return allocation
+    return NotNow(definitive=False)
+
+
+def _remember(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, missing: int) -> None:
+    """Remember what the head lacks until the next backfilled job reaches its minimum run time, if one is protected."""
+    near = backfilled_after(entitlements, row) & (entitlements.pools & shape.pool_bits != 0)
+    protected = np.flatnonzero(near & (entitlements.protected_until > cycle.now))
+    if len(protected):
+        first = protected[np.argmin(entitlements.protected_until[protected])]
+        until = int(entitlements.protected_until[first])
+        cycle.pending.late_heads.add(row, missing, False, until, int(entitlements.rows[first]))
+
+
+def _past_min_runtime(cycle: CyclePlan, entitlements: Entitlements, right: Mask, shape: Shape) -> Mask:
+    """The jobs of `right` in the shape's pools past their minimum run time. Asks for a cycle when the next is."""
+    allowed = entitlements.whole(right) & (entitlements.pools & shape.pool_bits != 0)
+    protected = allowed & (entitlements.protected_until > cycle.now)
+    cycle.wake_at(int(entitlements.protected_until[protected].min()) if protected.any() else -1)
+    reached: Mask = allowed & ~protected
+    return reached

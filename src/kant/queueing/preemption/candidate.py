@@ -1,0 +1,32 @@
+"""Candidates for eviction. A set of them is the bits of one integer, as devices are in an allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from kant.model.placement import Allocation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A running job that may be stopped, or several that only stop together: a whole unit."""
+
+    row: int
+    allocation: Allocation  # what it holds
+    milli: int  # milli-GPUs
+    cost: int  # milli-GPU-seconds of work that stopping it now would lose, never negative
+    rank: tuple[int, ...]  # the smaller, the sooner it has to be the victim
+    surplus: bool = False  # only what an elastic gang has above its floor; it runs on
+
+
+Admits = Callable[[Collection[Candidate]], bool]
+"""Whether the quota lets the newcomer in when these have left. More victims never make it false."""
+
+
+def members(chosen: int) -> Iterator[int]:
+    """The places of the bits that are set, the lowest first."""
+    while chosen:
+        low = chosen & -chosen
+        yield low.bit_length() - 1
+        chosen ^= low

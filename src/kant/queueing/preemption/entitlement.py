@@ -1,0 +1,225 @@
+"""Entitlements: which running jobs are in quota, and which borrow.
+
+A queue is entitled to its nominal quota, or to its fair share. Its running jobs are counted in the order in which they
+started. Those that fit in the entitlement are *in quota*, the others *borrow*. So a job that starts in quota stays in
+quota, whatever starts after it, until the entitlement itself shrinks.
+
+An elastic gang counts as its floor. What it has above its floor comes after all floors of its queue (`surplus`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import copy
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import J_BASE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, J_USER, Table
+from kant.cluster.elastic import above_floor
+from kant.cluster.quota_limits import Amounts
+from kant.cluster.quota_tree import QuotaTree
+from kant.cluster.state import ClusterState
+from kant.model.units import FOREVER
+from kant.queueing.ports import PlanSoFar
+
+Mask = NDArray[np.bool_]
+
+Gone = tuple[int, Amounts]
+"""A user, and how much of what the user holds in one queue leaves."""
+
+Reclaim = Literal["off", "nominal", "fair-share"]
+
+BORROWING = -1
+"""The level of a job that would make its queue borrow."""
+
+
+class Entitlements:
+    """The running jobs of one cycle, as columns, in the order in which they started.
+
+    `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
+    that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows
+    (`unlimited`). The table is made once a cycle, and `follow` takes in the jobs that the plan has stopped since. Jobs
+    that the plan starts come last, so they change no entitlement.
+
+    Two bounds answer most questions at once. `lowest` is the lowest priority of the preemptible jobs, and
+    `any_borrowing` says whether one of them borrows of a quota.
+    """
+
+    def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
+        self.cycle, self.state, self.reclaims = cycle, cycle.state, reclaim != "off"
+        state, quota_usage = cycle.state, cycle.state.quota_usage
+        self.rows = np.fromiter(cycle.state.running, np.int64, len(cycle.state.running))
+        jobs = state.jobs[self.rows]
+        self.queue, self.priority, self.user = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_USER]
+        self.base, self.runs = jobs[:, J_BASE], np.ones(len(self.rows), dtype=np.bool_)
+        self.pools = np.array([shape.pool_bits for shape in state.shapes.shapes], dtype=np.int64)[jobs[:, J_SHAPE]]
+        self.preemptible: Mask = jobs[:, J_PREEMPTIBLE] == 1
+        self.borrowing: Mask = np.ones(len(self.rows), dtype=np.bool_)
+        self.unlimited: Mask = self.borrowing  # holds nothing that quotas count
+        self.tree = quota_usage.tree if quota_usage.tree is not None and quota_usage.tree.keys else None
+        homes = np.array(quota_usage.node_of, dtype=np.int64)
+        own = [
+            quota_usage.tree.queues[home].min_run if quota_usage.tree and home >= 0 else 0
+            for home in quota_usage.node_of
+        ]
+        self.started = jobs[:, J_STARTED]
+        self.protected_until = self.started + np.maximum(np.array(own, dtype=np.int64), min_run)[self.queue]
+        self.home = homes[self.queue]
+        self._followed = -1
+        if self.tree is not None:
+            self.entitled, self.own_part = entitled_amounts(self.cycle, self.tree, reclaim == "fair-share")
+            self.above = {row: surplus_amounts(state, row) for row in self.rows.tolist() if is_above_floor(state, row)}
+            parts = chain.from_iterable(self._floor_of(row) for row in self.rows.tolist())
+            width = len(self.tree.keys)
+            self.held = np.fromiter(parts, np.int64, len(self.rows) * width).reshape(-1, width)
+            self.borrows: Mask = self.held > 0  # by key: borrows of it
+            self.unlimited = self.held.max(axis=1) == 0
+            self._weigh(np.unique(self.home), np.zeros(len(self.rows), dtype=np.bool_))
+        self.follow()
+
+    def follow(self) -> None:
+        """Take in the jobs that the plan has stopped since the last time."""
+        stopped, shrunk = self.cycle.stopped, self.cycle.shrunk
+        if self._followed == len(stopped) + len(shrunk):
+            return
+        self._followed = len(stopped) + len(shrunk)
+        gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
+        self.preemptible, self.runs = self.preemptible & ~gone, ~gone
+        if shrunk:  # what is left of them stays for this plan
+            self.preemptible = self.preemptible & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
+        if self.tree is not None:
+            self._weigh(np.unique(self.home[gone]), gone)
+        self.lowest = int(self.priority[self.preemptible].min()) if self.preemptible.any() else FOREVER
+        self.any_borrowing = self.tree is not None and bool((self.borrows.any(axis=1) & self.preemptible).any())
+
+    def _floor_of(self, row: int) -> Amounts:
+        amounts, above = self.state.quota_usage.charged[row][3], self.above.get(row)
+        return amounts if above is None else tuple(a - b for a, b in zip(amounts, above, strict=True))
+
+    def surplus(self) -> Entitlements | None:
+        """The elastic gangs, with what they hold above their floors. It may be taken without stopping them.
+
+        The surplus of a queue is counted after all of its floors, in the order in which the gangs started. None where
+        no gang has more than its floor.
+        """
+        state, rows = self.state, self.rows.tolist()
+        places = [place for place, row in enumerate(rows) if self.preemptible[place] and is_above_floor(state, row)]
+        if not places:
+            return None
+        own = copy(self)
+        own.rows, own.queue, own.priority, own.user, own.base = (
+            column[places] for column in (self.rows, self.queue, self.priority, self.user, self.base)
+        )
+        own.pools, own.home, own.protected_until = self.pools[places], self.home[places], self.protected_until[places]
+        own.preemptible, own.runs = self.preemptible[places], self.runs[places]
+        own.started = np.array([state.elastic[row].resized for row in own.rows.tolist()], dtype=np.int64)
+        own.borrowing = own.unlimited = np.ones(len(places), dtype=np.bool_)
+        own.any_borrowing = False
+        if self.tree is not None:
+            own.held = np.array([self.above[row] for row in own.rows.tolist()], dtype=np.int64)
+            own.borrows = own.held > 0
+            own.unlimited = own.held.max(axis=1) == 0
+            for node in np.unique(own.home[own.home >= 0]).tolist():
+                there, width = np.flatnonzero(own.home == node), len(self.tree.keys)
+                part = np.array(self.own_part[node * width : node * width + width], dtype=np.int64)
+                floors = self.held[(self.home == node) & self.runs].sum(axis=0)
+                own.borrows[there] &= floors + own.held[there].cumsum(axis=0) > part
+            own.borrowing = own.borrows.any(axis=1) | own.unlimited
+            own.any_borrowing = bool(own.borrows.any())
+        own.lowest = int(own.priority.min())
+        return own
+
+    def _weigh(self, nodes: Table, gone: Mask) -> None:
+        """Find out which jobs of these queues borrow."""
+        assert self.tree is not None
+        width = len(self.tree.keys)
+        for node in nodes[nodes >= 0].tolist():
+            there = np.flatnonzero((self.home == node) & ~gone)
+            part = np.array(self.own_part[node * width : node * width + width], dtype=np.int64)
+            held = self.held[there]
+            self.borrows[there] = (held > 0) & (held.cumsum(axis=0) > part)
+        self.borrowing = self.borrows.any(axis=1) | self.unlimited
+
+    def reach(self, node: int, amounts: Amounts, gone: Collection[Gone] = ()) -> int:
+        """The place in a queue's path up to which all below stay in quota if it takes `amounts`, or BORROWING.
+
+        Jobs of that queue in `gone` have left by then. A queue that holds too much is not in quota because one of its
+        jobs takes the place of another.
+        """
+        assert self.tree is not None
+        tree, first = self.cycle.admission.quota_tree, node * len(amounts)
+        for user, held in gone:
+            tree.refund(node, user, held)
+        in_quota = all(
+            amount == 0 or tree.own(node, key) + amount <= self.own_part[first + key]
+            for key, amount in enumerate(amounts)
+        )
+        reach = tree.paths[node].index(tree.reclaim_scope(node, amounts, self.entitled)) if in_quota else BORROWING
+        for user, held in gone:
+            tree.charge(node, user, held)
+        return reach
+
+    def gone(self, mask: Mask) -> list[Gone]:
+        """What these jobs, all of one queue, give back when they leave, by user."""
+        users = self.user[mask]
+        return [(user, self.held[mask][users == user].sum(axis=0).tolist()) for user in np.unique(users).tolist()]
+
+    def whole(self, allowed: Mask) -> Mask:
+        """`allowed` without base jobs that have a running burst replica not in it: a base job stops with its replicas.
+
+        A burst replica that the plan itself starts may not be stopped by it, so its base job stays as well.
+        """
+        if not self.state.burst_replicas:
+            return allowed
+        kept = {*self.base[self.runs & ~allowed].tolist(), *self.cycle.bases} - {-1}
+        return allowed & ~np.isin(self.rows, list(kept))
+
+    def is_borrowing(self, node: int, amounts: Amounts) -> bool:
+        """Whether a node of the tree, with all below it, borrows something of which `amounts` asks for more."""
+        tree, first = self.cycle.admission.quota_tree, node * len(amounts)
+        return any(
+            amount > 0 and tree.usage(node, key) > self.entitled[first + key] for key, amount in enumerate(amounts)
+        )
+
+
+def is_above_floor(state: ClusterState, row: int) -> bool:
+    """Whether a running job is an elastic gang with more than its floor."""
+    progress = state.elastic.get(row) if state.elastic else None
+    return progress is not None and progress.pods > progress.shape.pods
+
+
+def surplus_amounts(state: ClusterState, row: int) -> Amounts:
+    """What an elastic gang has above its floor, of what quotas are about."""
+    shape = state.shape_of(row)
+    return state.quota_usage.amounts(shape, above_floor(shape, state.running[row]))
+
+
+def entitled_amounts(cycle: PlanSoFar, tree: QuotaTree, fair: bool) -> tuple[list[int], list[int]]:
+    """What each node is entitled to, by slot of the tree; and which part of it is for the node's own jobs."""
+    width, nodes = len(tree.keys), range(len(tree.queues))
+    if fair:
+        wants = _wants(cycle, tree)
+        by_key = [tree.fair_shares(key, wants[:, key].tolist()) for key in range(width)]
+        entitled = [by_key[key][node] for node in nodes for key in range(width)]
+    else:
+        entitled = [tree.nominal(node, key) for node in nodes for key in range(width)]
+    own = [entitled[slot] if tree.is_leaf[slot // width] else part for slot, part in enumerate(tree.nominal_parts)]
+    return entitled, own
+
+
+def _wants(cycle: PlanSoFar, tree: QuotaTree) -> Table:
+    """What the live jobs of each node of the tree ask for, by key."""
+    state = cycle.state
+    rows = np.fromiter(state.live, np.int64, len(state.live))
+    shapes = len(state.shapes.shapes)
+    kinds, counts = np.unique(state.jobs[rows, J_QUEUE] * shapes + state.jobs[rows, J_SHAPE], return_counts=True)
+    wants: Table = np.zeros((len(tree.queues), len(tree.keys)), dtype=np.int64)
+    for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        queue, shape = divmod(kind, shapes)
+        if state.quota_usage.node_of[queue] >= 0:
+            amounts = state.quota_usage.amounts(state.shapes.shapes[shape])
+            wants[state.quota_usage.node_of[queue]] += count * np.array(amounts, dtype=np.int64)
+    return wants

@@ -1,0 +1,234 @@
+"""Preemption: running jobs are evicted for a waiting job where the rules allow it (`preemption/rules.py`).
+
+Sources: Kueue (reclaimWithinCohort, with a hierarchical advantage), KAI-Scheduler (reclaim to fair share),
+Kant (arXiv 2510.01256).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from msgspec import Meta, Struct
+
+from kant.cluster.columns import J_BASE, J_MILLI, J_PRIORITY, J_QUEUE
+from kant.cluster.elastic import above_floor, without
+from kant.cluster.shapes import Shape
+from kant.model.decision import NoFit
+from kant.model.placement import Allocation
+from kant.model.units import SECOND
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.ports import NotNow
+from kant.queueing.preemption.candidate import Candidate
+from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Reclaim
+from kant.queueing.preemption.reservations import keeps_reservations
+from kant.queueing.preemption.rules import PreemptionRules
+from kant.queueing.preemption.search import EXACT
+from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, surplus_candidate
+from kant.queueing.resizing import shrink
+
+
+class Allowed(NamedTuple):
+    """The jobs that a job may stop, or shrink, at one level."""
+
+    rows: list[int]
+    found: list[int]  # those of them that have reached their minimum run time
+    reclaimed: set[int]  # from which a queue reclaims what it is entitled to
+    age: int  # when the next of them reaches its minimum run time; -1 where all have
+
+
+NOBODY = Allowed([], [], set(), -1)
+
+
+class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which running jobs may be evicted for which waiting jobs.
+
+    With `priority` a job may evict jobs of lower priority. With `reclaim` a job whose queue stays in its `nominal`
+    quota, or in its `fair-share` of the whole, may evict jobs of queues that borrow. A job that is not preemptible is
+    never evicted, nor is one that has run for less than `min_run_s` (or its queue's own minimum) since it last started.
+    The victims hold at most `most` times the GPUs of the newcomer.
+    """
+
+    priority: bool = True
+    reclaim: Reclaim = "nominal"
+    min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 300
+    most: Annotated[float, Meta(ge=0, le=10**6)] = 4.0
+
+    def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
+        """Evict as few jobs as it takes, at the least cost, if the job then fits as `shape`.
+
+        On success the plan evicts the victims, and the returned placement is taken on the trial. Otherwise nothing
+        changes, and the answer says when another try may help.
+        """
+        if not shape.ask.preempts:
+            return NotNow()
+        # Jobs of lower priority that this plan starts are candidates once they run.
+        retry_at, definitive = -1, int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
+        if self._is_nobody_to_evict(cycle, row, shape):
+            return NotNow(definitive=definitive)
+        entitlements = self.entitlements(cycle)
+        above = entitlements.surplus() if cycle.state.elastic else None
+        if self._has_no_candidates(entitlements, row, shape) and (
+            above is None or self._has_no_candidates(above, row, shape)
+        ):
+            return NotNow(definitive=definitive)
+        rules = PreemptionRules(entitlements, row, shape, self.reclaim != "off", self.priority)
+        to_shrink = (
+            PreemptionRules(above, row, shape, self.reclaim != "off", self.priority) if above is not None else None
+        )
+        surely = rules.node < 0 and not shape.order_dependent  # more room never makes it fit less
+        if rules.node >= 0 and not cycle.admission.quota_tree.could_ever(rules.node, rules.amounts):
+            return NotNow(definitive=definitive)
+        levels = rules.levels()
+        if to_shrink is not None:
+            levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
+        for level in levels:
+            own = _allowed(rules, level)
+            wide = _allowed(to_shrink, level) if to_shrink is not None else NOBODY
+            protected = [age for age in (own.age, wide.age) if age >= 0]
+            if protected:
+                if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
+                    continue
+                retry_at = _sooner(retry_at, min(protected))
+            if not own.found and not wide.found:
+                continue
+            whole = [candidate(cycle, r, r in own.reclaimed) for r in own.found]
+            surplus = [surplus_candidate(cycle, r, shape, r in wide.reclaimed) for r in wide.found]
+            admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+            mark = cycle.placer.trial.checkpoint()
+            chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, int(self.most * shape.gpu_milli), admits)
+            if chosen is None:
+                # Costs grow with time, so a later search may find a set. Not so where it was exact or all are too few.
+                definitive &= len(whole) + len(surplus) <= EXACT or (
+                    surely and not fits_without(entitlements, own.found, row, shape, wide.found)
+                )
+                continue
+            victims, allocation = chosen
+            if not keeps_reservations(cycle, row, victims, allocation):
+                cycle.placer.trial.rollback(mark)
+                continue
+            evict_victims(cycle, victims, row, "priority", own.reclaimed | wide.reclaimed)
+            return allocation
+        return NotNow(retry_at, definitive)
+
+    def entitlements(self, cycle: CyclePlan) -> Entitlements:
+        """The running jobs as the plan leaves them. The table is made once a cycle."""
+        if cycle.entitlements is None:
+            cycle.entitlements = Entitlements(cycle, self.reclaim, self.min_run_s * SECOND)
+        cycle.entitlements.follow()
+        return cycle.entitlements
+
+    def _is_nobody_to_evict(self, cycle: CyclePlan, row: int, shape: Shape) -> bool:
+        """Whether counts that the state keeps prove that the job may evict nobody. Looks at no running job."""
+        state, tree = cycle.state, cycle.state.quota_usage.tree
+        if self.priority and int(state.jobs[row, J_PRIORITY]) > state.lowest_preemptible():
+            return False
+        if self.reclaim == "off" or tree is None or not tree.keys:
+            return True
+        node, amounts = state.quota_usage.node_of[int(state.jobs[row, J_QUEUE])], state.quota_usage.amounts(shape)
+        if node < 0 or not any(amounts):
+            return True
+        if self.reclaim == "fair-share":  # what is fair depends on all live jobs
+            return False
+        parts, books = tree.nominal_parts[node * len(amounts) :], cycle.admission.quota_tree
+        borrows = any(amount and books.own(node, key) + amount > parts[key] for key, amount in enumerate(amounts))
+        return borrows or not tree.any_beyond_nominal()
+
+    def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
+        """Whether two bounds prove that the job may stop no other.
+
+        That is so where no running job is of lower priority, and either none borrows or the job itself would.
+        """
+        state = entitlements.state
+        if self.priority and int(state.jobs[row, J_PRIORITY]) > entitlements.lowest:
+            return False
+        if self.reclaim == "off" or not entitlements.any_borrowing:
+            return True
+        node, amounts = state.quota_usage.node_of[int(state.jobs[row, J_QUEUE])], state.quota_usage.amounts(shape)
+        return node < 0 or not any(amounts) or entitlements.reach(node, amounts) == BORROWING
+
+
+def _allowed(rules: PreemptionRules, level: int) -> Allowed:
+    entitlements = rules.entitlements
+    allowed = rules.victims(level)
+    protected = allowed & (entitlements.protected_until > entitlements.cycle.now)
+    return Allowed(
+        entitlements.rows[allowed].tolist(),
+        entitlements.rows[allowed & ~protected].tolist(),
+        set(entitlements.rows[rules.reclaims(level)].tolist()),
+        int(entitlements.protected_until[protected].min()) if protected.any() else -1,
+    )
+
+
+def _sooner(time: int, other: int) -> int:
+    return other if time < 0 else min(time, other)
+
+
+def fits_without(
+    entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
+) -> bool:
+    """Whether the job fits if the jobs `stopped` stop and the gangs `shrunk` have only their floors."""
+    return missing_without(entitlements, stopped, row, shape, shrunk) == 0
+
+
+def missing_without(
+    entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
+) -> int:
+    """How many pods of a group do not fit if the jobs `stopped` stop and the gangs `shrunk` have only their floors."""
+    placer, state = entitlements.cycle.placer, entitlements.state
+    mark = placer.trial.checkpoint()
+    leaving = [state.running[other] for other in stopped]
+    if shrunk:
+        gone = set(stopped)
+        leaving += [above_floor(state.shape_of(other), state.running[other]) for other in shrunk if other not in gone]
+    if leaving:
+        for allocation in leaving if shape.has_affinity else [np.concatenate(leaving)]:
+            placer.trial.evict(allocation)
+    result = placer.place(shape, row)
+    placer.trial.rollback(mark)
+    return result.pods - result.fits if isinstance(result, NoFit) else 0
+
+
+def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False) -> Candidate:
+    """A running job as a possible victim. Its cost is the GPU time that its last checkpoint does not save.
+
+    Replicas go first, since a base job stops with its replicas (so their cost is its own too; they give back more
+    than is counted on); then what is `reclaimed`; then low priority.
+    """
+    state = cycle.state
+    cost = sum(lost_work(cycle, unit) for unit in (row, *_running_replicas(cycle, row)))
+    milli, priority, base = state.jobs[row, [J_MILLI, J_PRIORITY, J_BASE]].tolist()
+    return Candidate(row, state.running[row], milli, cost, (int(base < 0), int(not reclaimed), priority))
+
+
+def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:
+    state = cycle.state
+    return [b for b in state.burst_replicas.get(base, ()) if b in state.running and b not in cycle.stopped]
+
+
+def evict_victims(
+    cycle: CyclePlan, victims: list[Candidate], newcomer: int, why: str, reclaimed: Collection[int] = ()
+) -> None:
+    """Write that victims, given back on the trial already, stop or shrink; those `reclaimed` for `reclaim`."""
+    by, stopped = cycle.state.ids[newcomer], {who.row for who in victims if not who.surplus}
+    cycle.wake_at(cycle.now + 1)  # who else fits where the victims leave more than the newcomer takes
+    for who in [who for who in victims if who.surplus]:
+        if int(cycle.state.jobs[who.row, J_BASE]) in stopped:  # its base job stops, so it does too
+            cycle.preempt(who.row, by=by, why="core")
+            cycle.placer.trial.evict(without(cycle.state.running[who.row], who.allocation))
+        else:
+            shrink(cycle, who.row, who.allocation, by, "reclaim" if who.row in reclaimed else why)
+    for who in victims:
+        if not who.surplus:
+            stop(cycle, who.row, newcomer, "reclaim" if who.row in reclaimed else why)
+
+
+def stop(cycle: CyclePlan, victim: int, newcomer: int, why: str) -> None:
+    """Write the eviction of a victim, already given back on the trial, and of its burst replicas."""
+    by = cycle.state.ids[newcomer]
+    cycle.preempt(victim, by=by, why=why)
+    cycle.victims.append(victim)
+    for replica in _running_replicas(cycle, victim):
+        cycle.evict(replica, by, "core")

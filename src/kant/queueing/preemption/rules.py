@@ -1,0 +1,119 @@
+"""Preemption rules: which jobs a waiting job may stop. docs/design/0009-no-two-rounds.md proves that they terminate."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_USER
+from kant.cluster.quota_limits import Amounts
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.queueing.preemption.candidate import Candidate
+from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
+
+
+def given_back(state: ClusterState, who: Candidate) -> tuple[int, int, Amounts]:
+    """The queue and the user of a victim, and what it gives back of their quotas."""
+    queue, user, _, amounts = state.quota_usage.charged[who.row]
+    if who.surplus:
+        amounts = state.quota_usage.amounts(state.shape_of(who.row), who.allocation)
+    return queue, user, amounts
+
+
+class PreemptionRules:
+    """Which running jobs one waiting job may stop, in one shape. It counts as what it will be once it runs.
+
+    *In quota* the job may stop jobs of its own queue of lower priority. It may also stop jobs of other queues that
+    borrow what it asks for (reclaim), or that borrow and are of lower priority. *Borrowing* it may only stop jobs that
+    borrow and are of lower priority. So no job of another queue that is in quota is stopped, and no job in quota gives
+    its place to one that borrows.
+
+    Queues are compared where their paths in the tree meet. Below that, all queues on the newcomer's side stay in quota
+    and all on the other side borrow. A level is how far up the newcomer's path that holds, or BORROWING.
+    """
+
+    def __init__(self, entitlements: Entitlements, row: int, shape: Shape, reclaim: bool, by_priority: bool) -> None:
+        self.entitlements = entitlements
+        cycle, state = entitlements.cycle, entitlements.state
+        self.tree = entitlements.tree
+        self.queue, self.user, base, priority = state.jobs[row, [J_QUEUE, J_USER, J_BASE, J_PRIORITY]].tolist()
+        self.node = state.quota_usage.node_of[self.queue] if self.tree is not None else -1
+        self.amounts: Amounts = state.quota_usage.amounts(shape) if self.node >= 0 else ()
+        self.wanted = np.array(self.amounts, dtype=np.int64) > 0
+        self.short = self.node >= 0 and cycle.admission.shortage(row, shape) is not None
+        preemptible, self._near = entitlements.preemptible, entitlements.runs
+        if not self.short:
+            self._near = entitlements.pools & shape.pool_bits != 0
+        if base >= 0:
+            preemptible = preemptible & (entitlements.rows != base) & (entitlements.base != base)
+        own: Mask = entitlements.queue == self.queue
+        lower = (
+            preemptible & (entitlements.priority < priority)
+            if by_priority
+            else np.zeros(len(preemptible), dtype=np.bool_)
+        )
+        self._own_lower = lower & own
+        self._other_lower = lower & ~own & entitlements.borrowing
+        self._entitled_to_nothing = self._other_lower & entitlements.unlimited
+        self._reclaimable = np.zeros(len(preemptible), dtype=np.bool_)
+        if reclaim and self.wanted.any():
+            self._reclaimable = preemptible & ~own & (entitlements.borrows & self.wanted).any(axis=1)
+
+    def levels(self) -> list[int]:
+        """The levels at which the job may ask, one after the other."""
+        if self.tree is None or not self.wanted.any():
+            return [BORROWING]
+        reach = self.entitlements.reach(self.node, self.amounts)
+        own = self._own_lower & self._near
+        if not own.any():
+            return [reach] if reach == BORROWING else [reach, BORROWING]
+        further = self.entitlements.reach(self.node, self.amounts, self.entitlements.gone(own))
+        return list(dict.fromkeys([*([reach] if reach != BORROWING else []), further, BORROWING]))
+
+    def victims(self, level: int) -> Mask:
+        """The jobs that it may stop at a level, protected or not. A base job needs all its running replicas in it."""
+        own = self._own_lower & self.entitlements.borrowing if level == BORROWING else self._own_lower
+        others = self._of_queues(self._other_lower, BORROWING) | self._entitled_to_nothing
+        return self.entitlements.whole(own | others | self.reclaims(level)) & self._near
+
+    def reclaims(self, level: int) -> Mask:
+        """The jobs from which it reclaims what its queue is entitled to."""
+        return np.zeros_like(self._reclaimable) if level == BORROWING else self._of_queues(self._reclaimable, level)
+
+    def _of_queues(self, mask: Mask, level: int) -> Mask:
+        """The jobs of `mask` against whose queues the level holds."""
+        if self.tree is None or not mask.any():
+            return mask
+        queues = self.entitlements.queue
+        allowed = [queue for queue in np.unique(queues[mask]).tolist() if self._holds_against(queue, level)]
+        return mask & np.isin(queues, allowed)
+
+    def _holds_against(self, queue: int, level: int) -> bool:
+        """Whether all on the other side borrow, and all on the newcomer's side are in quota as the level needs."""
+        assert self.tree is not None
+        home, own = self.entitlements.state.quota_usage.node_of[queue], self.tree.paths[self.node]
+        if home < 0 or not self.wanted.any():
+            return True
+        path = self.tree.paths[home]
+        meets = next((place for place, node in enumerate(path) if node in own), len(path))
+        if level != BORROWING and (meets == len(path) or own.index(path[meets]) > level):
+            return False
+        return all(self.entitlements.is_borrowing(node, self.amounts) for node in path[:meets])
+
+    def admits(self, victims: Collection[Candidate], level: int) -> bool:
+        """Whether the quota admits the job once these have left, and the level then holds."""
+        cycle, quota_usage = self.entitlements.cycle, self.entitlements.state.quota_usage
+        tree = cycle.admission.quota_tree
+        given = [given_back(self.entitlements.state, who) for who in victims]
+        known = [(quota_usage.node_of[queue], user, amounts) for queue, user, amounts in given]
+        for node, user, amounts in known:
+            if node >= 0:
+                tree.refund(node, user, amounts)
+        fits = tree.shortage(self.node, self.user, self.amounts) is None
+        for node, user, amounts in known:
+            if node >= 0:
+                tree.charge(node, user, amounts)
+        gone = [(user, amounts) for node, user, amounts in known if node == self.node]
+        return fits and (level == BORROWING or self.entitlements.reach(self.node, self.amounts, gone) >= level)

@@ -1,0 +1,203 @@
+"""Search for victims: the running jobs that have to stop so that a gang fits, none of them needlessly.
+
+A set of candidates is the bits of one integer. Candidates are put in order once (rank, cost, milli-GPUs, row), so the
+jobs up to a rank class are the low bits. Guesses by node are pruned and proven; among few candidates the best set is
+found by trying all that could be better.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.model.placement import NODE, Allocation
+from kant.model.status import NodeStatus
+from kant.queueing.ports import Placer
+from kant.queueing.preemption.by_node import CandidateNodes
+from kant.queueing.preemption.candidate import Admits, Candidate, members
+from kant.queueing.preemption.proof import Proof, drop_unneeded
+
+TRIALS = 64
+"""After so many trial placements the search takes the best set it has, instead of looking for a better one."""
+
+GUESS = 32
+"""A guess by node among so many candidates counts like one trial placement."""
+
+EXACT = 10
+"""Up to so many candidates every set that could be better is tried: at most 2**EXACT trial placements."""
+
+
+def choose(
+    placer: Placer,
+    shape: Shape,
+    job_row: int,
+    candidates: Sequence[Candidate],
+    cap_milli: int,
+    admits: Admits | None = None,
+    *,
+    exact: int = EXACT,
+    trials: int = TRIALS,
+) -> tuple[list[Candidate], Allocation] | None:
+    """The candidates that have to stop so that the whole gang fits, and the placement that proves it; None for none.
+
+    Of the sets found it is the first by (worst rank, cost, milli-GPUs, number, rows) that holds no more than
+    `cap_milli`. Without any one of its members the gang would not fit, or `admits` would say no. With at most
+    `exact` candidates it is the first of all sets within the cap. It is so too, but for the rows, for a gang of one pod
+    without `admits` where no node has more than `FEW` candidates. Otherwise refining ends after `trials` placements.
+
+    On the trial the victims are then evicted and the gang is placed; after None it is as it was. Victims come in the
+    order in which they are to be stopped.
+    """
+    if admits is not None and admits(()):
+        admits = None  # more victims never make it false
+    table = placer.trial.table
+    admitted = np.flatnonzero((table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL]) & 1)
+    if shape.gpu_milli - int(table[admitted, c.FREE].sum()) > cap_milli:
+        return None
+    ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
+    if admits is None:  # a job that holds nothing on these nodes frees nothing there
+        own = np.zeros(len(table), dtype=np.bool_)
+        own[admitted] = True
+        ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
+    proof = Proof(placer, shape, job_row, ordered, admits)
+    best = Search(proof, admitted, cap_milli, trials).best(exact)
+    if best is None:
+        proof.rollback()
+        return None
+    return proof.carry_out(best)
+
+
+Key = tuple[tuple[int, ...], int, int, int, tuple[int, ...]]
+
+
+class Search:
+    """Looks for the cheapest set that suffices: greedily among many candidates, exactly among few."""
+
+    def __init__(self, proof: Proof, admitted: Table, cap_milli: int, trials: int) -> None:
+        self.proof = proof
+        self.ordered = proof.ordered
+        self.cap = cap_milli
+        self.limit = trials
+        self.admitted = admitted
+        self.milli = [who.milli for who in self.ordered]
+        # One integer that sorts like (cost, milli, 1), also when summed over fewer than 2**20 jobs; and milli first.
+        self.by_cost = [(who.cost << 60) + (who.milli << 20) + 1 for who in self.ordered]
+        self.by_milli = [(who.milli << 100) + (who.cost << 20) + 1 for who in self.ordered]
+
+    def best(self, exact: int) -> int | None:
+        """The best set found; None where no set is found that suffices within the cap."""
+        if self.proof.suffices(0):
+            return 0
+        if not self.proof.suffices(self.proof.everyone):
+            return None
+        self.proof.rollback()
+        allocations = [who.allocation for who in self.ordered]
+        self.nodes = CandidateNodes(self.proof.placer, self.proof.shape, self.admitted, allocations)
+        best = self._greedily()
+        if len(self.ordered) <= exact:
+            best = self._exactly(best)
+        return None if best is None else self._minimal(best)
+
+    def key(self, which: int) -> Key:
+        """What makes one set better than another: the smaller, the better."""
+        who = self.proof.chosen(which)
+        cost, milli = sum(one.cost for one in who), sum(one.milli for one in who)
+        return who[-1].rank if who else (), cost, milli, len(who), tuple(sorted(one.row for one in who))
+
+    def _greedily(self) -> int | None:
+        """The best set in the lowest rank class in which one is found."""
+        ranks = [who.rank for who in self.ordered]
+        ends = [i + 1 for i, rank in enumerate(ranks) if i + 1 == len(ranks) or rank != ranks[i + 1]]
+        top = len(ends) - 1
+        low = bisect_left(range(top), True, key=lambda at: self.proof.suffices((1 << ends[at]) - 1))
+        best = self._up_to(ends[low])
+        if best is not None or low == top:
+            return best
+        best, high = self._up_to(ends[top]), top
+        while best is not None and high - low > 1 and self.proof.trials < self.limit:
+            middle = (low + high) // 2
+            found = self._up_to(ends[middle])
+            if found is None:
+                low = middle
+            else:
+                best, high = found, middle
+        return best
+
+    def _up_to(self, end: int) -> int | None:
+        """The best set among the first `end` candidates: the cheapest, or where the cap forbids it the smallest."""
+        for weights in (self.by_cost, self.by_milli):
+            found = []
+            for which in self._constructions(end, weights):
+                if sum(self.milli[i] for i in members(which)) <= self.cap and self.proof.suffices(which):
+                    found.append(which)
+                if found and self.proof.trials >= self.limit:
+                    break
+            if found:
+                return self._improved(min(found, key=self.key), end, weights)
+        return None
+
+    def _improved(self, best: int, end: int, weights: list[int]) -> int:
+        """`best`, or what is better when one of its members, the heaviest first, may not stop."""
+        heavy = sorted(range(end), key=lambda i: (-weights[i], -i))
+        for kept in [i for i in heavy if best >> i & 1]:
+            if self.proof.trials >= self.limit:
+                break
+            self.proof.trials += end // GUESS  # what a guess takes
+            guess = self.nodes.guess(weights, self.milli, ((1 << end) - 1) & ~(1 << kept), 0, self.cap)
+            if guess is not None and self.proof.suffices(guess):
+                best = min(best, self.proof.drop_unneeded(guess, heavy), key=self.key)
+        return best
+
+    def _constructions(self, end: int, weights: list[int]) -> Iterator[int]:
+        """Sets that have been pruned, by several greedy ways. They suffice, but for some gangs of several groups."""
+        everyone = (1 << end) - 1
+        light = sorted(range(end), key=lambda i: (weights[i], i))
+        heavy = light[::-1]
+        starts = [0]
+        if self.proof.admits is not None:
+            starts.append(drop_unneeded(everyone, heavy, self.proof.admitted))
+        # A gang that leaves several nodes frees capacity on all: also with its weight divided among them.
+        shared = [weight // max(len(own), 1) for weight, own in zip(weights, self.nodes.nodes_of, strict=True)]
+        for rated in (weights, shared) if shared != weights else (weights,):
+            for start in starts:
+                guess = self.nodes.guess(rated, self.milli, everyone, start, self.cap)
+                if guess is not None:
+                    yield self.proof.drop_unneeded(self._extend(guess, light), heavy)
+        yield self.proof.drop_unneeded(everyone, heavy)
+        yield self.proof.drop_unneeded(everyone, sorted(heavy, key=lambda i: -(weights[i] // max(self.milli[i], 1))))
+
+    def _extend(self, which: int, light: list[int]) -> int:
+        """`which` and as few of the lightest others as suffice with them."""
+        others = [i for i in light if not which >> i & 1]
+
+        def with_first(count: int) -> int:
+            return which | sum(1 << i for i in others[:count])
+
+        return with_first(bisect_left(range(len(others)), True, key=lambda n: self.proof.suffices(with_first(n))))
+
+    def _minimal(self, which: int) -> int:
+        """`which` without members that it does not need, until leaving out any one has been seen to be too much."""
+        while True:
+            smaller = self.proof.drop_unneeded(which, sorted(members(which), reverse=True))
+            if smaller == which:
+                return which
+            which = smaller
+
+    def _exactly(self, best: int | None) -> int | None:
+        """The first set of all by `key` that suffices; a set that is not better than `best` is not tried."""
+        limit = None if best is None else self.key(best)
+        keys = {which: self.key(which) for which in range(1, 1 << len(self.ordered))}
+        better = [one for one, key in keys.items() if key[2] <= self.cap and (limit is None or key < limit)]
+        monotone = len(self.proof.shape.parts) == 1
+        failed = [one for one, answer in self.proof.answers.items() if not answer]
+        for which in sorted(better, key=keys.__getitem__):
+            if monotone and any(which | other == other for other in failed):
+                continue
+            if self.proof.suffices(which):
+                return which
+        return best

@@ -1,0 +1,122 @@
+"""Shrinking: an elastic gang gives back pods above its floor, where that suffices, instead of being stopped.
+
+A job that may stop a gang may shrink it. In one case more it may shrink what it may not stop: what a gang has above
+its floor counts after all floors of its queue (`Entitlements.surplus`) and can be reclaimed while they are in quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kant.cluster.columns import J_BASE, J_CHECKPOINT, J_MILLI, J_PRIORITY, J_STARTED
+from kant.cluster.elastic import above_floor, held_by, pod_by_pod, without
+from kant.cluster.shapes import Shape
+from kant.model.placement import Allocation
+from kant.model.units import SECOND
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.preemption.candidate import Admits, Candidate
+from kant.queueing.preemption.search import choose
+
+
+def lost_work(cycle: CyclePlan, row: int) -> int:
+    """Milli-GPU-seconds of work that stopping a running job, or shrinking it, now throws away."""
+    milli, started, checkpoint = cycle.state.jobs[row, [J_MILLI, J_STARTED, J_CHECKPOINT]].tolist()
+    if cycle.state.elastic and row in cycle.state.elastic:
+        started = cycle.state.elastic[row].resized  # it saved then, or lost what it had not saved
+    ran = cycle.now - started
+    return int(milli * ((ran % checkpoint if checkpoint > 0 else ran) // SECOND))
+
+
+def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, reclaimed: bool = False) -> Candidate:
+    """What an elastic gang has above its floor as a possible victim for a newcomer of `shape`.
+
+    The gang restarts, so the cost is all of its work that is not saved. As it gives back no more than is needed, no
+    more than the newcomer asks for counts as held.
+    """
+    state = cycle.state
+    pieces = above_floor(state.shape_of(row), state.running[row])
+    priority, base = state.jobs[row, [J_PRIORITY, J_BASE]].tolist()
+    milli = min(held_by(pieces)[0], shape.gpu_milli)
+    return Candidate(
+        row, pieces, milli, lost_work(cycle, row), (int(base < 0), int(not reclaimed), priority), surplus=True
+    )
+
+
+def choose_shrinking_first(
+    cycle: CyclePlan,
+    row: int,
+    shape: Shape,
+    whole: Sequence[Candidate],
+    surplus: Sequence[Candidate],
+    cap_milli: int,
+    admits: Admits | None,
+) -> tuple[list[Candidate], Allocation] | None:
+    """The best victims among jobs that may be stopped (`whole`) and gangs that may be shrunk (`surplus`).
+
+    At first no gang that may be shrunk is stopped. Where that is not enough they may be, and those of them that still
+    find their floor free and admitted run on with it. No gang gives back a pod that is in nobody's way.
+    """
+    placer, wide = cycle.placer, {who.row: who for who in surplus}
+    if not wide:
+        return choose(placer, shape, row, whole, cap_milli, admits) if whole else None
+    gentle = [who for who in whole if who.row not in wide] + list(surplus)
+    chosen = choose(placer, shape, row, gentle, cap_milli, admits)
+    if chosen is None and any(who.row in wide for who in whole):
+        stopping = {who.row for who in whole}
+        everybody = [*whole, *(who for who in surplus if who.row not in stopping)]
+        chosen = choose(placer, shape, row, everybody, cap_milli, admits)
+    if chosen is None:
+        return None
+    victims, allocation = chosen
+    victims = _with_floors(cycle, victims, wide, admits)
+    for who in [who for who in victims if who.surplus]:
+        victims = _with_more(cycle, victims, who, admits)
+    return victims, allocation
+
+
+def _with_floors(
+    cycle: CyclePlan, victims: list[Candidate], wide: dict[int, Candidate], admits: Admits | None
+) -> list[Candidate]:
+    """The victims; gangs that still find their floor free take it, and are shrunk instead of stopped."""
+    for place, who in enumerate(victims):
+        if who.surplus or who.row not in wide:
+            continue
+        milder = [*victims[:place], wide[who.row], *victims[place + 1 :]]
+        floor = without(cycle.state.running[who.row], wide[who.row].allocation)
+        if cycle.placer.trial.is_free(floor) and (admits is None or admits(milder)):
+            cycle.placer.trial.restore(floor)
+            victims = milder
+    return victims
+
+
+def _with_more(cycle: CyclePlan, victims: list[Candidate], who: Candidate, admits: Admits | None) -> list[Candidate]:
+    """The victims; this gang keeps those of its pods whose places are still free, as far as the quota admits.
+
+    The first ranks stay first. A gang that keeps all its pods is no victim.
+    """
+    trial, place = cycle.placer.trial, victims.index(who)
+    pods = pod_by_pod(who.allocation)[::-1]
+    free: list[int] = []
+    for pod in range(len(pods)):
+        if trial.is_free(pods[pod : pod + 1]):
+            trial.restore(pods[pod : pod + 1])
+            free.append(pod)
+
+    def keeping(count: int) -> list[Candidate]:
+        given = np.delete(pods, free[:count], axis=0)[::-1]
+        own = [replace(who, allocation=given, milli=held_by(given)[0])] if len(given) else []
+        return [*victims[:place], *own, *victims[place + 1 :]]
+
+    low, high = 0, len(free) + 1
+    while low + 1 < high:
+        count = len(free) if high > len(free) else (low + high) // 2
+        if admits is None or admits(keeping(count)):
+            low = count
+        else:
+            high = count
+    if low < len(free):
+        trial.evict(pods[free[low:]])
+    return keeping(low)

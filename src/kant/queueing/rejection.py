@@ -1,0 +1,38 @@
+"""Rejection: a job that can never start goes back to its owner at once, and blocks no other."""
+
+from __future__ import annotations
+
+from kant.cluster.columns import J_FAILURES, J_SHAPE, J_UNWANTED
+from kant.model.decision import Reason
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.requeue import retries_used
+
+
+def reject_impossible(cycle: CyclePlan) -> None:
+    """Reject the jobs that have come and can never start."""
+    pending = cycle.pending
+    for row in pending.arrived:
+        never = never_starts(cycle, row)
+        if never is not None:
+            cycle.reject(row, never)
+            pending.leave(row)
+    pending.arrived.clear()
+
+
+def never_starts(cycle: CyclePlan, row: int) -> Reason | None:
+    """Why a job can never start here; None where it could."""
+    state, first = cycle.state, None
+    job = state.jobs[row]
+    if not (cycle.limited or job[J_FAILURES] or job[J_UNWANTED]):
+        return cycle.placer.never_fits(state.shapes.shapes[job[J_SHAPE]])
+    failures = int(job[J_FAILURES])
+    used = retries_used(state, row, failures) if failures else None
+    unwanted = used or cycle.admission.unwanted(row)
+    if unwanted is not None:
+        return unwanted
+    for option in cycle.admission.options(row, state.shape_of(row)):
+        never = cycle.admission.never(row, option) or cycle.placer.never_fits(option)
+        if never is None:
+            return None
+        first = first or never
+    return first

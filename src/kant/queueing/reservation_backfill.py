@@ -1,0 +1,309 @@
+"""Backfilling with reservations: a waiting job has a place in time, and no job that starts may delay it.
+
+Sources: D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY: only the head has a reservation);
+A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001 (conservative: every job has one). Here reservations are real
+devices on real nodes, so a job with part of a node leaves the rest of it to others.
+"""
+
+from __future__ import annotations
+
+from kant.cluster.columns import J_PRIORITY, J_SINCE
+from kant.cluster.shapes import Shape
+from kant.model.decision import NoFit, Reason, Reserved
+from kant.model.placement import Allocation, Reservation
+from kant.model.units import FOREVER
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.ports import NotNow
+from kant.queueing.preemption.backfilled import preempt_backfilled
+
+
+class ReservationBackfill:
+    """One cycle of backfilling with reservations. `depth` is how many jobs may hold one (0: all).
+
+    The cycle goes through the whole queue in order. A reservation that still holds is kept, and made earlier where
+    capacity came free sooner than planned. It is suspended only for jobs before it of higher priority that have none.
+    Where no job's end is known no place can be reserved: a head that has waited `timeout` µs preempts others.
+    """
+
+    def __init__(self, cycle: CyclePlan, depth: int, timeout: int) -> None:
+        assert cycle.forecast is not None
+        self.cycle = cycle
+        self.state = cycle.state
+        self.forecast = cycle.forecast
+        self.calendar = cycle.forecast.calendar
+        self.most = depth or FOREVER
+        self.timeout = timeout
+        self.suspended: dict[int, Reservation] = {}  # reservations that are off while another job is looked at
+        self.no_room: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
+        self.asked: set[int] = set()  # pools whose head can have no reservation
+        priorities = self.state.jobs[list(self.state.reserved), J_PRIORITY].tolist()
+        self.behind = dict(zip(self.state.reserved, priorities, strict=True))  # reservations not yet looked at
+        self.lowest = min(priorities, default=FOREVER)
+        admission, waiting = cycle.admission, cycle.pending
+        self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
+        self.held = waiting.held
+
+    def run(self) -> None:
+        """Go through the queue in order: start, reserve, or hold."""
+        cycle, state = self.cycle, self.state
+        for row in self._broken():
+            self._suspend(row)
+            del self.behind[row]
+            self.forecast.opened += 1
+        for row in cycle.pending.ranked(cycle):
+            reservation = state.reserved.get(row)
+            if reservation is None:
+                if not self._fails_still(row):
+                    self._suspend_lower(int(state.jobs[row, J_PRIORITY]))
+                    self._serve(row)
+                continue
+            self.behind.pop(row, None)
+            self._resume()
+            if not self._reconsider(row, reservation):
+                self._serve(row)
+        self._resume()
+        cycle.wake_at(min((start for _, start in self._reserved_starts()), default=-1))
+        for row in state.reserved:
+            if row not in self.calendar and row not in cycle.pending.leaving and row not in cycle.unreserved:
+                cycle.release(row)
+
+    def _reservations(self) -> int:
+        """How many jobs hold a reservation as the plan stands, without the suspended ones."""
+        cycle = self.cycle
+        return len(self.state.reserved) + cycle.newly_reserved - len(cycle.unreserved) - len(self.suspended)
+
+    # --- reservations that are suspended -----------------------------------------------------------------------
+
+    def _broken(self) -> list[int]:
+        """Reservations that can no longer be kept: a job outlived its estimate, or a node left."""
+        reserved, tightened = self.state.reserved, self.forecast.tightened
+        self.forecast.tightened = False
+        late = {row for row, reservation in reserved.items() if reservation.start < self.cycle.now}
+        return sorted(row for row in reserved if row in late or (tightened and not self.calendar.holds(row)))
+
+    def _suspend_lower(self, priority: int) -> None:
+        """Suspend the reservations of lower priority that come later in the order; resume the others."""
+        self._resume(priority)
+        if self.lowest < priority:
+            for row in [row for row, own in self.behind.items() if own < priority and row in self.calendar]:
+                self._suspend(row)
+                self.no_room.clear()
+
+    def _resume(self, least: int = -FOREVER) -> None:
+        """Resume suspended reservations of at least this priority; without its own back, a job is served later."""
+        for row, old in list(self.suspended.items()):
+            if self.behind.get(row, -FOREVER - 1) < least:
+                continue
+            if self._reservations() < self.most and self._still_free(row, old):
+                del self.suspended[row]
+                self.forecast.reserves(row, old.allocation, old.start, old.end)
+            else:
+                del self.behind[row]
+                self.forecast.opened += 1  # what is left of it may serve others
+
+    def _suspend(self, row: int) -> None:
+        """Take a reservation off the timeline; its holder may get it back when its turn comes."""
+        if row in self.state.reserved and row in self.calendar:
+            self.suspended[row] = self.state.reserved[row]
+            self.forecast.withdraws(row)
+
+    # --- one job -----------------------------------------------------------------------------------------------
+
+    def _reconsider(self, row: int, reservation: Reservation) -> bool:
+        """Keep a reservation or better it, without lifting it first; False where the job must be served like others.
+
+        What it decides is what `_serve` decides. Most reservations are kept, which costs one question.
+        """
+        cycle, shape = self.cycle, self.state.shape_of(row)
+        if (
+            len(shape.parts) > 1
+            or shape.required
+            or cycle.evictor is not None
+            or reservation.start <= cycle.now
+            or row not in self.calendar
+        ):
+            return False
+        duration = self.forecast.estimates.duration(self.state, row)
+        if reservation.end != min(reservation.start + duration, FOREVER) or cycle.admission.closed(row) is not None:
+            return False
+        options = cycle.admission.options(row, shape)
+        if len(options) > 1 or cycle.admission.shortage(row, options[0]) is not None:
+            return False
+        if self.forecast.settled.get(row) == self.forecast.opened:  # nothing has opened since it was asked in vain
+            return True
+        found = self.calendar.sooner(row, options[0], duration, cycle.now)
+        if found is None:
+            if not self.calendar.holds(row):
+                return False
+            self.forecast.settled[row] = self.forecast.opened
+        elif found[0] > cycle.now:
+            cycle.reserve(row, found[1], found[0], min(found[0] + duration, FOREVER))
+        else:
+            self._suspend(row)
+            self._start(row, self._placed(row, options[0], found[1], min(cycle.now + duration, FOREVER)))
+            return True
+        self._tried(row, shape, None)
+        return True
+
+    def _serve(self, row: int) -> None:
+        cycle = self.cycle
+        self._suspend(row)
+        shape = self.state.shape_of(row)
+        reason: Reason | None = cycle.admission.closed(row)
+        best: tuple[int, Allocation] | None = None
+        may_hold = self._reservations() < self.most
+        duration = self.forecast.estimates.duration(self.state, row)
+        until = min(cycle.now + duration, FOREVER)
+        options = cycle.admission.options(row, shape) if reason is None else []
+        for option in options:
+            short = cycle.admission.shortage(row, option)
+            if short is not None:
+                reason = reason or short
+                continue
+            if not may_hold or not option.reservable:
+                allocation = self._now(row, option, duration, until)
+                found = None if allocation is None else (cycle.now, allocation)
+            else:
+                found = self._earliest(row, option, duration, until)
+            if found is not None and found[0] == cycle.now:
+                self._start(row, found[1])
+                return
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        if options and cycle.evictor is not None:
+            for option in options:
+                freed = self._make_room(row, option, until)
+                if not isinstance(freed, NotNow):
+                    self.forecast.tightened = True  # reservations of lower priority may be broken
+                    self._start(row, freed)
+                    return
+        if best is None and reason is None and (may_hold or not shape.reservable):
+            made = self._serve_late(row, shape)
+            if made is not None:
+                self._start(row, made)
+                return
+        self._wait(row, shape, reason, best, duration)
+
+    def _serve_late(self, row: int, shape: Shape) -> Allocation | None:
+        """Without estimates: the first head of its pools has its way once it has waited for long enough."""
+        if shape.pool_bits in self.asked:
+            return None
+        self.asked.add(shape.pool_bits)
+        until = int(self.state.jobs[row, J_SINCE]) + self.timeout
+        self.cycle.wake_at(until)
+        if until > self.cycle.now:
+            return None
+        made = preempt_backfilled(self.cycle, row, shape)
+        if isinstance(made, NotNow):
+            return None
+        self.forecast.tightened = True  # it asked nobody who holds a reservation
+        return made
+
+    def _start(self, row: int, allocation: Allocation) -> None:
+        self.suspended.pop(row, None)
+        self.cycle.start(row, allocation)
+
+    def _wait(
+        self, row: int, shape: Shape, reason: Reason | None, best: tuple[int, Allocation] | None, duration: int
+    ) -> None:
+        """Keep the old reservation, give a new one, or none; and say why the job waits."""
+        cycle, may_hold = self.cycle, self._reservations() < self.most
+        old = self.suspended.pop(row, None)
+        better = best is not None and old is not None and best[0] < old.start
+        if may_hold and old is not None and reason is None and not better and self._still_free(row, old):
+            self.forecast.reserves(row, old.allocation, old.start, old.end)
+        elif may_hold and best is not None:
+            cycle.reserve(row, best[1], best[0], min(best[0] + duration, FOREVER))
+        elif old is not None:
+            cycle.release(row)
+        self._tried(row, shape, reason)
+
+    def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
+        """Say why the job waits, if that has not been said."""
+        if row not in self.cycle.pending.held:
+            self.cycle.hold(row, reason or self._what_is_missing(row, shape))
+
+    def _still_free(self, row: int, reservation: Reservation) -> bool:
+        if reservation.start < self.cycle.now:
+            return False
+        self.calendar.add(row, reservation.allocation, reservation.start, reservation.end)
+        holds = self.calendar.holds(row)
+        self.calendar.remove(row)
+        return holds
+
+    def _earliest(self, row: int, shape: Shape, duration: int, until: int) -> tuple[int, Allocation] | None:
+        """The earliest start; if that is now, with the place that the profile's placement chooses."""
+        found = self.calendar.earliest(shape, duration, self.cycle.now)
+        if found is None or found[0] > self.cycle.now:
+            return found
+        return found[0], self._placed(row, shape, found[1], until)
+
+    def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation:
+        """Where the profile's placement puts a gang for which there is a place now."""
+        result = self.cycle.place_beside(row, shape, until)
+        if isinstance(result, NoFit):  # several groups: the two searches may differ, and this one is proven too
+            self.cycle.placer.trial.restore(proven, shape.affinity.group if shape.affinity is not None else "")
+            return proven
+        return result
+
+    def _now(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
+        """A place clear of all reservations for a job that gets none itself."""
+        if self._known_to_fail(shape, duration):
+            return None
+        result = self.cycle.place_beside(row, shape, until)
+        if isinstance(result, NoFit):
+            self.no_room[shape.index] = duration
+            if not shape.order_dependent and not self.suspended:
+                self.forecast.no_room[shape.index] = duration, self._stamp()
+            return None
+        return result
+
+    def _known_to_fail(self, shape: Shape, duration: int) -> bool:
+        """Whether there was no room for so long a run, and nothing came free since."""
+        if self.no_room.get(shape.index, FOREVER + 1) <= duration:
+            return True
+        known = self.forecast.no_room.get(shape.index)
+        return known is not None and known[0] <= duration and known[1] == self._stamp() and not self.suspended
+
+    def _stamp(self) -> int:
+        """Counts what may let a job start that holds no reservation."""
+        return self.state.capacity_version + self.state.node_version + self.forecast.opened
+
+    def _fails_still(self, row: int) -> bool:
+        """Whether it is plain that serving a job without a reservation would change nothing."""
+        if not self.plain or row not in self.held or self._reservations() < self.most:
+            return False
+        if self.suspended or self.state.jobs[row, J_PRIORITY] > self.lowest:
+            return False
+        shape = self.state.shape_of(row)  # who can be reserved nothing may insist
+        return shape.reservable and self._known_to_fail(shape, self.forecast.estimates.duration(self.state, row))
+
+    def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | NotNow:
+        """What preemption can do without touching what is reserved."""
+        cycle = self.cycle
+        assert cycle.evictor is not None
+        blocked = cycle.reserved_space(until)
+        if len(blocked) == 0:
+            return cycle.evictor.free_capacity(cycle, row, shape)
+        cycle.placer.trial.restore(blocked)
+        made = cycle.evictor.free_capacity(cycle, row, shape)
+        cycle.placer.trial.evict(blocked)
+        return made
+
+    def _what_is_missing(self, row: int, shape: Shape) -> Reason:
+        """Whether the job would fit if nothing were reserved."""
+        trial = self.cycle.placer.trial
+        mark = trial.checkpoint()
+        result = self.cycle.placer.place(shape, row)
+        trial.rollback(mark)
+        if isinstance(result, NoFit):
+            return result
+        names = self.state.ids
+        first = min(
+            ((start, other) for other, start in self._reserved_starts() if other != row), default=(self.cycle.now, row)
+        )
+        return Reserved(names[first[1]], first[0])
+
+    def _reserved_starts(self) -> list[tuple[int, int]]:
+        rows = self.state.reserved.keys() | self.cycle.reserved
+        return [(row, self.calendar.start_of(row)) for row in sorted(rows) if row in self.calendar]

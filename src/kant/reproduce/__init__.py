@@ -1,0 +1,5 @@
+"""What exists to reproduce published simulators: their disciplines, and how jobs run in them.
+
+Nothing imports this room unless a profile asks for it. The registry finds its disciplines, and the simulator its model
+of speed, by name.
+"""

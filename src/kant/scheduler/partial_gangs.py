@@ -1,0 +1,25 @@
+"""Partially bound gangs are completed before anything else is decided.
+
+A gang is partially bound when its driver is killed between two bindings, or a binding is refused for good. The driver
+reports what is bound (`JobFound`) and asks for this plan. Either the plan starts the gang on what it holds and, nearby,
+on what it lacks; or the driver gives back what is bound. In both cases the next cycle finds no partially bound gang.
+"""
+
+from __future__ import annotations
+
+from kant.model.decision import Plan
+from kant.queueing.node_replacement import complete_bound
+from kant.scheduler.cycle import Scheduler
+
+
+def complete_partial_gangs(scheduler: Scheduler, now: int) -> Plan:
+    """The plan at `now` for the partially bound gangs, and for no other job."""
+    cycle = scheduler.begin(now)
+    cycle.plan.mending = True
+    complete_bound(cycle)
+    return cycle.plan
+
+
+def decide_again(scheduler: Scheduler, plan: Plan) -> Plan:
+    """Decide again what a recorded plan decided, given the state as it is now."""
+    return complete_partial_gangs(scheduler, plan.time) if plan.mending else scheduler.cycle(plan.time)

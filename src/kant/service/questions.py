@@ -1,0 +1,208 @@
+"""What can be asked of this machine's Kant, apart from how the question travels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kant import __version__
+from kant.cluster import columns as c
+from kant.live.core import Core
+from kant.live.questions import NotReadyError, Questions, UnknownJobError
+from kant.live.record import RunRecord
+from kant.local.driver import LocalDriver
+from kant.local.jobs import STARTING
+from kant.local.output import Output, read_output
+from kant.local.record import OVER, JobPhase, JobRecord
+from kant.local.submission import devices, indices
+from kant.model.errors import InputError
+from kant.model.units import GPU
+from kant.service.recorded import Recorded
+from kant.service.roles import Caller, check_own, owns
+from kant.service.store import Store, shown
+from kant.service.views import AuditEntry, AuditLog, JobDetail, JobPage, JobRow, ServiceHealth
+
+MOST_NODES = 64
+"""Nodes that an answer lists one by one."""
+
+
+class LocalQuestions(Questions):
+    """Questions about this machine's jobs. Raises ForbiddenError for what a role does not let its caller see.
+
+    `complaint` says why a changed file of profile or queues was not taken.
+    """
+
+    kind = "local"
+
+    def __init__(self, driver: LocalDriver, store: Store, recorded: Recorded) -> None:
+        super().__init__()
+        self.driver = driver
+        self.store = store
+        self.recorded = recorded
+        self.complaint: Callable[[], str] = lambda: ""
+
+    def present(self) -> tuple[Core, RunRecord]:
+        if not self.driver.jobs.ready or self.recorded.run is None:
+            raise NotReadyError
+        return self.driver.core, self.recorded.run
+
+    # --- jobs -----------------------------------------------------------------------------------------------------
+
+    def find(self, job: str) -> JobRecord:
+        """Any job that ever was. Raises InputError for an array, and UnknownJobError."""
+        found = self.driver.jobs.records.get(job) or self.store.record(job)
+        if found is None:
+            first = self.named(job)[0]
+            raise InputError("JOB", f"one job of the array, such as {first}", job)
+        return found
+
+    def one_of(self, job: str) -> str:
+        """The job itself; of an array the job to ask about: the first that waits, else that lives, else the first."""
+        names, alive = self.named(job), self.driver.jobs.records
+        waits = (name for name in names if name in alive and alive[name].phase is JobPhase.WAITING)
+        return next(waits, None) or next((name for name in names if name in alive), names[0])
+
+    def named(self, job: str) -> list[str]:
+        """The ids of a job, or of the jobs of an array. Raises UnknownJobError."""
+        if job in self.driver.jobs.records or self.store.phase_of(job) is not None:
+            return [job]
+        if job.isascii() and job.isdigit() and len(job) < 19:
+            elements = self.store.elements(int(job))
+            if elements:
+                return elements
+        raise UnknownJobError("JOB", "the id of a job", job)
+
+    def lineage(self, queue: str) -> tuple[str, ...]:
+        """A queue and those above it: who has one of them has the queue too."""
+        above = {each.name: each.parent for each in self.driver.settings.queue_config.queues}
+        path = [queue]
+        while above.get(path[-1]):
+            path.append(above[path[-1]])
+        return tuple(path)
+
+    def core_ids(self, job: str) -> list[str]:
+        ids = self.driver.jobs.core_id
+        return [ids[name] for name in self.named(job) if name in ids]
+
+    def standing(self, job: str) -> tuple[str, str]:
+        record = self.find(job)
+        sentence = {
+            JobPhase.HELD: f"it is held (kant release {job})",
+            JobPhase.BLOCKED: self.driver.jobs.notes.get(job, ""),
+            JobPhase.WAITING: "its place is being emptied for it" if self.driver.jobs.ready else STARTING,
+            JobPhase.STOPPING: f"it is being stopped: {record.stopping}",
+        }.get(record.phase, record.reason)
+        return str(record.phase), sentence
+
+    def waited(self, job: str) -> dict[str, int] | None:
+        return super().waited(job) or self.find(job).waited or None
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    async def why(self, job: str) -> dict[str, Any]:
+        one = self.one_of(job)
+        if self.driver.jobs.ready:
+            return await super().why(one)
+        phase, sentence = self.standing(one)
+        return {"job": one, "phase": phase, "sentence": sentence, "answer": None, "waited_us": None}
+
+    def record(self, cursor: str) -> dict[str, Any]:
+        self.present()
+        self.recorded.resolve_missing()
+        return super().record(cursor)
+
+    def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> JobPage:
+        """Jobs, the latest first."""
+        for phase in phases:
+            if phase not in JobPhase.__members__.values():
+                raise InputError("state", f"one of {', '.join(JobPhase)}", phase)
+        rows = self.store.page(phases=phases, queue=queue, user=user, before=before, most=limit)
+        notes, dirty = self.driver.jobs.notes, self.driver.jobs.dirty
+        present = [shown(dirty[row["id"]]) if row["id"] in dirty else row for row in rows]
+        jobs = [
+            msgspec.convert(row | {"waits": notes.get(row["id"], "")}, JobRow)
+            for row in present
+            if not phases or row["phase"] in phases  # it may have changed, and not be written yet
+        ]
+        return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
+
+    def job(self, job: str, who: Caller) -> JobDetail:
+        """One job, whole. Of other people's jobs what they run is left out."""
+        record = self.find(job)
+        wish, nodes = record.submission, self.driver.settings.cluster.nodes
+        place = {
+            nodes[node].name if node < len(nodes) else str(node): indices(mask)
+            for node, mask in devices(record.place).items()
+        }
+        view = msgspec.convert(shown(record) | {"waits": self.driver.jobs.notes.get(job, "")}, JobRow)
+        if not owns(who, self.lineage(wish.queue)):
+            waits = (record.after, record.after_ok, record.stopping, place)
+            return JobDetail(view, (), "", (), wish.time_s, wish.retries, *waits, "", hidden=True)
+        return JobDetail(
+            view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
+            record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
+        )  # fmt: skip
+
+    def log(self, job: str, offset: int, limit: int, who: Caller) -> Output:
+        """What the last run of a job has written."""
+        record = self.find(job)
+        check_own(who, "log", self.lineage(record.submission.queue))
+        return read_output(self.driver.launcher.folder(record), offset, limit)
+
+    def audit(self, user: str, refused: bool, before: int | None, limit: int) -> AuditLog:
+        """Who did what, the latest first."""
+        rows = self.store.audited(user=user, refused=refused, before=before, most=limit)
+        entries = [msgspec.convert(row, AuditEntry) for row in rows]
+        return AuditLog(entries, entries[-1].seq if len(entries) == limit else None)
+
+    def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
+        """What the record has told, and what only the store knows where that goes back further."""
+        known = _stored(self.find(job), zero)
+        if told is None:
+            return known
+        kinds = {each["what"] for each in told}
+        return sorted([*(each for each in known if each["what"] not in kinds), *told], key=lambda each: each["time_us"])
+
+    def node_rows(self, core: Core) -> list[dict[str, Any]]:
+        """The cores, memory and GPUs of each node."""
+        nodes = []
+        for node, row in zip(core.state.spec.nodes[:MOST_NODES], core.state.table.tolist(), strict=False):
+            limited = node.cpu < 1 << 60
+            nodes.append(
+                {
+                    "node": node.name,
+                    "gpus": node.gpus,
+                    "gpus_used": node.gpus - row[c.FREE] / GPU,
+                    "cores": node.cpu / 1000 if limited else None,
+                    "cores_used": (node.cpu - row[c.CPU_FREE]) / 1000,
+                    "memory_mib": node.memory if node.memory < 1 << 60 else None,
+                    "memory_used_mib": node.memory - row[c.MEMORY_FREE],
+                }
+            )
+        return nodes
+
+    def health(self) -> dict[str, Any]:
+        """Whether all is well, and what there is. It can be asked before there is a state."""
+        driver, settings = self.driver, self.driver.settings
+        journals, cluster, ready = settings.journals, settings.cluster, self.driver.jobs.ready
+        running = len(driver.core.state.running if ready else driver.launcher.runs)
+        found = ServiceHealth(
+            __version__, os.getpid(), settings.profile.name, cluster.name, len(cluster.nodes), cluster.gpus,
+            len(driver.jobs.records), running, driver.clock.micros(), driver.trouble,
+            str(journals.path or "") if journals is not None else "", self.complaint(), "" if ready else STARTING,
+        )  # fmt: skip
+        return msgspec.to_builtins(found)  # type: ignore[no-any-return]
+
+
+def _stored(record: JobRecord, zero: int) -> list[dict[str, Any]]:
+    """The entries of a job's history that its record has."""
+    found = [(record.submitted, "asked", f"{record.user} submitted it")]
+    if record.started >= 0:
+        found.append((record.started, "started", f"its last run began, number {record.attempt}"))
+    if record.phase in OVER:
+        because = f" ({record.reason})" if record.reason else ""
+        found.append((record.ended, str(record.phase), f"it is over: {record.phase}{because}"))
+    return [{"time_us": time - zero, "what": what, "sentence": text} for time, what, text in found]

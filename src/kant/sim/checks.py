@@ -1,0 +1,42 @@
+"""Whether queues, workload and profile go together, before anything is run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.model.tenant import QueueConfig
+from kant.scheduler.profile import Profile
+from kant.sim.options import SimOptions
+from kant.workload.workload import Workload
+
+
+def check_queues(workload: Workload, queue_config: QueueConfig, where: str) -> None:
+    """Raise InputError unless every queue that has jobs in `workload` is one of `queue_config`, read from `where`."""
+    known = {queue.name for queue in queue_config.queues}
+    for code in np.unique(workload.queue).tolist():
+        if workload.queues[code] not in known:
+            raise InputError(where, f"every queue of {workload.name}, also {workload.queues[code]!r}")
+
+
+def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_replicas: bool = False) -> None:
+    """Raise InputError where there are queues with quotas, or replicas, and the profile's discipline heeds neither."""
+    if profile.discipline.quotas:
+        return
+    name = profile.discipline.__struct_config__.tag
+    if queue_config is not None and queue_config.queues:
+        raise InputError(f"profile {profile.name}: discipline", "one that heeds the quotas of queues", name)
+    if burst_replicas:
+        raise InputError(f"profile {profile.name}: discipline", "one that heeds the bursts of a workload", name)
+
+
+def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
+    """Raise InputError where nodes are to fail in two ways at once, or in an experiment that knows no faults."""
+    if not listed:
+        return
+    if options.mtbf_days:
+        raise InputError("--faults", f"a profile that draws none itself (mtbf_days), unlike {profile.name}")
+    if options.static or options.speed == "interval-overhead":
+        raise InputError(
+            "--faults", f"a profile without the options static and interval-overhead, unlike {profile.name}"
+        )

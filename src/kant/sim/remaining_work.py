@@ -1,0 +1,157 @@
+"""Known: how much work is before each job of a what-if, and who says so.
+
+What a journal knows goes first: the run time of a simulated job, and of a job of a live cluster that finished later,
+for how long it ran until then. Of the others nobody knows. They are taken to run for the median (P50) of what was
+learned from others of their kind, else for what their owner said, else to their limit, else as long as the median job
+that had finished.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.model.event import (
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobGrown,
+    JobPreempted,
+    JobRefused,
+    JobShrunk,
+    JobStarted,
+    JobSubmitted,
+)
+from kant.model.job import Job
+from kant.model.placement import PODS, Allocation
+from kant.model.status import JobStatus
+from kant.model.units import HOUR
+from kant.sim.past import Past
+
+Source = Literal["recorded", "learned", "estimate", "limit", "assumed"]
+"""Who says how long a job runs."""
+
+CHANGES = (JobStarted, JobFinished, JobPreempted, JobEvicted, JobFailed, JobRefused, JobGrown, JobShrunk)
+"""The events with which a job begins to run, ends, or does so at another size."""
+
+HALF = 500
+"""Permille: the median."""
+
+
+@dataclass(slots=True)
+class RemainingWork:
+    """`left` has the work that each job still has at the start of a what-if, microseconds at full speed and size.
+
+    Of a job that comes later it is all of its work. Jobs of which the submission itself says it are not there, but
+    they count in `sources`.
+    """
+
+    left: dict[str, int] = field(default_factory=dict)
+    sources: Counter[Source] = field(default_factory=Counter)
+
+
+def work_of(past: Past, state: ClusterState, arrivals: bool) -> RemainingWork:
+    """The work of the jobs that are there at the end of `past`, as `state` is then, and of those to come."""
+    found = RemainingWork()
+    told = {event.job.id for event in past.events if isinstance(event, JobSubmitted) and event.runtime >= 0}
+    coming = [event for event in past.later if isinstance(event, JobSubmitted)] if arrivals else []
+    told |= {event.job.id for event in coming if event.runtime >= 0}
+    seen = (
+        {} if told >= {job.id for job in state.live.values()} | {e.job.id for e in coming} else seen_later(past, state)
+    )
+    usual = _usual(state)
+    for row, job in state.live.items():
+        if job.id in told:
+            found.sources["recorded"] += 1
+        else:
+            _keep(found, job, seen, *_of_live(state, row, past.now, usual))
+    for event in coming:
+        if event.job.id in told:
+            found.sources["recorded"] += 1
+        else:
+            _keep(found, event.job, seen, *_guess(state, event.job, _kind(state, event.job), 0, usual))
+    return found
+
+
+def _keep(found: RemainingWork, job: Job, seen: dict[str, int], left: int, source: Source) -> None:
+    if job.id in seen:
+        left, source = seen[job.id], "recorded"
+    found.left[job.id] = max(left, 1)
+    found.sources[source] += 1
+
+
+def _of_live(state: ClusterState, row: int, now: int, usual: int) -> tuple[int, Source]:
+    since, attained, kind = state.jobs[row, [c.J_SINCE, c.J_ATTAINED, c.J_KIND]].tolist()
+    elapsed = attained + (now - since if row in state.running else 0)
+    return _guess(state, state.live[row], kind, elapsed, usual)
+
+
+def _guess(state: ClusterState, job: Job, kind: int, elapsed: int, usual: int) -> tuple[int, Source]:
+    """How much longer a job runs that has run for `elapsed`.
+
+    Who outlives what was said of it is taken to run twice as long, and twice as long again (`queueing/estimates.py`).
+    """
+    source: Source
+    if state.history is not None and kind >= 0 and state.history.quantile(kind, HALF) > 0:
+        left, source = state.history.remaining(kind, elapsed, HALF), "learned"
+    else:
+        said: tuple[tuple[Source, int], ...] = (("estimate", job.estimate), ("limit", job.limit), ("assumed", usual))
+        source, span = next(pair for pair in said if pair[1] > 0)
+        while span <= elapsed:
+            span *= 2
+        left = span - elapsed
+    return (min(left, max(job.limit - elapsed, 1)) if job.limit > 0 else left), source
+
+
+def _kind(state: ClusterState, job: Job) -> int:
+    """The kind of a job that has not come yet; -1 where its queue or its user is new."""
+    if state.history is None or job.queue not in state.queues or (job.user and job.user not in state.users):
+        return -1
+    user = state.users[job.user] if job.user else -1
+    return state.history.kind(state.queues[job.queue], user, job.name, job.gpu_milli)
+
+
+def _usual(state: ClusterState) -> int:
+    """The median time that finished jobs ran; an hour where none has finished."""
+    jobs = state.jobs[: len(state.ids)]
+    ran = sorted(jobs[jobs[:, c.J_STATUS] == JobStatus.FINISHED, c.J_ATTAINED].tolist())
+    return max(ran[len(ran) // 2], 1) if ran else HOUR
+
+
+def seen_later(past: Past, state: ClusterState) -> dict[str, int]:
+    """The work that was still before the jobs that finished later: for how long they ran, less what they did again.
+
+    What an elastic gang does with fewer pods than all counts in proportion.
+    """
+    coming = (event.job for event in past.later if isinstance(event, JobSubmitted))
+    most = {job.id: job.pods for job in (*state.live.values(), *coming) if is_elastic(job)}
+    runs = {state.ids[row]: (past.now, _size(most, state.ids[row], held)) for row, held in state.running.items()}
+    done: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for event in past.later:
+        if not isinstance(event, CHANGES):
+            continue
+        job = event.job
+        since, pods = runs.pop(job, (event.time, 0))
+        again = 0 if isinstance(event, JobStarted | JobFinished | JobRefused) else event.cost
+        done[job] = done.get(job, 0) + (event.time - since) * pods - again * most.get(job, 1)
+        if isinstance(event, JobFinished):
+            found[job] = done[job] // most.get(job, 1)
+        elif isinstance(event, JobStarted):
+            runs[job] = event.time, _size(most, job, event.allocation)
+        elif isinstance(event, JobGrown | JobShrunk):
+            change = int(event.allocation[:, PODS].sum())
+            runs[job] = event.time, pods + (change if isinstance(event, JobGrown) else -change)
+    return found
+
+
+def is_elastic(job: Job) -> bool:
+    """Whether its gang runs with fewer pods than all, too."""
+    return any(group.least < group.count for group in job.groups)
+
+
+def _size(most: dict[str, int], job: str, held: Allocation) -> int:
+    return int(held[:, PODS].sum()) if job in most else 1

@@ -1,0 +1,149 @@
+"""Retrace: a journal's cluster and queue as they stood at a time, with a scheduler that can be asked about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kant.cluster.columns import can_take
+from kant.cluster.journal import Header
+from kant.cluster.state import ClusterState
+from kant.insight.eta_calibrator import EtaCalibrator
+from kant.live.journal_walk import end_of, read_journal
+from kant.metrics.wait_ledger import Ledger
+from kant.model.decision import Plan, Start
+from kant.model.errors import InputError
+from kant.model.event import JobRejected, JobSubmitted
+from kant.model.placement import Allocation
+from kant.model.units import DAY, FOREVER, clock, count_from
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.partial_gangs import decide_again
+
+LOOK_BACK = 14 * DAY
+"""Answers are compared with what happened over so long before the time that is asked about."""
+
+
+@dataclass(slots=True)
+class StateAt:
+    """How things stood at `now` (microseconds on the run's clock), when all that happened by then had happened.
+
+    `rejected` has the reasons of jobs that were given back, `coming` the jobs that were submitted later, with their
+    times. What the scheduler decides does not depend on cycles that it has not run, so none were run.
+    """
+
+    header: Header
+    scheduler: Scheduler
+    now: int
+    ledger: Ledger | None = None
+    answers: EtaCalibrator | None = None
+    rejected: dict[str, str] = field(default_factory=dict)
+    coming: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def state(self) -> ClusterState:
+        return self.scheduler.state
+
+    def observe(self, now: int) -> None:
+        """All that happened at an instant has happened."""
+        if self.ledger is not None:
+            self.ledger.observe(now)
+        if self.answers is not None:
+            self.answers.observe(now)
+
+
+def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, keep_answers: bool = False) -> StateAt:
+    """Take the events of a journal in up to `time` (None: its end). With `keep_ledger` waits are split by cause.
+
+    With `keep_answers` expected starts are asked for on the way, from LOOK_BACK before, and compared with the starts.
+
+    Raises InputError for a broken journal, and for a time at which it says nothing.
+    """
+    walk = read_journal(path)
+    header = walk.header
+    count_from(header.zero)
+    scheduler = walk.new_scheduler()
+    standing = StateAt(header, scheduler, 0, Ledger(scheduler) if keep_ledger else None)
+    learn_from = (end_of(path) if time is None else time) - LOOK_BACK if keep_answers else FOREVER
+    if learn_from <= 0:
+        standing.answers = EtaCalibrator(scheduler)
+    end = FOREVER if time is None else time
+    walk.observe = lambda now: standing.observe(now) if now <= end else None
+    for line in walk:
+        if line.time > end:
+            if isinstance(line, JobSubmitted):
+                standing.coming[line.job.id] = line.time
+            continue
+        if standing.answers is None and line.time >= learn_from:
+            standing.answers = EtaCalibrator(scheduler)
+        if not isinstance(line, Plan):
+            walk.apply(scheduler.state, line)
+            if isinstance(line, JobRejected):
+                standing.rejected[line.job] = line.reason
+    if time is not None and time > walk.time:
+        raise InputError("--at", f"a time in the journal, which ends at {clock(walk.time)}", clock(time))
+    standing.now = walk.time if time is None else time
+    standing.observe(standing.now)
+    return standing
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision, on line `line` of a journal, to start `job` on `place`: number `number` of its `of` starts."""
+
+    job: str
+    line: int
+    time: int
+    place: Allocation
+    number: int
+    of: int
+
+
+def find_start(path: Path, job: str, number: int | None = None, time: int | None = None) -> Decided:
+    """The decision to start a job: number `number` from 1 on, or the last one up to `time` (None: of all).
+
+    Raises InputError for a broken journal, a job that it does not know, and one that did not start.
+    """
+    found: list[tuple[int, int, Allocation]] = []
+    submitted, walk = False, read_journal(path)
+    count_from(walk.header.zero)
+    for line in walk:
+        if isinstance(line, JobSubmitted):
+            submitted = submitted or line.job.id == job
+        elif isinstance(line, Plan):
+            starts = (d for d in line.decisions if isinstance(d, Start) and d.job == job)
+            found += [(walk.number, line.time, start.allocation) for start in starts]
+    if not submitted:
+        raise InputError("JOB", f"a job of {path}", job)
+    if time is not None and time > walk.time:
+        raise InputError("--at", f"a time in the journal, which ends at {clock(walk.time)}", clock(time))
+    by_then = [start for start in found if time is None or start[1] <= time]
+    if not by_then:
+        by = f" by {clock(time)}" if time is not None else ""
+        raise InputError("JOB", f"a job that has started{by} (why it waits: `kant why`)", job)
+    if number is not None and not 1 <= number <= len(found):
+        raise InputError("--start", f"a number from 1 to {len(found)}: so often did job {job} start", number)
+    number = len(by_then) if number is None else number
+    return Decided(job, *found[number - 1], number, len(found))
+
+
+def scheduler_before(path: Path, decided: Decided, *, cycles: bool = False) -> Scheduler:
+    """A scheduler before the cycle that decided this, as things stood then.
+
+    A scheduler that has lived through no cycle decides like one that has; but with `[preemption]`, and with promises
+    among tenants, it may be a cycle behind. With `cycles` every cycle before is run.
+    """
+    walk = read_journal(path)
+    scheduler = walk.new_scheduler()
+    for line in walk:
+        if walk.number == decided.line:
+            break
+        if not isinstance(line, Plan):
+            walk.apply(scheduler.state, line)
+        elif cycles:
+            decide_again(scheduler, line)
+    state, where = scheduler.state, f"{path}:{decided.line}"
+    if decided.job not in state.rows:
+        raise InputError(where, f"a plan for jobs that have come, and {decided.job} has not")
+    if len(decided.place) == 0 or not all(can_take(state.empty, piece) for piece in decided.place):
+        raise InputError(where, f"a place for job {decided.job} that the nodes of the cluster have")
+    return scheduler

@@ -1,0 +1,171 @@
+"""Changes of a what-if: what is different in the second future, checked before anything is run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from msgspec.structs import replace
+
+from kant.model.errors import InputError
+from kant.model.event import JobSubmitted
+from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import QueueConfig, Quota, Resource, validated
+from kant.model.units import FOREVER, GPU, clock, show_duration
+from kant.scheduler.profile import Profile
+from kant.sim.drains import Drain
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A queue's nominal quota of a resource on nodes of `model` ("": all) becomes `amount`, or changes by it.
+
+    Amounts are milli-GPUs, milli-cores or MiB.
+    """
+
+    queue: str
+    resource: Resource
+    model: str
+    amount: int
+    relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MoreNodes:
+    """`count` further nodes like the node `like`; empty: like those of which there are most."""
+
+    count: int
+    like: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Everything that is different in the second future."""
+
+    jobs: tuple[JobSubmitted, ...] = ()
+    drains: tuple[Drain, ...] = ()
+    quotas: tuple[QuotaChange, ...] = ()
+    nodes: tuple[MoreNodes, ...] = ()
+    profile: Profile | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.drains or self.quotas or self.nodes or self.profile)
+
+    def sentences(self) -> list[str]:
+        """The changes for people, one each."""
+        jobs = (
+            f"{e.job.id} is submitted ({_gpus(e.job.gpu_milli)} in {_pods(e.job.pods)}, {show_duration(e.runtime)}, "
+            f"queue {e.job.queue})"
+            for e in self.jobs
+        )
+        quotas = (f"queue {q.queue}: its quota of {_amount(q)}" for q in self.quotas)
+        nodes = map(_more, self.nodes)
+        profile = [f"the profile is {self.profile.name}"] if self.profile is not None else []
+        return [*jobs, *map(_drain, self.drains), *quotas, *nodes, *profile]
+
+
+def _more(more: MoreNodes) -> str:
+    nodes = "1 more node" if more.count == 1 else f"{more.count} more nodes"
+    return f"{nodes} like {more.like}" if more.like else nodes
+
+
+def _gpus(milli: int) -> str:
+    return "1 GPU" if milli == GPU else f"{milli / GPU:g} GPUs"
+
+
+def _pods(pods: int) -> str:
+    return "1 pod" if pods == 1 else f"{pods} pods"
+
+
+def _drain(drain: Drain) -> str:
+    nodes = "1 node" if len(drain.nodes) == 1 else f"{len(drain.nodes)} nodes"
+    stopped = ", and what runs there is stopped" if drain.evicts else ""
+    return f"{drain.name} ({nodes}) is drained from {clock(drain.start)} {_until(drain.end)}{stopped}"
+
+
+def _until(end: int) -> str:
+    return "on" if end >= FOREVER else f"until {clock(end)}"
+
+
+def _amount(change: QuotaChange) -> str:
+    shown = _gpus(change.amount) if change.resource == "gpu" else f"{change.amount / GPU:g} cores"
+    if change.resource == "memory":
+        shown = f"{change.amount} MiB"
+    of = f" of model {change.model}" if change.model else ""
+    kind = {"gpu": "GPUs", "cpu": "CPU", "memory": "memory"}[change.resource]
+    sign = "+" if change.relative and change.amount >= 0 else ""
+    return f"{kind}{of} {'changes by' if change.relative else 'becomes'} {sign}{shown}"
+
+
+def with_quotas(queue_config: QueueConfig, changes: Sequence[QuotaChange]) -> QueueConfig:
+    """The queues with other quotas. Raises InputError for a queue or a quota that is not there, or one below zero."""
+    for change in changes:
+        names = [queue.name for queue in queue_config.queues]
+        if change.queue not in names:
+            known = f"one of the queues {', '.join(names)}" if names else "a journal with queues that have quotas"
+            raise InputError("--quota", known, change.queue)
+        queue = queue_config.queues[names.index(change.queue)]
+        at = next(
+            (i for i, q in enumerate(queue.quotas) if (q.resource, q.model) == (change.resource, change.model)), -1
+        )
+        if at < 0:
+            has = " or ".join(q.resource + (f":{q.model}" if q.model else "") for q in queue.quotas)
+            kind = change.resource + (f":{change.model}" if change.model else "")
+            raise InputError("--quota", f"a quota that queue {queue.name} has ({has or 'it has none'})", kind)
+        quotas = list(queue.quotas)
+        quotas[at] = _changed(quotas[at], change)
+        queues = list(queue_config.queues)
+        queues[names.index(change.queue)] = replace(queue, quotas=tuple(quotas))
+        queue_config = replace(queue_config, queues=tuple(queues))
+    return validated(queue_config, "--quota") if changes else queue_config
+
+
+def _changed(quota: Quota, change: QuotaChange) -> Quota:
+    nominal = quota.nominal + change.amount if change.relative else change.amount
+    if nominal < 0:
+        unit = 1 if change.resource == "memory" else GPU
+        raise InputError("--quota", f"a quota of {change.queue} that is not below 0", f"{nominal / unit:g}")
+    return replace(quota, nominal=nominal)
+
+
+def with_nodes(cluster: ClusterSpec, changes: Sequence[MoreNodes]) -> ClusterSpec:
+    """The cluster with further nodes, which stand in leaves of their own.
+
+    These are as wide as the leaf of the node that they are like, and under its spine; likewise their HBDs. Raises
+    InputError for a node that is not there.
+    """
+    nodes = list(cluster.nodes)
+    names, domains = {node.name for node in nodes}, {domain for node in nodes for domain in (node.leaf, node.hbd)}
+    fresh = (f"new-{number}" for number in count(1))
+    for more in changes:
+        like = _like(cluster, more.like)
+        leaf = [node for node in cluster.nodes if _leaf(node) == _leaf(like)]
+        widths = len(leaf), sum(node.hbd == like.hbd for node in leaf)
+        own = next(name for name in fresh if not any(known.startswith(name) for known in names | domains))
+        for i in range(more.count):
+            nodes.append(
+                replace(
+                    like,
+                    name=f"{own}-n{i + 1}",
+                    leaf=f"{own}-leaf{i // widths[0] + 1}" if like.leaf else "",
+                    hbd=f"{own}-hbd{i % widths[0] // widths[1] + 1}" if like.hbd else "",
+                )
+            )
+    return replace(cluster, nodes=tuple(nodes)) if changes else cluster
+
+
+def _leaf(node: Node) -> tuple[str, str, str]:
+    return node.superspine, node.spine, node.leaf
+
+
+def _like(cluster: ClusterSpec, name: str) -> Node:
+    if name:
+        found = next((node for node in cluster.nodes if node.name == name), None)
+        if found is None:
+            raise InputError("--nodes", f"the name of a node of {cluster.name} after the x", name)
+        return found
+    kinds = Counter((node.pool, node.gpus, node.cpu, node.memory) for node in cluster.nodes)
+    most = kinds.most_common(1)[0][0]  # the first of them where several are as many
+    return next(node for node in cluster.nodes if (node.pool, node.gpus, node.cpu, node.memory) == most)

@@ -1,0 +1,82 @@
+"""`kant policies new`: a package that works at once, and whose next commands do what they say."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.cli.command import kant
+from tests.environment import fresh_environment
+
+KINDS = ("order", "discipline", "placement")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> dict[str, str]:
+    return fresh_environment(tmp_path / "venv")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_commands_work_as_printed(kind: str, tmp_path: Path, machine: dict[str, str]) -> None:
+    def run(command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env=machine, text=True, capture_output=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    printed = run(f"kant policies new my-own --kind {kind}")
+    written, _, commands = printed.partition("next:\n")
+    files = [tmp_path / line for line in written.split()]
+    assert len(files) == 5 and all(file.is_file() for file in files)
+    install, test, compare = commands.splitlines()
+    if kind != "order":
+        run(install)
+        assert "2 passed" in run(test)
+        return
+    refused = subprocess.run(["bash", "-c", compare], cwd=tmp_path, env=machine, text=True, capture_output=True)
+    assert refused.returncode == 2 and "the package kant-my-own, which offers it, to be installed" in refused.stderr
+    run(install)
+    assert "2 passed" in run(test)
+    shown = run(compare)
+    assert "my-own" in shown and "JWTD wait mean" in shown
+    assert (tmp_path / "kant-my-own" / "run" / "my-own" / "journal.jsonl").exists()
+    assert "package kant-my-own" in run("COLUMNS=200 kant policies")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fifo"], "a name that no order has yet"),
+        (["best-fit", "--kind", "placement"], "a name that no placement has yet"),
+        (["Fifo"], "words of small letters and digits"),
+        (["../up"], "words of small letters and digits"),
+        (["a" * 41], "at most 40"),
+        (["mine", "--kind", "queue"], "--kind"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sentence in kant("policies", "new", *arguments).refusal()
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kant("policies", "new", "mine").code == 0
+    before = {file: file.read_text() for file in (tmp_path / "kant-mine").iterdir()}
+    assert "a folder that does not exist" in kant("policies", "new", "mine", "--kind", "placement").refusal()
+    assert {file: file.read_text() for file in (tmp_path / "kant-mine").iterdir()} == before
+    assert "a folder that" in kant("policies", "new", "mine", "--out", "kant-mine/pyproject.toml/x").refusal()
+
+
+def test_a_folder_with_a_space_is_quoted_in_the_next_commands(tmp_path: Path) -> None:
+    folder = tmp_path / "my own"
+    out = kant("policies", "new", "mine", "--out", folder).out
+    install, test, compare = out.partition("next:\n")[2].splitlines()
+    assert shlex.split(install)[-1] == f"{folder}[test]" and shlex.split(test)[-1] == str(folder)
+    assert f"{folder}/mine.toml" in shlex.split(compare)

@@ -1,0 +1,70 @@
+"""Everyday use of the command line against a Kant that runs: what it says when something is not as one thought."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.command import kant as verb
+from tests.local.up import Up, eventually
+
+
+@pytest.fixture(scope="module")
+def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A virtual cluster of two nodes of four GPUs."""
+    with Up(tmp_path_factory.mktemp("up") / "home") as up:
+        yield up
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_logs_that_follow_say_that_kant_has_gone(tmp_path: Path, end: str) -> None:
+    with Up(tmp_path / "home") as up:
+        job = up.submit("echo begun; sleep 60", grace_s=0.1)
+        assert eventually(lambda: up.log(job) == "begun\n")
+        timer = threading.Timer(0.5, up.kill if end == "kill" else up.stop)
+        timer.start()
+        outcome = verb("logs", job, "--follow", "--home", up.home)
+        timer.join()
+    assert outcome.code == 2 and outcome.out == "begun\n"
+    assert outcome.err.count("\n") == 1 and "expected a Kant that" in outcome.err
+    with Up(tmp_path / "home") as again:
+        again.client.post(again.client.job(job, "cancel"))
+        again.over(job)
+
+
+def test_logs_that_follow_to_the_end_of_a_job_are_done(kant: Up) -> None:
+    job = kant.submit("echo one; sleep 0.3; echo two")
+    outcome = verb("logs", job, "--follow", "--home", kant.home)
+    assert (outcome.code, outcome.out, outcome.err) == (0, "one\ntwo\n", "")
+
+
+def test_of_an_array_why_answers_for_one_that_waits_and_logs_name_one(kant: Up) -> None:
+    block = kant.submit("sleep 60", gpus=8, grace_s=0.1)
+    array = kant.submit("true", gpus=1, array=[0, 1, 2]).partition("_")[0]
+    found = verb("why", array, "--json", "--home", kant.home).json()
+    assert (found["job"], found["phase"]) == (f"{array}_0", "waiting") and found["answer"]["reason"]
+    assert f"one job of the array, such as {array}_0" in verb("logs", array, "--home", kant.home).refusal()
+    assert "the id of a job" in verb("why", "no-such-job", "--home", kant.home).refusal()
+    kant.client.post(kant.client.job(block, "cancel"))
+    kant.over(*(f"{array}_{i}" for i in range(3)))
+    assert verb("why", array, "--home", kant.home).out.startswith(f"{array}_0: it is finished")
+
+
+def test_a_job_that_can_never_start_is_refused_at_once(kant: Up) -> None:
+    outcome = verb("submit", "--home", kant.home, "--gpus", "9", "--", "true")
+    assert outcome.code == 1 and outcome.out.strip().isdigit()
+    assert outcome.err.startswith(f"kant: job {outcome.out.strip()} is rejected: it can never fit")
+    found = verb("submit", "--home", kant.home, "--json", "--gpus", "9", "--array", "0-1", "--", "true").json()
+    assert len(found["jobs"]) == 2 and "it can never fit" in found["rejected"]
+    assert verb("submit", "--home", kant.home, "--", "true").code == 0
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2Jgone", "\x9b31mred", "\rover", "\u202egnp"])
+def test_names_are_no_commands_to_the_terminal(kant: Up, evil: str) -> None:
+    job = verb("submit", "--home", kant.home, "--name", evil, "--hold", "--", "true").out.strip()
+    text = verb("jobs", "--home", kant.home).out
+    assert evil not in text and all(ch.isprintable() or ch == "\n" for ch in text)
+    assert job in text
+    verb("cancel", job, "--home", kant.home)
