@@ -1,6 +1,6 @@
 """How far from the best possible: batches on a small cluster against the exact optimum, by CP-SAT.
 
-`python -m benchmarks.studies.optimum`, after `pip install ortools`. Writes docs/studies/optimum.md and its plot.
+`python -m benchmarks.studies.optimum`, with the extra `optimize`. Writes docs/studies/optimum.md and its plot.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def lines(results: list[tuple[str, int, Outcome, bool, Row]], load: str) -> Iter
 
 def page(results: list[tuple[str, int, Outcome, bool, Row]]) -> Iterator[str]:
     yield "# How far from the best\n"
-    yield "Made by `python -m benchmarks.studies.optimum`, which needs OR-Tools (`pip install ortools`).\n"
+    yield "Made by `python -m benchmarks.studies.optimum`, which needs OR-Tools (the extra `optimize`).\n"
     yield f"""\
 {NODES} nodes of {GPUS} GPUs in leaves of {LEAF}. Jobs have come to random nodes and gone, so that about three quarters
 of the GPUs are free; then a batch arrives that asks for {LOADS["light"]:.0%} (light) or {LOADS["heavy"]:.0%} (heavy)
