@@ -30,6 +30,7 @@ MERGE, STRATEGIC, APPLY = (
     "application/apply-patch+yaml",
 )
 CORE = {"pods", "nodes", "namespaces", "events", "services", "secrets", "configmaps", "serviceaccounts"}
+CORE |= {"persistentvolumeclaims", "persistentvolumes"}
 FINALLY = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
 
@@ -198,9 +199,10 @@ class Api:
         """As after the start: no pods, nodes, groups, budgets, priorities of tests, objects of ours; CRDs stay."""
         everywhere = ("pods", "/apis/policy/v1/poddisruptionbudgets", "/apis/coordination.k8s.io/v1/leases")
         groups = ("/apis/events.k8s.io/v1/events", "/apis/apps/v1/replicasets", "/apis/batch/v1/jobs")
+        storage = ("persistentvolumeclaims", "persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses")
         custom = await self._custom()
         native = [path for path in ("/apis/scheduling.k8s.io/v1alpha2/podgroups",) if self.plane.gates]
-        await at_once(self._empty(path) for path in (*everywhere, *groups, *native, *custom, "nodes"))
+        await at_once(self._empty(path) for path in (*everywhere, *groups, *storage, *native, *custom, "nodes"))
         own = [c for c in await self.list("/apis/scheduling.k8s.io/v1/priorityclasses") if not _of_system(c)]
         await at_once(self.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{c['metadata']['name']}") for c in own)
 

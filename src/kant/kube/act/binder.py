@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kant.kube.act.gates import open_gate, our_gate
+from kant.kube.act.volume_binder import VolumeBinder, VolumeRefusedError
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.names import LEADER
@@ -40,7 +41,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """What became of the pod `uid` of a workload; `pod` as it was read, where it was; `code` of the last refusal."""
+    """What became of the pod `uid` of a workload; `pod` as it was read, where it was.
+
+    `code` is that of the last refusal, or a word.
+    """
 
     workload: Workload
     slot: Slot
@@ -49,7 +53,7 @@ class BindResult:
     seconds: float
     pod: Pod | None = None
     why: str = ""
-    code: int = 201
+    code: int | str = 201
 
 
 class Binder:
@@ -67,6 +71,7 @@ class Binder:
         wake: Callable[[], None],
         holds: Callable[[], bool],
         token: Callable[[], str],
+        volumes: VolumeBinder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = client
@@ -74,6 +79,7 @@ class Binder:
         self.wake = wake
         self.holds = holds
         self.token = token
+        self.volumes = volumes
         self.clock = clock
         self.results: deque[BindResult] = deque()
         self.leaving: dict[str, dict[str, None]] = {}
@@ -97,12 +103,29 @@ class Binder:
             if any(slot.node in self.leaving for slot in workload.slots if slot.pod and not slot.bound):
                 placed.append(workload)
                 continue
+            if not self._has_volumes(workload):
+                if not any(result.workload is workload for result in self.results):
+                    placed.append(workload)
+                continue
             for slot in workload.slots:
                 if slot.pod and not slot.bound and slot.pod not in self.in_flight:
                     self.in_flight.add(slot.pod)
                     self._queue.append((workload, slot, slot.pod))
         if self._queue:
             self._more.set()
+
+    def _has_volumes(self, workload: Workload) -> bool:
+        """Whether the claims of its pods are bound; where they cannot be, that is a result."""
+        if self.volumes is None:
+            return True
+        try:
+            return self.volumes.prepare(workload)
+        except VolumeRefusedError as error:
+            self.results.append(
+                BindResult(workload, error.slot, error.slot.pod, Outcome.REFUSED, 0.0, why=str(error), code=error.word)
+            )
+            self.wake()
+            return False
 
     def recall(self, nodes: Collection[str]) -> None:
         """What has been handed over for these nodes and not been sent is not to be."""

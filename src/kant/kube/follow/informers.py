@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
-from kant.kube.objects.views import Budget, Loose, Meta, Node, Pod
+from kant.kube.objects.views import Budget, Claim, Loose, Meta, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.crds import API
 from kant.kube.translate.groups import GroupRef
 from kant.live.logs import log_event
@@ -29,6 +30,9 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Kinds that a cluster may have, by what the mirror calls them, and where they are: the first path that is there."""
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+CLAIMS = "/api/v1/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again
 ABSENT = 5.0  # seconds after which a group that was not there is looked for again
 
@@ -59,6 +63,14 @@ class Informers:
         self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
         self.budgets = self._reflector("budgets", BUDGETS, Budget, mirror.budget, mirror.replace_budgets)
         self.budgets.on_trouble = self._without_budgets
+        self.storage: tuple[Reflector[Any], ...] = (
+            self._reflector("claims", CLAIMS, Claim, mirror.claim, mirror.replace_claims),
+            self._reflector("volumes", VOLUMES, PersistentVolume, mirror.volume, mirror.replace_volumes),
+            self._reflector("classes", CLASSES, StorageClass, mirror.storage_class, mirror.replace_storage_classes),
+        )
+        for one in self.storage:
+            one.on_trouble = partial(self._without_storage, one)
+        self._forbidden: set[str] = set()
         self._complained = False
         self.others: list[Reflector[Loose]] = []
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
@@ -79,6 +91,7 @@ class Informers:
                 wake()
 
         def everything(items: list[T]) -> None:
+            self.mirror.unreadable.discard(path)
             replace(items)
             wake()
 
@@ -97,8 +110,10 @@ class Informers:
         absent = [kind for kind in KINDS if not await self._add(kind)]
         async with asyncio.TaskGroup() as tasks:
             reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
-            tasks.create_task(self.budgets.run())
-            await self.budgets.synced.wait()
+            for optional in (self.budgets, *self.storage):
+                tasks.create_task(optional.run())
+            for optional in (self.budgets, *self.storage):
+                await optional.synced.wait()
             for reflector in reflectors:
                 tasks.create_task(reflector.run())
             for _ in range(8):
@@ -155,6 +170,19 @@ class Informers:
             log_event(log, f"disruption budgets are asked only when somebody is to be evicted: {why}", logging.WARNING)
         self.mirror.replace_budgets([])
         self.budgets.synced.set()
+        self.wake()
+
+    def _without_storage(self, reflector: Reflector[Any], error: ApiError | InputError) -> None:
+        """Claims may be forbidden to us: then pods that use some are refused, with that reason."""
+        if not isinstance(error, ApiError) or error.code != 403:
+            self.on_trouble(error)
+            return
+        why = advice(error, self.client.config.source)
+        if why not in self._forbidden:
+            self._forbidden.add(why)
+            log_event(log, f"pods with volume claims are not scheduled: {why}", logging.WARNING)
+        self.mirror.unreadable.add(reflector.path)
+        reflector.synced.set()
         self.wake()
 
     @property

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from kant.kube.objects.views import Budget, Loose, Node, Pod
+from kant.kube.objects.views import Budget, Claim, Loose, Node, PersistentVolume, Pod, StorageClass
+from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE, ClaimName, Storage, claims_of
 
 ENDED = ("Succeeded", "Failed")
 
@@ -26,21 +27,31 @@ def is_over(pod: Pod) -> bool:
 class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` counts a node's pods.
 
-    `bound_here` has the node of pods that we have bound, until the watch says so. `budgets` of disruptions are by
-    (namespace, name). `touched` has the uids of pods that changed, with the last version of those that are gone;
-    `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace, name).
+    `bound_here` has the node of pods that we have bound, until the watch says so. `budgets` of disruptions and `claims`
+    are by (namespace, name), `volumes` and `storage_classes` by name; `unreadable` are the paths of those of the last
+    three that we may not read. `users` are the uids of the pods that use a claim.
+
+    `touched` has the uids of pods that changed, with the last version of those that are gone; `nodes_touched` names,
+    `budgets_touched` and `objects_touched` (kind, namespace, name). `claims_touched` has claims of which something
+    changed, be it of their volume or class.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     objects: dict[str, dict[tuple[str, str], Loose]] = field(default_factory=dict)
     budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
+    claims: dict[ClaimName, Claim] = field(default_factory=dict)
+    volumes: dict[str, PersistentVolume] = field(default_factory=dict)
+    storage_classes: dict[str, StorageClass] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+    users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
     on_node: Counter[str] = field(default_factory=Counter)
     touched: dict[str, Pod] = field(default_factory=dict)
     bound_here: dict[str, str] = field(default_factory=dict)
     nodes_touched: dict[str, None] = field(default_factory=dict)
     objects_touched: dict[tuple[str, str, str], None] = field(default_factory=dict)
     budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
+    claims_touched: dict[ClaimName, None] = field(default_factory=dict)
 
     # --- pods ---------------------------------------------------------------
 
@@ -52,7 +63,18 @@ class Mirror:
         if kind != "deleted":
             self.pods[uid] = pod
             self._count(pod, 1)
+        self._note_claims(pod, kind == "deleted")
         self.touched[uid] = pod
+
+    def _note_claims(self, pod: Pod, gone: bool = False) -> None:
+        for name in claims_of(pod):
+            claim = pod.metadata.namespace, name
+            if not gone:
+                self.users.setdefault(claim, {})[pod.metadata.uid] = None
+            elif claim in self.users:
+                self.users[claim].pop(pod.metadata.uid, None)
+                if not self.users[claim]:
+                    del self.users[claim]
 
     def _with_node(self, pod: Pod, gone: bool = False) -> Pod:
         """The pod as it is after our own binding, though the watch has not come so far."""
@@ -87,8 +109,10 @@ class Mirror:
                 self.touched[uid] = pod
         self.pods = fresh
         self.on_node.clear()
+        self.users.clear()
         for pod in fresh.values():
             self._count(pod, 1)
+            self._note_claims(pod)
 
     # --- nodes ---------------------------------------------------------------
 
@@ -110,6 +134,55 @@ class Mirror:
         fresh = {node.metadata.name: node for node in nodes}
         self.nodes_touched.update(dict.fromkeys((*self.nodes, *fresh)))
         self.nodes = fresh
+
+    # --- storage ---------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage:
+        """What is known of the volumes of pods, as it changes."""
+        return Storage(self.claims, self.volumes, self.storage_classes, self.nodes, not self.unreadable)
+
+    def claim(self, kind: str, claim: Claim) -> None:
+        """A claim was added, modified or deleted."""
+        name = (claim.metadata.namespace, claim.metadata.name)
+        before = self.claims.pop(name, None)
+        if kind != "deleted":
+            self.claims[name] = claim
+            if before is not None and _claim_essence(before) == _claim_essence(claim):
+                return
+        self.claims_touched[name] = None
+
+    def replace_claims(self, claims: Iterable[Claim]) -> None:
+        """All claims there are."""
+        self.claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
+        self.claims_touched.update(dict.fromkeys(self.users))
+
+    def volume(self, kind: str, volume: PersistentVolume) -> None:
+        """A volume was added, modified or deleted."""
+        if kind == "deleted":
+            self.volumes.pop(volume.metadata.name, None)
+        else:
+            self.volumes[volume.metadata.name] = volume
+        if volume.spec.claim_ref is not None:
+            self.claims_touched[volume.spec.claim_ref.namespace, volume.spec.claim_ref.name] = None
+
+    def replace_volumes(self, volumes: Iterable[PersistentVolume]) -> None:
+        """All volumes there are."""
+        self.volumes = {volume.metadata.name: volume for volume in volumes}
+        self.claims_touched.update(dict.fromkeys(self.users))
+
+    def storage_class(self, kind: str, found: StorageClass) -> None:
+        """A storage class was added, modified or deleted."""
+        if kind == "deleted":
+            self.storage_classes.pop(found.metadata.name, None)
+        else:
+            self.storage_classes[found.metadata.name] = found
+        self.claims_touched.update(dict.fromkeys(self.users))
+
+    def replace_storage_classes(self, found: Iterable[StorageClass]) -> None:
+        """All storage classes there are."""
+        self.storage_classes = {one.metadata.name: one for one in found}
+        self.claims_touched.update(dict.fromkeys(self.users))
 
     # --- budgets ---------------------------------------------------------------
 
@@ -153,6 +226,13 @@ class Mirror:
     def named(self, plural: str, namespace: str, name: str) -> Loose | None:
         """One object; None where there is none."""
         return self.objects.get(plural, {}).get((namespace, name))
+
+
+def _claim_essence(claim: Claim) -> tuple[object, ...]:
+    """All of a claim that anything depends on."""
+    meta = claim.metadata
+    said = [(meta.annotations or {}).get(key) for key in (BIND_COMPLETED, SELECTED_NODE)]
+    return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.phase, said
 
 
 def _essence(node: Node) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kant.kube.act.binder import Binder, BindResult, Outcome
 from kant.kube.act.evictor import Eviction, Evictor
 from kant.kube.act.plan_executor import KubeExecutor
+from kant.kube.act.volume_binder import ELSEWHERE
 from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.counts import Counts
 from kant.kube.notify.notifier import Notifier
@@ -91,6 +92,8 @@ class Answers:
             self.counts.refused += 1
             self.workloads.messages.say(workload, f"a pod of it could not be bound: {result.why}")
             self.workloads.refused(workload, result.why)
+            if result.code == ELSEWHERE:
+                self.workloads.renew([uid])
         elif outcome is Outcome.WITHDRAWN and has_place:
             self.workloads.refused(workload, result.why, blameless=True)
         self.workloads.transitions.to_bind.append(workload)  # it may have other places by now

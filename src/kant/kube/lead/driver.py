@@ -12,10 +12,12 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from kant.kube.act.binder import Binder
 from kant.kube.act.evictor import Eviction, Evictor
 from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
+from kant.kube.act.volume_binder import VolumeBinder
 from kant.kube.connect.client import ApiClient
 from kant.kube.follow.informers import Informers
 from kant.kube.follow.mirror import Mirror, is_over
@@ -68,7 +70,8 @@ class KubeDriver:
         self._awake = asyncio.Event()
         self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed)
         self.translation.groups = self.informers.groups
-        self.binder = Binder(client, self.mirror, self._awake.set, holds, token)
+        self.volume_binder = VolumeBinder(client, self.mirror, self._awake.set, holds)
+        self.binder = Binder(client, self.mirror, self._awake.set, holds, token, self.volume_binder)
         self.evictor = Evictor(client, self._awake.set, holds, token, self.mirror)
         recorder.busy = self.is_binding
         self.notifier = Notifier(client, recorder, self.mirror, holds)
@@ -124,6 +127,7 @@ class KubeDriver:
                 await self._lead()
         finally:
             await self.evictor.close()
+            await self.volume_binder.close()
             if self.core is not None:
                 self.calibration_store.put(self.core, last=True)
                 self.core.end()
@@ -258,7 +262,7 @@ class KubeDriver:
     def _settle_everything(self, core: Core) -> None:
         mirror, workloads = self.mirror, self.workloads
         self.translation.queues(core, 0)
-        for touched in (mirror.touched, mirror.nodes_touched, mirror.objects_touched, mirror.budgets_touched):
+        for touched in _touched(mirror):
             touched.clear()
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
@@ -293,6 +297,8 @@ class KubeDriver:
                 keys.update(workloads.vacant_on(name))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
+        claims, mirror.claims_touched = mirror.claims_touched, {}
+        keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
         self._look_at_clock()
         if keys:
             workloads.settle_all(keys)
@@ -399,3 +405,14 @@ class KubeDriver:
             log_event(log, eviction.why, decision="evict", jobs=jobs, by=eviction.by)
             self.evictor.start(eviction)
         evictions.clear()
+
+
+def _touched(mirror: Mirror) -> tuple[dict[Any, Any], ...]:
+    """What of the mirror nobody has looked at since it changed."""
+    return (
+        mirror.touched,
+        mirror.nodes_touched,
+        mirror.objects_touched,
+        mirror.budgets_touched,
+        mirror.claims_touched,
+    )

@@ -121,8 +121,14 @@ class VolumeClaim(View, frozen=True):
     claim_name: str = ""
 
 
+class EphemeralVolume(View, frozen=True):
+    """A volume with a claim of its own, which is made from a template in the pod."""
+
+
 class Volume(View, frozen=True):
+    name: str = ""
     persistent_volume_claim: VolumeClaim | None = None
+    ephemeral: EphemeralVolume | None = None
 
 
 class SpreadConstraint(View, frozen=True):
@@ -196,6 +202,62 @@ class Node(View, frozen=True):
     metadata: Meta = Meta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+# --- volumes -----------------------------------------------------------------------------------------------------
+
+
+class ClaimSpec(View, frozen=True):
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    access_modes: tuple[str, ...] = ()
+
+
+class ClaimStatus(View, frozen=True):
+    phase: str = ""
+
+
+class Claim(View, frozen=True):
+    """A PersistentVolumeClaim."""
+
+    metadata: Meta = Meta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class VolumeNodeAffinity(View, frozen=True):
+    required: NodeSelector | None = None
+
+
+class ClaimRef(View, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class PersistentVolumeSpec(View, frozen=True):
+    claim_ref: ClaimRef | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolume(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class LabelValues(View, frozen=True):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(View, frozen=True):
+    match_label_expressions: tuple[LabelValues, ...] = ()
+
+
+class StorageClass(View, frozen=True):
+    metadata: Meta = Meta()
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
 # --- budgets of disruptions ---------------------------------------------------------------------------------------

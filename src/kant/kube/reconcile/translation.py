@@ -18,7 +18,7 @@ from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Pod
 from kant.kube.objects.views import Node as View
 from kant.kube.translate.crds import ReservedNodes, levels_of, queue_config_of, reservation_of
-from kant.kube.translate.flavors import Flavors, why_nowhere
+from kant.kube.translate.flavors import Flavors, admits, why_nowhere
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
@@ -26,6 +26,7 @@ from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, selection
 from kant.kube.translate.resources import requests_of, used_of
 from kant.kube.translate.selectors import Selection
+from kant.kube.translate.volumes import ClaimWaitsError, check_claims, why_out_of_reach
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import QueuesChanged
@@ -227,16 +228,38 @@ class Translation:
         if sum(self._learn(pod) for pod in pods):
             self.stale = True
             raise StaleFlavorsError
+        self._check_claims(pods)
         job = self._job(ref, pods)
         if is_nowhere(job):
-            raise NoMatchingNodeError(why_nowhere([selection(pod) for pod in pods], self.mirror.nodes.values()))
+            raise NoMatchingNodeError(self._why_nowhere(pods))
         return replace(job, id=core.fresh_id(job.id))
+
+    def _check_claims(self, pods: list[Pod]) -> None:
+        """Raise NotYetError or MalformedError where volumes of these pods cannot be used."""
+        try:
+            for pod in pods:
+                if pod.spec.volumes:
+                    check_claims(pod, self.mirror.storage)
+        except ClaimWaitsError as waits:
+            raise NotYetError(str(waits)) from None
+        except InputError as error:
+            raise MalformedError(str(error)) from None
+
+    def _why_nowhere(self, pods: list[Pod]) -> str:
+        nodes, storage = self.mirror.nodes.values(), self.mirror.storage
+        for pod in pods:
+            said = why_out_of_reach(pod, storage)
+            bare = replace(pod, spec=replace(pod.spec, volumes=()))
+            reached = not said or any(admits(selection(pod, storage), view) for view in nodes)
+            if not reached and any(admits(selection(bare), view) for view in nodes):
+                return f"no node that would do reaches its volumes: {said}"
+        return why_nowhere([selection(pod, storage) for pod in pods], nodes)
 
     def _job(self, ref: GroupRef | None, pods: list[Pod]) -> Job:
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
-        found = job_of(name, pods, Setting(self.levels, self.flavors, self.epoch), spec)
+        found = job_of(name, pods, Setting(self.levels, self.flavors, self.epoch, storage=self.mirror.storage), spec)
         if isinstance(found, InvalidObject):
             has_turn = all(self.flavors.has_turn(one) for one in self._selections(pods))
             raise MalformedError(found.sentence) if has_turn else NotYetError(found.sentence)
@@ -246,7 +269,7 @@ class Translation:
 
     def _selections(self, pods: list[Pod]) -> list[Selection]:
         try:
-            return [selection(pod) for pod in pods]
+            return [selection(pod, self.mirror.storage) for pod in pods]
         except InputError:
             return []  # something is wrong with one of them
 
@@ -274,7 +297,7 @@ class Translation:
 
     def _learn(self, pod: Pod) -> bool:
         try:
-            return self.flavors.learn(selection(pod))
+            return self.flavors.learn(selection(pod, self.mirror.storage))
         except InputError:
             return False  # it is refused when its job is made
 
@@ -289,4 +312,4 @@ def _anywhere(pod: Pod) -> Pod:
     spec = pod.spec
     if spec.affinity is not None:
         spec = replace(spec, affinity=replace(spec.affinity, node_affinity=None))
-    return replace(pod, spec=replace(spec, node_selector=None))
+    return replace(pod, spec=replace(spec, node_selector=None, volumes=()))

@@ -20,6 +20,7 @@ from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.slots import Slot
+from kant.kube.reconcile.tasks import Tasks, lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import (
     MalformedError,
@@ -132,6 +133,15 @@ class Workloads:
             self.transitions.end(workload)
             self.settle(workload.key)
 
+    def renew(self, pods: Iterable[str]) -> dict[str, None]:
+        """The keys of the workloads of these pods: those that wait come anew, as they may ask for other nodes now."""
+        keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)
+        for key in keys:
+            workload = self.members.by_key.get(key)
+            if workload is not None and workload.phase in (Phase.WAITING, Phase.REJECTED):
+                self.transitions.end(workload)
+        return keys
+
     def retry_partially_bound(self) -> None:
         """Look again for the rest of gangs in part, where capacity has come free."""
         for workload in self.partially_bound.to_retry():
@@ -214,6 +224,7 @@ class Workloads:
         """A gang of which at least so many pods have to run becomes a job, if there are as many."""
         free = [pod for pod in waiting if not self.translation.is_gated(pod)]
         lacking = least - len(bound)
+        there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
         if bound and (lacking <= 0 or len(free) < lacking):
             self.transitions.adopt(workload, bound)
             self._follow(workload, [*bound, *waiting])
@@ -221,8 +232,10 @@ class Workloads:
             self.messages.say(workload, "a scheduling gate of somebody else holds it", QUEUED)
         elif len(free) < lacking:
             self.messages.say_when_still(workload, f"{len(waiting)} of the {least} pods of its gang exist")
+        elif short := lacking_task(tasks := self._tasks(workload), [*there, *free]):
+            self.messages.say_when_still(workload, f"{short} of its gang exist")
         else:
-            self.transitions.submit(workload, bound, free[:lacking])
+            self.transitions.submit(workload, bound, starting_pods(tasks, there, free, lacking))
             if bound:
                 self.partially_bound.to_complete.append(workload)
 
@@ -250,6 +263,11 @@ class Workloads:
         if spec is None:
             self.awaited[workload.group] = None
         return None if spec is None else spec.least
+
+    def _tasks(self, workload: Workload) -> Tasks:
+        """So many pods of each task are among those without which it does not start."""
+        spec = self.translation.group_spec(workload.group) if workload.group is not None else None
+        return () if spec is None else spec.tasks
 
     def _done(self, workload: Workload, waiting: list[Pod], least: int) -> int:
         """How many pods of a gang have ended well already, so that it needs so many fewer.

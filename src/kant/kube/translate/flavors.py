@@ -153,6 +153,11 @@ class Flavors:
         return found
 
 
+def admits(selection: Selection, view: k.Node) -> bool:
+    """Whether a node will do."""
+    return selection.admits(_facts(view), _taints(view))
+
+
 def why_nowhere(selections: Iterable[Selection], nodes: Iterable[k.Node]) -> str:
     """Why no node will do for pods with these requests, in one sentence."""
     seen = [(_facts(view), _taints(view)) for view in nodes]

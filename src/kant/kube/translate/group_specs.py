@@ -19,7 +19,8 @@ class GroupSpec(NamedTuple):
     """`least` pods run together (0: each pod runs alone). "" and None stand for nothing said.
 
     `required` and `preferred` are levels of the fabric, by name or by node label, of which one domain has to, or
-    should, hold all pods. `created` is the moment of its creation, as the API has it.
+    should, hold all pods. `created` is the moment of its creation, as the API has it. Of each task in `tasks` so many
+    pods are among those that run together. `node_pool` is the pool that its pods have to name, in the words of KAI.
     """
 
     least: int
@@ -30,6 +31,8 @@ class GroupSpec(NamedTuple):
     preferred: str = ""
     preemptible: bool | None = None
     created: str = ""
+    tasks: tuple[tuple[str, int], ...] = ()
+    node_pool: str = ""
 
 
 def group_spec(source: str, found: Loose) -> GroupSpec:
@@ -51,7 +54,8 @@ def group_spec(source: str, found: Loose) -> GroupSpec:
     labels = {**(found.metadata.labels or {}), **(found.metadata.annotations or {})}
     own = labels.get(g.MIN_AVAILABLE)
     least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own else known.least
-    return known._replace(least=least, created=found.metadata.creation_timestamp)
+    pool = labels.get(g.NODE_POOL, "") if source == g.RUNAI else ""
+    return known._replace(least=least, created=found.metadata.creation_timestamp, node_pool=pool)
 
 
 def _upstream(spec: Spec, where: str) -> GroupSpec:
@@ -92,8 +96,15 @@ def _kai(spec: Spec, where: str) -> GroupSpec:
 def _volcano(spec: Spec, where: str) -> GroupSpec:
     if spec.get("networkTopology"):
         raise InputError(f"{where}.networkTopology", "no tiers of HyperNodes; name a level of a Topology instead")
+    if spec.get("subGroupPolicy"):
+        raise InputError(f"{where}.subGroupPolicy", "no groups inside a group, which Kant does not support")
+    least, least_of = _member(spec, where), spec.get("minTaskMember") or {}
+    tasks = tuple((name, whole(f"{where}.minTaskMember.{name}", pods)) for name, pods in sorted(least_of.items()))
+    # Volcano asks for each task only where the whole does (CheckTaskReady in pkg/scheduler/api/job_info.go)
+    counts = sum(pods for _, pods in tasks) <= least
     return GroupSpec(
-        _member(spec, where),
+        least,
+        tasks=tuple((name, pods) for name, pods in tasks if pods) if counts else (),
         queue=_text(spec, "queue", where),
         priority_class=_text(spec, "priorityClassName", where),
     )

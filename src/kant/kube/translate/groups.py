@@ -23,6 +23,12 @@ _SIGS = "pod-group.scheduling.sigs.k8s.io"
 _KOORDINATOR = "gang.scheduling.koordinator.sh"
 _KUEUE = "kueue.x-k8s.io/pod-group"
 _YUNIKORN = "yunikorn.apache.org"
+TASK = "volcano.sh/task-spec"
+"""The annotation that names the task of a pod in the words of Volcano."""
+
+NODE_POOL = "kai.scheduler/node-pool"
+"""The label by which KAI keeps pods to the nodes that have it too."""
+
 INDEX = "batch.kubernetes.io/job-completion-index"
 KUBEFLOW = {
     "PyTorchJob": "pytorchjobs", "MPIJob": "mpijobs", "TFJob": "tfjobs", "XGBoostJob": "xgboostjobs",

@@ -14,10 +14,12 @@ from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.translate.annotations import Annotations, annotations_of
 from kant.kube.translate.flavors import NOWHERE, Flavors
 from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.resources import GPU_RESOURCES, requests_of
 from kant.kube.translate.selectors import Selection, apart_of, selection_of
+from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
 
@@ -33,6 +35,7 @@ class Setting(NamedTuple):
     flavors: Flavors
     epoch: int = 0
     gpus: tuple[str, ...] = GPU_RESOURCES
+    storage: Storage = NO_STORAGE
 
 
 class GangJob(NamedTuple):
@@ -56,10 +59,14 @@ def about(pod: k.Pod) -> str:
     return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def selection(pod: k.Pod, gpus: tuple[str, ...] = GPU_RESOURCES) -> Selection:
+def selection(pod: k.Pod, storage: Storage = NO_STORAGE, gpus: tuple[str, ...] = GPU_RESOURCES) -> Selection:
     """What the pod demands of its node besides amounts, for `Flavors.learn`. Raises InputError."""
     where = f"{about(pod)}, spec"
-    return selection_of(pod.spec, where, requests_of(pod.spec, where, gpus).others, models=PRODUCT)
+    found = selection_of(pod.spec, where, requests_of(pod.spec, where, gpus).others, models=PRODUCT)
+    pool = (pod.metadata.labels or {}).get(NODE_POOL)
+    if pool:
+        found = found._replace(always=(*found.always, k.Requirement(NODE_POOL, "In", (pool,))))
+    return reaching(found, pod, storage) if pod.spec.volumes else found
 
 
 def job_of(
@@ -125,7 +132,10 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
 def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     where = f"{about(pod)}, spec"
     asked = requests_of(pod.spec, where, setting.gpus)
-    select = selection_of(pod.spec, where, asked.others, models=PRODUCT)
+    select = selection(pod, setting.storage, setting.gpus)
+    own = (pod.metadata.labels or {}).get(NODE_POOL, "")
+    if spec is not None and spec.node_pool not in ("", own):
+        raise InputError(f"{about(pod)}, label {NODE_POOL}", f"that of its group, {spec.node_pool}", own or None)
     product = (pod.spec.node_selector or {}).get(PRODUCT)
     return _Read(
         asked.demand,

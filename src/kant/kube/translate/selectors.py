@@ -82,11 +82,16 @@ def selection_of(
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = None
     if required is not None:
-        place = f"{where}.affinity.nodeAffinity"
-        terms = tuple(_term(term, place) for term in required.node_selector_terms)
-        if not terms:
-            raise InputError(place, "at least one of nodeSelectorTerms")
+        terms = terms_of(required, f"{where}.affinity.nodeAffinity")
     return Selection(tuple(always), terms, spec.tolerations)
+
+
+def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
+    """The terms of which a node has to meet one. Raises InputError."""
+    terms = tuple(_term(term, where) for term in required.node_selector_terms)
+    if not terms:
+        raise InputError(where, "at least one of nodeSelectorTerms")
+    return terms
 
 
 def _term(term: k.SelectorTerm, where: str) -> Term:

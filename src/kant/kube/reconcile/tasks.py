@@ -1,0 +1,45 @@
+"""Tasks: which pods of a gang start it, where its group asks for so many of each task (Volcano's minTaskMember)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from kant.kube.objects.views import Pod
+from kant.kube.translate.groups import TASK
+
+Tasks = Sequence[tuple[str, int]]
+"""The name of each task, and how many pods of it have to run."""
+
+
+def task_of(pod: Pod) -> str:
+    """The task that a pod belongs to; "" for none."""
+    return (pod.metadata.annotations or {}).get(TASK, "") or (pod.metadata.labels or {}).get(TASK, "")
+
+
+def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
+    """The first task of which there are too few pods, in words; "" where there are enough of each."""
+    counts = Counter(task_of(pod) for pod in there)
+    return next(
+        (f"{counts[task]} of the {least} pods of task {task}" for task, least in tasks if counts[task] < least), ""
+    )
+
+
+def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], count: int) -> list[Pod]:
+    """`count` of the pods that wait, in their order: as many of each task as are lacking, and then the first.
+
+    `there` run or have ended well. There are enough pods of each task.
+    """
+    counts = Counter(task_of(pod) for pod in there)
+    short = {task: least - counts[task] for task, least in tasks}
+    first: list[Pod] = []
+    for pod in waiting:
+        task = task_of(pod)
+        if short.get(task, 0) > 0:
+            short[task] -= 1
+            first.append(pod)
+    chosen = {pod.metadata.uid for pod in first}
+    for pod in waiting:
+        if len(chosen) < count:
+            chosen.add(pod.metadata.uid)
+    return [pod for pod in waiting if pod.metadata.uid in chosen]

@@ -1,0 +1,183 @@
+"""What the volumes of a pod demand of its node, and whether its claims are there to be used.
+
+A bound claim demands what its PersistentVolume says: node affinity, and the zone labels of older volumes. One that is
+bound when a pod first uses it (WaitForFirstConsumer) demands the topologies that its StorageClass allows.
+
+Source: the plugins VolumeBinding, VolumeZone and VolumeRestrictions of kube-scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import NamedTuple
+
+from kant.kube.objects import views as k
+from kant.kube.objects.validation import unsupported
+from kant.kube.translate.selectors import NAME, Selection, Term, terms_of
+from kant.model.errors import InputError
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+"""The annotation of a claim that is bound for good."""
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""The annotation by which a scheduler tells a provisioner where the first pod of a claim goes."""
+
+FIRST_CONSUMER = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+ONE_POD = "ReadWriteOncePod"
+ZONES = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+MOST_TERMS = 64
+
+ClaimName = tuple[str, str]
+"""Namespace and name."""
+
+
+class Storage(NamedTuple):
+    """Claims, volumes and classes of the cluster; its nodes by name. `known`: we may read them all."""
+
+    claims: Mapping[ClaimName, k.Claim]
+    volumes: Mapping[str, k.PersistentVolume]
+    classes: Mapping[str, k.StorageClass]
+    nodes: Mapping[str, k.Node]
+    known: bool = True
+
+
+NO_STORAGE = Storage({}, {}, {}, {})
+
+
+class ClaimWaitsError(Exception):
+    """A claim cannot be used yet, in one sentence."""
+
+
+def claims_of(pod: k.Pod) -> tuple[str, ...]:
+    """The names of the claims that a pod uses; an ephemeral volume has one that is named after the pod."""
+    if not pod.spec.volumes:
+        return ()
+    names = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            names.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            names.append(f"{pod.metadata.name}-{volume.name}")
+    return tuple(names)
+
+
+def is_bound(claim: k.Claim) -> bool:
+    """Whether its volume is known, and stays."""
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in (claim.metadata.annotations or {})
+
+
+def check_claims(pod: k.Pod, storage: Storage) -> None:
+    """Raise ClaimWaitsError where a claim of the pod cannot be used yet, InputError where Kant cannot bind it."""
+    for name in claims_of(pod):
+        where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, claim {name}"
+        if not storage.known:
+            raise InputError(where, "the right to list persistentvolumeclaims, persistentvolumes and storageclasses")
+        claim = storage.claims.get((pod.metadata.namespace, name))
+        if claim is None:
+            raise ClaimWaitsError(f"its claim {name} is not there")
+        if claim.metadata.deletion_timestamp is not None:
+            raise ClaimWaitsError(f"its claim {name} is being deleted")
+        if claim.status.phase == "Lost":
+            raise ClaimWaitsError(f"its claim {name} has lost its volume {claim.spec.volume_name}")
+        if is_bound(claim):
+            if claim.spec.volume_name not in storage.volumes:
+                raise ClaimWaitsError(f"the volume {claim.spec.volume_name} of its claim {name} is not there")
+            continue
+        own = _class_of(claim, storage)
+        if own is None or own.volume_binding_mode != FIRST_CONSUMER:
+            raise ClaimWaitsError(f"its claim {name} is not bound to a volume yet")
+        if own.provisioner == NO_PROVISIONER:
+            unsupported(where, f"volumes that the scheduler chooses (class {own.metadata.name} has no provisioner)")
+
+
+def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:
+    """The claims of the pod that are to be bound once it has a node."""
+    for name in claims_of(pod):
+        claim = storage.claims.get((pod.metadata.namespace, name))
+        if claim is not None and not is_bound(claim):
+            yield claim
+
+
+def selected_node(claim: k.Claim, storage: Storage) -> str:
+    """The node at which a volume is being made for an unbound claim; "" where nobody has named one that is there."""
+    name = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
+    return name if name in storage.nodes else ""
+
+
+def reaching(selection: Selection, pod: k.Pod, storage: Storage) -> Selection:
+    """The selection, and beside it what the volumes of the pod demand. Raises InputError."""
+    terms = None if selection.terms is None else tuple(term for term in selection.terms if term.requirements)
+    for name in claims_of(pod):
+        claim = storage.claims.get((pod.metadata.namespace, name))
+        own = demanded(claim, storage) if claim is not None else None
+        if own is None:
+            continue
+        both = product(terms, own) if terms is not None else (((), term) for term in own)
+        merged = (Term(tuple(dict.fromkeys(one for part in pair for one in _requirements(part)))) for pair in both)
+        terms = tuple(dict.fromkeys(merged))
+        if len(terms) > MOST_TERMS:
+            where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, volumes and affinity.nodeAffinity"
+            raise InputError(where, f"at most {MOST_TERMS} combinations of their terms", len(terms))
+    return selection if terms == selection.terms else selection._replace(terms=terms)
+
+
+def _requirements(part: Term | tuple[()]) -> tuple[k.Requirement, ...]:
+    return part.requirements if isinstance(part, Term) else ()
+
+
+def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
+    """The terms of which a node has to meet one, so that a claim can be used there; None where any node will do."""
+    if not is_bound(claim):
+        node = selected_node(claim, storage)
+        if node:
+            return (Term((k.Requirement(NAME, "In", (node,)),)),)
+        own = _class_of(claim, storage)
+        if own is None or not own.allowed_topologies:
+            return None
+        return tuple(
+            Term(tuple(k.Requirement(one.key, "In", one.values) for one in term.match_label_expressions))
+            for term in own.allowed_topologies
+            if term.match_label_expressions
+        )
+    volume = storage.volumes.get(claim.spec.volume_name)
+    if volume is None:
+        return None
+    zones = tuple(
+        k.Requirement(key, "In", tuple(value.split("__")))
+        for key, value in sorted((volume.metadata.labels or {}).items())
+        if key in ZONES
+    )
+    required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
+    if required is None:
+        return (Term(zones),) if zones else None
+    found = terms_of(required, f"persistentvolume {volume.metadata.name}, spec.nodeAffinity")
+    return tuple(Term((*term.requirements, *zones)) for term in found if term.requirements)
+
+
+def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
+    """What its volumes demand of nodes, for a sentence; "" where they demand nothing."""
+    said = []
+    for name in claims_of(pod):
+        claim = storage.claims.get((pod.metadata.namespace, name))
+        terms = demanded(claim, storage) if claim is not None else None
+        if claim is None or terms is None:
+            continue
+        what = " or ".join(" and ".join(_words(one) for one in term.requirements) for term in terms[:2])
+        source = f"volume {claim.spec.volume_name}" if is_bound(claim) else f"class {claim.spec.storage_class_name}"
+        said.append(f"claim {name} ({source}) needs a node with {what or 'nothing that there is'}")
+    return "; ".join(said)
+
+
+def _words(requirement: k.Requirement) -> str:
+    return f"{requirement.key} {requirement.operator} {', '.join(requirement.values[:3])}".strip()
+
+
+def _class_of(claim: k.Claim, storage: Storage) -> k.StorageClass | None:
+    return storage.classes.get(claim.spec.storage_class_name or "")

@@ -1,0 +1,57 @@
+"""What others' objects demand of gangs and nodes, on a real API server: tasks of Volcano, node pools of KAI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kube.api import Api
+from tests.kube.audit import Auditor
+from tests.kube.control_plane import ControlPlane
+from tests.kube.live import bound, install_kind, kind, perform, says, until, where
+from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.running import kant
+
+VOLCANO, POOL = "scheduling.volcano.sh", "kai.scheduler/node-pool"
+
+
+def task(name: str, of: str, gpus: int) -> Object:
+    """A pod of a task of gang g."""
+    said = {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": of}
+    (pod,) = make_gang(name, 1, gpus, convention="none", least=1, annotations=said)
+    pod["metadata"]["name"] = name
+    return pod
+
+
+def test_a_gang_of_volcano_starts_with_enough_of_each_task(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await install_kind(api, kind(VOLCANO, "v1beta1", "PodGroup", "podgroups"))
+        await api.create(make_node("n0"))
+        group = {
+            "apiVersion": f"{VOLCANO}/v1beta1", "kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"},
+            "spec": {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}},
+        }  # fmt: skip
+        await api.create(group)
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([task(f"a-{number}", "worker", 2) for number in range(4)])
+            words = "0 of the 1 pods of task ps of its gang exist"
+            pods = await until(api, lambda pods: says(pods, "a-0", words))
+            assert not bound(pods)
+            await api.create(task("z", "ps", 3))  # 11 GPUs in all: not everybody may run, but this one has to
+            pods = await until(api, lambda pods: len(bound(pods)) == 3)
+            assert bound(pods) == ["a-0", "a-1", "z"]
+        await api.delete(f"/apis/{VOLCANO}/v1beta1/namespaces/default/podgroups/g")
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_pod_stays_in_its_node_pool_of_kai(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_node("n0"), make_node("n1", labels={POOL: "a"})])
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            await api.create_all([make_pod(name, 4, labels={POOL: "a"}) for name in ("p0", "p1")])
+            await api.create(make_pod("lost", labels={POOL: "b"}))
+            pods = await until(api, lambda pods: len(bound(pods)) == 2 and says(pods, "lost", "no node has the labels"))
+            assert where(pods) == {"p0": "n1", "p1": "n1"}
+            (await auditor.report()).assert_kept(partial_s=5.0)
+
+    perform(plane, story, tmp_path)

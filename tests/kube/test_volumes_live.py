@@ -1,0 +1,134 @@
+"""Volumes of pods on a real API server: a pod goes where its volumes are, or waits with what is wrong with them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.kube.api import Api
+from tests.kube.audit import Auditor
+from tests.kube.control_plane import ControlPlane
+from tests.kube.live import bound, condition, deputy_of_kant, perform, says, until, where
+from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.running import kant
+from tests.kube.storage_objects import CLAIMS, COMPLETED, claim, storage_class, uses, volume
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def zoned(*zones: str) -> list[Object]:
+    return [make_node(f"n{number}", labels={ZONE: zone}) for number, zone in enumerate(zones)]
+
+
+async def selected(api: Api, name: str) -> str:
+    """The node at which a volume is to be made."""
+    notes = (await api.get(f"{CLAIMS}/{name}"))["metadata"].get("annotations", {})
+    return str(notes.get("volume.kubernetes.io/selected-node", ""))
+
+
+async def provision(api: Api, name: str, zone: str) -> None:
+    """What a provisioner and the volume controller do: a volume in a zone for the claim."""
+    await api.create(volume(f"pv-{name}", name, ZONE, zone))
+    change = {"metadata": {"annotations": COMPLETED}, "spec": {"volumeName": f"pv-{name}"}}
+    await api.patch(f"{CLAIMS}/{name}", change)
+
+
+def test_a_pod_goes_where_its_volume_is_and_waits_for_claims_that_are_not_there(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all(
+            [*zoned("a", "b", "c"), volume("pv-data", "data", ZONE, "b"), volume("pv-far", "far", ZONE, "z")]
+        )
+        await api.create_all([claim("data", "pv-data"), claim("far", "pv-far"), claim("slow")])
+        async with kant(plane, journal=tmp_path):
+            await api.create(make_pod("zonal", **uses("data")))
+            await api.create_all([make_pod(name, **uses(name)) for name in ("far", "slow", "late")])
+            pods = await until(
+                api,
+                lambda pods: (
+                    bound(pods) == ["zonal"]
+                    and says(
+                        pods, "far", "claim far (volume pv-far) needs a node with topology.kubernetes.io/zone In z"
+                    )
+                    and says(pods, "slow", "its claim slow is not bound to a volume yet")
+                    and says(pods, "late", "its claim late is not there")
+                ),
+            )
+            assert where(pods) == {"zonal": "n1"}
+            reasons = {pod["metadata"]["name"]: condition(pod).get("reason") for pod in pods}
+            assert reasons["far"] == "Unschedulable" and reasons["slow"] == reasons["late"] == "Queued"
+            await api.create_all([volume("pv-late", "late", ZONE, "c"), claim("late", "pv-late")])
+            await api.create(volume("pv-slow", "slow", ZONE, "a"))
+            await api.patch(
+                f"{CLAIMS}/slow", {"metadata": {"annotations": COMPLETED}, "spec": {"volumeName": "pv-slow"}}
+            )
+            await api.create(make_node("n3", labels={ZONE: "z"}))
+            pods = await until(api, lambda pods: len(bound(pods)) == 4)
+            assert where(pods) == {"zonal": "n1", "late": "n2", "slow": "n0", "far": "n3"}
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_gang_waits_for_the_volumes_that_are_made_where_it_goes(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        terms = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
+        await api.create_all([*zoned("a", "b"), storage_class("disk", allowedTopologies=terms)])
+        await api.create_all([claim("g-0", storage_class="disk"), claim("g-1", storage_class="disk")])
+        pods = make_gang("g", 2, 4)
+        for pod in pods:
+            pod["spec"] |= uses(pod["metadata"]["name"])
+        await deputy_of_kant(api)
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path, user="deputy") as driver:
+            await api.create_all(pods)
+            await until(api, lambda pods: len(driver.volume_binder.asked) == 2)
+            while [await selected(api, name) for name in ("g-0", "g-1")] != ["n1", "n1"]:
+                await asyncio.sleep(0.05)
+            assert not bound(await api.list("pods"))
+            await provision(api, "g-0", "b")
+            await until(api, lambda pods: len(driver.volume_binder.asked) == 1)
+            assert not bound(await api.list("pods"))
+            await provision(api, "g-1", "b")
+            pods = await until(api, lambda pods: len(bound(pods)) == 2)
+            assert set(where(pods).values()) == {"n1"}
+            (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_volume_that_cannot_be_made_or_lies_elsewhere_sends_its_pod_on(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([*zoned("a", "b"), storage_class("disk"), claim("d", storage_class="disk")])
+        await api.create_all(
+            [storage_class("local", "kubernetes.io/no-provisioner"), claim("l", storage_class="local")]
+        )
+        async with kant(plane, journal=tmp_path) as driver:
+            await api.create_all([make_pod("d", **uses("d")), make_pod("l", **uses("l"))])
+            await until(api, lambda pods: says(pods, "l", "class local has no provisioner"))
+            while not (node := await selected(api, "d")):
+                await asyncio.sleep(0.05)
+            await until(api, lambda pods: all(one.seen for one in driver.volume_binder.asked.values()))
+            await api.patch(f"{CLAIMS}/d", {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}})
+            await until(api, lambda pods: says(pods, "d", f"no volume could be made for its claim d at node {node}"))
+            other = {"n0": "b", "n1": "a"}[node]
+            await provision(api, "d", other)
+            pods = await until(api, lambda pods: bound(pods) == ["d"])
+            assert where(pods)["d"] != node
+
+    perform(plane, story, tmp_path)
+
+
+def test_without_the_right_to_read_claims_pods_that_use_them_are_refused(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await deputy_of_kant(api, "storage.k8s.io")
+        await api.create_all([*zoned("a"), volume("pv", "data"), claim("data", "pv")])
+        await api.create_all([make_pod("with", **uses("data")), make_pod("without")])
+        async with kant(plane, journal=tmp_path, user="deputy"):
+            pods = await until(
+                api, lambda pods: says(pods, "with", "expected the right to list") and bound(pods) == ["without"]
+            )
+            assert {condition(pod).get("reason") for pod in pods if pod["metadata"]["name"] == "with"} == {
+                "SchedulerError"
+            }
+
+    perform(plane, story, tmp_path)
