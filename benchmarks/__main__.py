@@ -30,6 +30,7 @@ MODULES = (
     "tardiness",
     "timeline",
     "backfill",
+    "serving",
 )
 NAMED = ("kubernetes", "service")
 SHORT = ("philly", "saturated")

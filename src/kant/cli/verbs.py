@@ -37,6 +37,7 @@ VERBS = {
     "cluster": "cluster:cluster_app",
     "policies": "policies:policies_app",
     "profiles": "profiles:profiles_app",
+    "serve": "serve:serve_app",
     "kube": "kube:kube_app",
     "token": "token:token_app",
 }

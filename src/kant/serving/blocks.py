@@ -1,0 +1,213 @@
+"""The paged KV of an engine: free blocks in order of eviction, and the prefix cache over full blocks.
+
+As in vLLM V1 (vllm/v1/core/block_pool.py, 0.32): a full block is known by its content and all content before it; blocks
+that nobody holds any more stay known until they are needed for something else, the least recently used first; of blocks
+with equal contents the one that came first is found. Without the prefix cache blocks are alike, and are only counted.
+"""
+
+from __future__ import annotations
+
+from kant.compiled import inlined
+from kant.serving.columns import (
+    BEFORE,
+    BEFORE_SAME,
+    BLOCK,
+    CACHING,
+    COMPUTED,
+    CONTENT,
+    DONE,
+    FREE,
+    HASHED,
+    HEAD,
+    HELD,
+    MOST_HELD,
+    NEXT,
+    NEXT_SAME,
+    NOTHING,
+    OWN,
+    PROMPT,
+    SEAT,
+    SHARED,
+    SHARED_FROM,
+    TAIL,
+    USABLE,
+    USERS,
+    Table,
+)
+
+
+@inlined
+def content_of(requests: Table, shared: Table, r: int, k: int) -> int:
+    """What is in the `k`-th full block of request `r`."""
+    if k < requests[r, SHARED]:
+        return int(shared[requests[r, SHARED_FROM] + k])
+    return int(requests[r, OWN] - k)
+
+
+@inlined
+def bucket_of(buckets: Table, content: int) -> int:
+    """The chain in which a content is kept."""
+    mixed = (content & 0xFFFFFFFF) * 1103515245 + (content >> 32) * 40503
+    return int((mixed ^ (mixed >> 15)) & (buckets.shape[0] - 1))
+
+
+@inlined
+def find(blocks: Table, buckets: Table, content: int) -> int:
+    """The block that has held a content the longest, -1 where none has it."""
+    b = buckets[bucket_of(buckets, content), 0]
+    while b >= 0 and blocks[b, CONTENT] != content:
+        b = blocks[b, NEXT_SAME]
+    return int(b)
+
+
+@inlined
+def remember(blocks: Table, buckets: Table, b: int, content: int) -> None:
+    """Let a content be found in block `b`."""
+    chain = bucket_of(buckets, content)
+    last = buckets[chain, 1]
+    blocks[b, CONTENT] = content
+    blocks[b, NEXT_SAME] = -1
+    blocks[b, BEFORE_SAME] = last
+    if last >= 0:
+        blocks[last, NEXT_SAME] = b
+    else:
+        buckets[chain, 0] = b
+    buckets[chain, 1] = b
+
+
+@inlined
+def forget(blocks: Table, buckets: Table, b: int) -> None:
+    """Take what is in block `b` out of the prefix cache."""
+    chain = bucket_of(buckets, blocks[b, CONTENT])
+    before, after = blocks[b, BEFORE_SAME], blocks[b, NEXT_SAME]
+    if before >= 0:
+        blocks[before, NEXT_SAME] = after
+    else:
+        buckets[chain, 0] = after
+    if after >= 0:
+        blocks[after, BEFORE_SAME] = before
+    else:
+        buckets[chain, 1] = before
+    blocks[b, CONTENT] = NOTHING
+
+
+@inlined
+def unlink(blocks: Table, state: Table, b: int) -> None:
+    """Take block `b` out of the free blocks."""
+    before, after = blocks[b, BEFORE], blocks[b, NEXT]
+    if before >= 0:
+        blocks[before, NEXT] = after
+    else:
+        state[HEAD] = after
+    if after >= 0:
+        blocks[after, BEFORE] = before
+    else:
+        state[TAIL] = before
+    state[FREE] -= 1
+
+
+@inlined
+def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int) -> int:
+    """Leading blocks of a waiting request that the cache has; its last token is always computed anew."""
+    most = (requests[r, PROMPT] + requests[r, DONE] - 1) // limits[BLOCK]
+    k = 0
+    while k < most and find(blocks, buckets, content_of(requests, shared, r, k)) >= 0:
+        k += 1
+    return int(k)
+
+
+@inlined
+def idle_among(requests: Table, shared: Table, blocks: Table, buckets: Table, r: int, hits: int) -> int:
+    """How many of the `hits` blocks that a waiting request would get from the cache nobody holds."""
+    idle = 0
+    for k in range(hits):
+        if blocks[find(blocks, buckets, content_of(requests, shared, r, k)), USERS] == 0:
+            idle += 1
+    return idle
+
+
+@inlined
+def take_hits(
+    requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, state: Table, r: int, hits: int
+) -> None:
+    """Let request `r` hold the first `hits` blocks of its content, which the cache has."""
+    seat = requests[r, SEAT]
+    for k in range(hits):
+        b = find(blocks, buckets, content_of(requests, shared, r, k))
+        if blocks[b, USERS] == 0:
+            unlink(blocks, state, b)
+        blocks[b, USERS] += 1
+        held[seat, k] = b
+    requests[r, HELD] = hits
+    requests[r, HASHED] = hits
+
+
+@inlined
+def grow(
+    requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table,
+    r: int, tokens: int,
+) -> None:  # fmt: skip
+    """Give request `r` blocks for `tokens` tokens; the caller knows that they are free.
+
+    As in vLLM, blocks that this step fills are known to the cache from now on, before the step has run.
+    """
+    wanted = (tokens + limits[BLOCK] - 1) // limits[BLOCK]
+    if limits[CACHING] == 0:
+        if wanted > requests[r, HELD]:
+            state[FREE] -= wanted - requests[r, HELD]
+            requests[r, HELD] = wanted
+    else:
+        seat = requests[r, SEAT]
+        for k in range(requests[r, HELD], wanted):
+            b = state[HEAD]
+            unlink(blocks, state, b)
+            if blocks[b, CONTENT] != NOTHING:
+                forget(blocks, buckets, b)
+            blocks[b, USERS] = 1
+            held[seat, k] = b
+        requests[r, HELD] = max(wanted, requests[r, HELD])
+        full = tokens // limits[BLOCK]
+        for k in range(requests[r, HASHED], full):
+            remember(blocks, buckets, held[seat, k], content_of(requests, shared, r, k))
+        requests[r, HASHED] = max(full, requests[r, HASHED])
+    state[MOST_HELD] = max(state[MOST_HELD], limits[USABLE] - state[FREE])
+
+
+@inlined
+def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
+    """Take all blocks from request `r`: those of known content go to the end of the free ones, others to the front."""
+    if limits[CACHING] == 0:
+        state[FREE] += requests[r, HELD]
+    else:
+        seat = requests[r, SEAT]
+        after, last = state[HEAD], -1  # unknown blocks are put before `after`, each behind the one before it
+        for k in range(requests[r, HELD] - 1, -1, -1):
+            b = held[seat, k]
+            blocks[b, USERS] -= 1
+            if blocks[b, USERS] > 0:
+                continue
+            state[FREE] += 1
+            if blocks[b, CONTENT] == NOTHING:
+                blocks[b, BEFORE], blocks[b, NEXT] = last, after
+                if last >= 0:
+                    blocks[last, NEXT] = b
+                else:
+                    state[HEAD] = b
+                if after >= 0:
+                    blocks[after, BEFORE] = b
+                else:
+                    state[TAIL] = b
+                last = b
+            else:
+                before = state[TAIL]
+                blocks[b, BEFORE], blocks[b, NEXT] = before, -1
+                if before >= 0:
+                    blocks[before, NEXT] = b
+                else:
+                    state[HEAD] = b
+                state[TAIL] = b
+                if after < 0:
+                    after = b  # nothing was free: unknown blocks still go before this one
+    requests[r, HELD] = 0
+    requests[r, HASHED] = 0
+    requests[r, COMPUTED] = 0

@@ -1,0 +1,94 @@
+"""What a row of each table of an engine holds. An engine is these tables and nothing else: a copy of them is a fork.
+
+Lengths and counts are integers; times are seconds in double precision, computed in vLLM's own order of operations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Table = NDArray[np.int64]
+Times = NDArray[np.float64]
+
+# --- a request, integers ------------------------------------------------------------------------------------------
+PROMPT = 0  # tokens of the prompt
+OUTPUT = 1  # tokens to generate; the request ends with the last of them
+DONE = 2  # tokens generated so far
+COMPUTED = 3  # tokens whose keys and values are in the KV, or are being computed by the step under way
+HELD = 4  # blocks held
+HASHED = 5  # leading blocks of those that the prefix cache knows
+SEAT = 6  # its row in the table of held blocks, -1 without one
+PREEMPTED = 7  # how often it lost its blocks
+CACHED = 8  # tokens found in the prefix cache when it was first scheduled; -1 before
+SWAPPED = 9  # tokens whose keys and values wait in host memory
+SHARED_FROM = 10  # where the contents that it shares with others begin in the list of shared contents
+SHARED = 11  # how many leading blocks have such contents
+OWN = 12  # the contents of its other blocks are OWN, OWN - 1, … (negative, so never shared)
+TIE = 13  # last criterion of every order
+STATE = 14
+REQUEST_WIDTH = 15
+
+# --- values of STATE ----------------------------------------------------------------------------------------------
+WAITING, RUNNING, FINISHED, WITHDRAWN = range(4)
+
+# --- a request, times and its priority ----------------------------------------------------------------------------
+ARRIVAL = 0
+PRIORITY = 1  # lower goes first
+FIRST = 2  # when its first token appeared; NaN before
+LAST = 3  # when its latest token appeared
+GAP = 4  # longest time between two of its tokens
+FINISH = 5  # NaN before
+TIMES_WIDTH = 6
+
+# --- what an engine may do ----------------------------------------------------------------------------------------
+MAX_SEQS = 0  # requests that run at once
+TOKENS = 1  # tokens a step
+BLOCK = 2  # tokens a block
+USABLE = 3  # blocks of the KV, without the one that vLLM reserves
+CACHING = 4  # 1: prefix cache
+BY_PRIORITY = 5  # 1: order by priority, then arrival; 0: by arrival
+PREEMPTIVE = 6  # 1: who waits takes the seat or the blocks of who runs at a worse priority
+SWAP = 7  # 1: the preempted keep keys and values in host memory; 0: they compute them again
+LIMITS_WIDTH = 8
+
+# --- the state of an engine, integers -----------------------------------------------------------------------------
+FREE = 0  # blocks free
+RUNS = 1  # requests that run
+WAITS = 2  # requests that wait
+PLANNED = 3  # requests in the step under way; 0 where none is
+ENDED = 4  # requests that have finished since the caller last looked
+STEPS = 5  # steps completed
+PREEMPTIONS = 6
+ADMIT = 7  # requests that may still be admitted by the next step; -1: any number
+MOVED = 8  # tokens to swap in the step under way
+LOOKED_UP = 9  # tokens that were looked up in the prefix cache
+HITS = 10  # tokens found there
+TOKENS_DONE = 11  # tokens computed by completed steps
+HEAD = 12  # first and last free block, in order of eviction; -1 where there is none
+TAIL = 13
+MOST_HELD = 14  # most blocks held at once
+STATE_WIDTH = 15
+
+# --- the clock of an engine ---------------------------------------------------------------------------------------
+CLOCK = 0  # when the latest step ended
+END = 1  # when the step under way ends
+BUSY = 2  # seconds of steps
+KV_SECONDS = 3  # sum over steps of blocks held x seconds
+CLOCK_WIDTH = 4
+
+# --- the latency of a step: ms = max(FLOOR, SLOPE tokens + FIXED) + KV decode + CONTEXT chunks + OVERHEAD + SWAP ---
+FLOOR, SLOPE, FIXED, KV, CONTEXT, OVERHEAD, SWAP_MS = range(7)
+
+# --- a block of the KV --------------------------------------------------------------------------------------------
+USERS = 0  # requests that hold it
+CONTENT = 1  # what is in it, NOTHING where the prefix cache does not know
+NEXT = 2  # neighbours among the free blocks
+BEFORE = 3
+NEXT_SAME = 4  # neighbours in the chain of its bucket, oldest first
+BEFORE_SAME = 5
+BLOCK_WIDTH = 6
+NOTHING = -(1 << 62)
+
+# --- why `run` returned -------------------------------------------------------------------------------------------
+REACHED, IDLE, STOPPED, STUCK = range(4)

@@ -1,0 +1,189 @@
+"""One engine: its settings, and the tables on which the kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.model.errors import InputError, StateError
+from kant.serving import columns as c
+from kant.serving import kernel
+from kant.serving.columns import Table, Times
+from kant.serving.latency import LatencyModel
+
+FOREVER = float("inf")
+NO_LIMIT = 1 << 62
+MOST = 1 << 24
+"""Of anything that an engine is set up with."""
+
+SPAN = 1 << 20
+"""Own contents of a request: more than any request has blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How an engine is set up; the names are vLLM's.
+
+    `num_blocks` counts the block that vLLM keeps for itself: one less is usable. `policy` is `fcfs` or `priority`.
+    With `preemptive`, who waits takes seats and blocks from those that run at a worse priority; with `swap`, the
+    preempted keep keys and values in host memory and move them back, instead of computing them again. vLLM V1 has
+    neither.
+    """
+
+    latency: LatencyModel
+    num_blocks: int
+    block_size: int = 16
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 2048
+    prefix_cache: bool = False
+    policy: str = "fcfs"
+    preemptive: bool = False
+    swap: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
+            if not least <= getattr(self, name) <= MOST:
+                raise InputError(name, f"a whole number from {least} to {MOST}", getattr(self, name))
+        if self.policy not in ("fcfs", "priority"):
+            raise InputError("policy", "fcfs or priority", self.policy)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens whose keys and values fit."""
+        return (self.num_blocks - 1) * self.block_size
+
+    def check(self, prompt: int, output: int) -> None:
+        """Raise InputError where an engine can never finish a request of such lengths."""
+        if prompt < 1 or output < 1:
+            raise InputError("request", "a prompt and an output of at least one token", (prompt, output))
+        if prompt + output - 1 > self.tokens:
+            raise InputError("request", f"at most {self.tokens} tokens, as many as the KV holds", prompt + output - 1)
+
+
+class Engine:
+    """A running engine. Requests are added in order of arrival and known by the number that `add` returns."""
+
+    def __init__(self, settings: EngineSettings, expected: int = 64) -> None:
+        self.settings = settings
+        by_priority = settings.policy == "priority" or settings.preemptive
+        self.limits: Table = np.array(
+            [
+                settings.max_num_seqs, settings.max_num_batched_tokens, settings.block_size, settings.num_blocks - 1,
+                settings.prefix_cache, by_priority, settings.preemptive, settings.swap,
+            ],
+            dtype=np.int64,
+        )  # fmt: skip
+        self.latency: Times = settings.latency.row()
+        self.state: Table = np.zeros(c.STATE_WIDTH, dtype=np.int64)
+        self.state[c.FREE] = settings.num_blocks - 1
+        self.state[c.ADMIT] = -1
+        self.clock: Times = np.zeros(c.CLOCK_WIDTH)
+        self.count = 0
+        self.requests: Table = np.zeros((expected, c.REQUEST_WIDTH), dtype=np.int64)
+        self.times: Times = np.zeros((expected, c.TIMES_WIDTH))
+        self.waiting: Table = np.zeros(expected, dtype=np.int64)
+        self.ended: Table = np.zeros(expected, dtype=np.int64)
+        self.shared: Table = np.zeros(1, dtype=np.int64)
+        self.shared_count = 0
+        seqs = settings.max_num_seqs
+        self.running: Table = np.zeros(seqs, dtype=np.int64)
+        self.plan: Table = np.zeros((seqs, 2), dtype=np.int64)
+        self.seats: Table = np.arange(seqs, dtype=np.int64)
+        self.blocks, self.buckets, self.held = self._kv()
+
+    def _kv(self) -> tuple[Table, Table, Table]:
+        """The blocks, all free in order, their buckets, and what each seat holds."""
+        if not self.settings.prefix_cache:
+            empty = np.zeros((1, c.BLOCK_WIDTH), dtype=np.int64)
+            return empty, np.full((1, 2), -1, dtype=np.int64), np.zeros((1, 1), dtype=np.int64)
+        count = self.settings.num_blocks - 1
+        blocks = np.zeros((count, c.BLOCK_WIDTH), dtype=np.int64)
+        blocks[:, c.CONTENT] = c.NOTHING
+        blocks[:, c.BEFORE] = np.arange(-1, count - 1)
+        blocks[:, c.NEXT] = np.arange(1, count + 1)
+        blocks[-1, c.NEXT] = -1
+        self.state[c.HEAD], self.state[c.TAIL] = 0, count - 1
+        buckets = np.full((1 << max(count - 1, 1).bit_length(), 2), -1, dtype=np.int64)
+        return blocks, buckets, np.zeros((self.settings.max_num_seqs, 64), dtype=np.int64)
+
+    def add(
+        self,
+        arrival: float,
+        prompt: int,
+        output: int,
+        priority: float = 0.0,
+        contents: Sequence[int] | Table = (),
+        tie: int | None = None,
+    ) -> int:
+        """Let a request wait; returns its number. The engine must have run until `arrival`.
+
+        `contents` are numbers, from 0 on, of the contents of its leading full blocks: equal numbers after equal numbers
+        are equal tokens. Raises InputError where it can never fit.
+        """
+        self.settings.check(prompt, output)
+        r = self.count
+        if r == len(self.requests):
+            self._widen()
+        self.count += 1
+        row = self.requests[r]
+        row[:] = 0
+        row[c.PROMPT], row[c.OUTPUT], row[c.SEAT], row[c.CACHED] = prompt, output, -1, -1
+        row[c.TIE] = r if tie is None else tie
+        row[c.OWN] = -(r + 1) * SPAN
+        if self.settings.prefix_cache:
+            self._share(row, contents, prompt, output)
+        nan = float("nan")
+        self.times[r] = (arrival, priority, nan, nan, 0.0, nan)
+        if self.state[c.RUNS] + self.state[c.WAITS] == 0 and arrival > self.clock[c.CLOCK]:
+            self.clock[c.CLOCK] = arrival
+        kernel.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
+        return r
+
+    def _share(self, row: Table, contents: Sequence[int] | Table, prompt: int, output: int) -> None:
+        most = min(len(contents), (prompt + output) // self.settings.block_size)
+        end = self.shared_count + most
+        if end > len(self.shared):
+            self.shared = np.concatenate([self.shared, np.zeros(max(end, len(self.shared)), dtype=np.int64)])
+        self.shared[self.shared_count : end] = contents[:most]
+        row[c.SHARED_FROM], row[c.SHARED] = self.shared_count, most
+        self.shared_count = end
+        width = -(-(prompt + output) // self.settings.block_size)
+        if width > self.held.shape[1]:
+            wider = np.zeros((len(self.held), max(width, 2 * self.held.shape[1])), dtype=np.int64)
+            wider[:, : self.held.shape[1]] = self.held
+            self.held = wider
+
+    def _widen(self) -> None:
+        self.requests = np.concatenate([self.requests, np.zeros_like(self.requests)])
+        self.times = np.concatenate([self.times, np.zeros_like(self.times)])
+        self.waiting = np.concatenate([self.waiting, np.zeros_like(self.waiting)])
+        self.ended = np.concatenate([self.ended, np.zeros_like(self.ended)])
+
+    def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
+        """Run until a time, so many steps, or a finish; returns why it came back (`columns.REACHED` …)."""
+        why = kernel.run(
+            self.requests, self.times, self.shared, self.blocks, self.buckets, self.held, self.limits, self.latency,
+            self.state, self.clock, self.waiting, self.running, self.seats, self.plan, self.ended, until, steps,
+            stop_at_finish,
+        )  # fmt: skip
+        if why == c.STUCK:
+            raise StateError("requests wait for an engine that runs nothing")
+        return why
+
+    def take_ended(self) -> list[int]:
+        """Requests that have finished since the last call, in order."""
+        found: list[int] = self.ended[: self.state[c.ENDED]].tolist()
+        self.state[c.ENDED] = 0
+        return found
+
+    @property
+    def now(self) -> float:
+        """When the latest step ended."""
+        return float(self.clock[c.CLOCK])
+
+    def live(self) -> Iterator[int]:
+        """Requests that run, in order of admission, then those that wait, in no order."""
+        yield from self.running[: self.state[c.RUNS]].tolist()
+        yield from self.waiting[: self.state[c.WAITS]].tolist()

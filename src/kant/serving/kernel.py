@@ -1,0 +1,389 @@
+"""The steps of an engine: whom a step computes, how long that takes, and what has appeared when it ends.
+
+The rules are those of vLLM V1's scheduler, version 0.32 (vllm/v1/core/sched/scheduler.py, Apache-2.0), with synchronous
+scheduling and chunked prefill; `kant serve verify` holds them against recorded runs of it. In short:
+
+- who runs goes first, in order of admission, then who waits, by (priority,) arrival; both within the token budget;
+- where blocks run out the last admitted is preempted, by priority the worst of those that run, and waits again; a
+  request that preempts itself ends the part of those that run, and nobody is admitted in a step that has preempted;
+- who waits is admitted only if all its tokens so far fit in free blocks; the first that does not ends the step's plan.
+
+What vLLM has not is marked: preemption for seats by priority, swapping, and a limit on admissions set from outside.
+"""
+
+from __future__ import annotations
+
+from kant.compiled import compiled, inlined
+from kant.serving.blocks import give_back, grow, hits_of, idle_among, take_hits
+from kant.serving.columns import (
+    ADMIT,
+    ARRIVAL,
+    BLOCK,
+    BUSY,
+    BY_PRIORITY,
+    CACHED,
+    CACHING,
+    CLOCK,
+    COMPUTED,
+    CONTEXT,
+    DONE,
+    END,
+    ENDED,
+    FINISH,
+    FINISHED,
+    FIRST,
+    FIXED,
+    FLOOR,
+    FREE,
+    GAP,
+    HASHED,
+    HELD,
+    HITS,
+    IDLE,
+    KV,
+    KV_SECONDS,
+    LAST,
+    LOOKED_UP,
+    MAX_SEQS,
+    MOVED,
+    OUTPUT,
+    OVERHEAD,
+    PLANNED,
+    PREEMPTED,
+    PREEMPTIONS,
+    PREEMPTIVE,
+    PRIORITY,
+    PROMPT,
+    REACHED,
+    RUNNING,
+    RUNS,
+    SEAT,
+    SLOPE,
+    STATE,
+    STEPS,
+    STOPPED,
+    STUCK,
+    SWAP,
+    SWAP_MS,
+    SWAPPED,
+    TIE,
+    TOKENS,
+    TOKENS_DONE,
+    USABLE,
+    WAITING,
+    WAITS,
+    Table,
+    Times,
+)
+
+
+@inlined
+def before(requests: Table, times: Times, limits: Table, a: int, b: int) -> bool:
+    """Whether request `a` is admitted before request `b`."""
+    if limits[BY_PRIORITY] == 1 and times[a, PRIORITY] != times[b, PRIORITY]:
+        return bool(times[a, PRIORITY] < times[b, PRIORITY])
+    if times[a, ARRIVAL] != times[b, ARRIVAL]:
+        return bool(times[a, ARRIVAL] < times[b, ARRIVAL])
+    return bool(requests[a, TIE] < requests[b, TIE])
+
+
+@inlined
+def wait(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int) -> None:
+    """Put request `r` into the heap of those that wait."""
+    i = state[WAITS]
+    state[WAITS] += 1
+    while i > 0 and before(requests, times, limits, r, waiting[(i - 1) >> 1]):
+        waiting[i] = waiting[(i - 1) >> 1]
+        i = (i - 1) >> 1
+    waiting[i] = r
+    requests[r, STATE] = WAITING
+
+
+@inlined
+def sink(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int, i: int) -> None:
+    """Put request `r` at place `i` of the heap, or below."""
+    size = state[WAITS]
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and before(requests, times, limits, waiting[child + 1], waiting[child]):
+            child += 1
+        if before(requests, times, limits, r, waiting[child]):
+            break
+        waiting[i] = waiting[child]
+        i = child
+    waiting[i] = r
+
+
+@inlined
+def pop(requests: Table, times: Times, limits: Table, state: Table, waiting: Table) -> int:
+    """Take out the request that waits in front."""
+    r = waiting[0]
+    state[WAITS] -= 1
+    if state[WAITS] > 0:
+        sink(requests, times, limits, state, waiting, waiting[state[WAITS]], 0)
+    return int(r)
+
+
+@inlined
+def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
+    """The place among those that run of who is preempted next: the last; by priority the worst, the first of equals."""
+    worst = state[RUNS] - 1
+    if limits[BY_PRIORITY] == 1:
+        worst = 0
+        for i in range(1, state[RUNS]):
+            a, b = running[i], running[worst]
+            if times[a, PRIORITY] > times[b, PRIORITY] or (
+                times[a, PRIORITY] == times[b, PRIORITY] and times[a, ARRIVAL] > times[b, ARRIVAL]
+            ):
+                worst = i
+    return int(worst)
+
+
+@inlined
+def preempt(
+    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
+    running: Table, seats: Table, at: int,
+) -> int:  # fmt: skip
+    """Take seat and blocks from the request at place `at` of those that run; it waits again. Returns the request."""
+    r = running[at]
+    for i in range(at + 1, state[RUNS]):
+        running[i - 1] = running[i]
+    state[RUNS] -= 1
+    if limits[SWAP] == 1:  # not in vLLM V1
+        requests[r, SWAPPED] = requests[r, COMPUTED]
+        state[MOVED] += requests[r, COMPUTED]
+    give_back(requests, blocks, held, limits, state, r)
+    seats[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, SEAT]
+    requests[r, SEAT] = -1
+    requests[r, PREEMPTED] += 1
+    state[PREEMPTIONS] += 1
+    wait(requests, times, limits, state, waiting, r)
+    return int(r)
+
+
+@inlined
+def blocks_for(tokens: int, limits: Table) -> int:
+    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK])
+
+
+@inlined
+def make_room(
+    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
+    running: Table, seats: Table, plan: Table,
+) -> None:  # fmt: skip
+    """Preempt who runs at a worse priority than somebody who could be admitted in its place. Not in vLLM."""
+    taken, claimed = 0, 0  # those of better priority that get a seat, kept in `plan` for a moment, and their blocks
+    while state[WAITS] > 0:
+        w = waiting[0]
+        need = claimed + blocks_for(requests[w, PROMPT] + requests[w, DONE], limits)
+        could = state[FREE]
+        seats_left = limits[MAX_SEQS] - state[RUNS] - taken
+        for i in range(state[RUNS]):
+            if times[running[i], PRIORITY] > times[w, PRIORITY]:
+                could += requests[running[i], HELD]
+                seats_left += 1
+        if could < need or seats_left <= 0:
+            break
+        while state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
+            at = victim(times, limits, state, running)
+            if times[running[at], PRIORITY] <= times[w, PRIORITY]:
+                break
+            preempt(requests, times, blocks, held, limits, state, waiting, running, seats, at)
+        if state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
+            break
+        plan[taken, 0] = pop(requests, times, limits, state, waiting)
+        taken += 1
+        claimed = need
+    for k in range(taken):
+        wait(requests, times, limits, state, waiting, plan[k, 0])
+
+
+@inlined
+def unplan(plan: Table, planned: int, r: int) -> int:
+    """Take request `r` out of the plan; returns its tokens."""
+    k = 0
+    while plan[k, 0] != r:
+        k += 1
+    tokens = plan[k, 1]
+    for j in range(k + 1, planned):
+        plan[j - 1, 0], plan[j - 1, 1] = plan[j, 0], plan[j, 1]
+    return int(tokens)
+
+
+@inlined
+def schedule(
+    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+    state: Table, waiting: Table, running: Table, seats: Table, plan: Table,
+) -> None:  # fmt: skip
+    """Plan a step: rows of `plan` are (request, tokens), `state[PLANNED]` of them."""
+    budget = limits[TOKENS]
+    planned = 0
+    state[MOVED] = 0
+    if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
+        make_room(requests, times, blocks, held, limits, state, waiting, running, seats, plan)
+    i, preempted = 0, False
+    size, caching = limits[BLOCK], limits[CACHING] == 1
+    while i < state[RUNS] and budget > 0:
+        r = running[i]
+        count = min(requests[r, PROMPT] + requests[r, DONE] - requests[r, COMPUTED], budget)
+        tokens = requests[r, COMPUTED] + count
+        room = requests[r, HELD] * size
+        lost = False
+        if tokens > room:  # most steps need no block: nothing is divided or called for them
+            wanted = blocks_for(tokens, limits) - requests[r, HELD]
+            while wanted > state[FREE]:
+                at = victim(times, limits, state, running)
+                v = preempt(requests, times, blocks, held, limits, state, waiting, running, seats, at)
+                preempted = True
+                if at < i:  # it was planned already
+                    i -= 1
+                    budget += unplan(plan, planned, v)
+                    planned -= 1
+                if v == r:
+                    lost = True
+                    break
+        if lost:
+            break
+        if tokens > room or (caching and tokens >= (requests[r, HASHED] + 1) * size):
+            grow(requests, shared, blocks, buckets, held, limits, state, r, tokens)
+        plan[planned, 0], plan[planned, 1] = r, count
+        planned += 1
+        budget -= count
+        i += 1
+
+    while not preempted and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
+        r = waiting[0]
+        known = requests[r, PROMPT] + requests[r, DONE]
+        hits, idle = 0, 0  # blocks found in the cache, and how many of them nobody holds
+        swapped = requests[r, SWAPPED]
+        if limits[CACHING] == 1 and swapped == 0:
+            hits = hits_of(requests, shared, blocks, buckets, limits, r)
+            idle = idle_among(requests, shared, blocks, buckets, r, hits)
+        if blocks_for(known, limits) - hits + idle > state[FREE]:
+            break
+        pop(requests, times, limits, state, waiting)
+        requests[r, SEAT] = seats[limits[MAX_SEQS] - 1 - state[RUNS]]
+        running[state[RUNS]] = r
+        state[RUNS] += 1
+        state[ADMIT] -= 1
+        requests[r, STATE] = RUNNING
+        computed = hits * limits[BLOCK]
+        if limits[CACHING] == 1:
+            state[LOOKED_UP] += known
+            state[HITS] += computed
+        if requests[r, CACHED] < 0:
+            requests[r, CACHED] = computed
+        if swapped > 0:
+            computed = min(swapped, known - 1)
+            state[MOVED] += computed
+            requests[r, SWAPPED] = 0
+        if hits > 0:
+            take_hits(requests, shared, blocks, buckets, held, state, r, hits)
+        requests[r, COMPUTED] = computed
+        count = min(known - computed, budget)
+        grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count)
+        plan[planned, 0], plan[planned, 1] = r, count
+        planned += 1
+        budget -= count
+    state[PLANNED] = planned
+
+
+@inlined
+def begin(requests: Table, times: Times, latency: Times, state: Table, clock: Times, plan: Table) -> None:
+    """Count the planned tokens as computed, and say when the step ends: the arithmetic of the recorded runs."""
+    tokens, decode, chunks = 0, 0, 0.0
+    for k in range(state[PLANNED]):
+        r, count = plan[k, 0], plan[k, 1]
+        requests[r, COMPUTED] += count
+        tokens += count
+        if count == 1 and requests[r, DONE] > 0:
+            decode += requests[r, COMPUTED]
+        else:
+            chunks += count * ((requests[r, COMPUTED] - count) + count / 2)
+    ms = max(latency[FLOOR], latency[SLOPE] * tokens + latency[FIXED]) + decode * latency[KV]
+    ms = ms + chunks * latency[CONTEXT] + latency[OVERHEAD]
+    if state[MOVED] > 0:
+        ms += state[MOVED] * latency[SWAP_MS]
+    clock[END] = clock[CLOCK] + ms / 1e3
+
+
+@inlined
+def complete(
+    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, clock: Times,
+    running: Table, seats: Table, plan: Table, ended: Table,
+) -> None:  # fmt: skip
+    """End the step under way: tokens appear, and requests that have all of theirs leave."""
+    now = clock[END]
+    took = now - clock[CLOCK]
+    clock[BUSY] += took
+    clock[KV_SECONDS] += took * (limits[USABLE] - state[FREE])
+    clock[CLOCK] = now
+    left = 0
+    for k in range(state[PLANNED]):
+        r = plan[k, 0]
+        state[TOKENS_DONE] += plan[k, 1]
+        if requests[r, COMPUTED] < requests[r, PROMPT] + requests[r, DONE]:
+            continue
+        requests[r, DONE] += 1
+        if requests[r, DONE] == 1:
+            times[r, FIRST] = now
+        else:
+            times[r, GAP] = max(times[r, GAP], now - times[r, LAST])
+        times[r, LAST] = now
+        if requests[r, DONE] == requests[r, OUTPUT]:
+            times[r, FINISH] = now
+            give_back(requests, blocks, held, limits, state, r)
+            requests[r, STATE] = FINISHED
+            ended[state[ENDED]] = r
+            state[ENDED] += 1
+            left += 1
+    if left > 0:
+        kept = 0
+        for i in range(state[RUNS]):
+            r = running[i]
+            if requests[r, STATE] == FINISHED:
+                seats[limits[MAX_SEQS] - state[RUNS] + i - kept] = requests[r, SEAT]
+                requests[r, SEAT] = -1
+            else:
+                running[kept] = r
+                kept += 1
+        state[RUNS] = kept
+    state[PLANNED] = 0
+    state[STEPS] += 1
+
+
+@compiled
+def run(
+    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, seats: Table, plan: Table,
+    ended: Table, until: float, steps: int, stop_at_finish: bool,
+) -> int:  # fmt: skip
+    """Let an engine run: end steps that end by `until`, and begin steps before it, but no more than `steps`.
+
+    Returns REACHED, IDLE where nobody waits or runs, STOPPED after `steps` steps or, if asked, at a step in which a
+    request finished, STUCK where who waits can never be admitted. Who finished is in `ended`.
+    """
+    begun = 0
+    while True:
+        if state[PLANNED] > 0:
+            if clock[END] > until:
+                return REACHED
+            had = state[ENDED]
+            complete(requests, times, blocks, held, limits, state, clock, running, seats, plan, ended)
+            if stop_at_finish and state[ENDED] > had:
+                return STOPPED
+        if state[RUNS] + state[WAITS] == 0:
+            return IDLE
+        if clock[CLOCK] >= until:
+            return REACHED
+        if begun == steps:
+            return STOPPED
+        preemptions = state[PREEMPTIONS]
+        schedule(
+            requests, times, shared, blocks, buckets, held, limits, state, waiting, running, seats, plan
+        )  # fmt: skip
+        if state[PLANNED] > 0:
+            begin(requests, times, latency, state, clock, plan)
+            begun += 1
+        elif state[PREEMPTIONS] == preemptions:
+            return STUCK

@@ -1,0 +1,209 @@
+"""Recorded runs of vLLM's own scheduler under a virtual clock, and how far the engine agrees with them.
+
+A recording is JSON: the constants of the latency, and cells. A cell is one run: settings of the scheduler, and each
+request with what went in and what came out. `benchmarks/record_vllm.py` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving import columns as c
+from kant.serving.columns import Table
+from kant.serving.engine import Engine, EngineSettings
+from kant.serving.latency import LatencyModel
+from kant.serving.source import read_bytes
+
+VOCABULARY = 997
+"""Recorded prompts are made of so many tokens."""
+
+OUTPUT_TOKEN = 5
+"""The model of the recorded runs always says this."""
+
+
+class RecordedRequest(msgspec.Struct, frozen=True):
+    """A request of a recorded run: the first seven fields went in, the others came out.
+
+    Requests of a `group` share their first `prefix` tokens, up to the shortest of theirs. Times are seconds; `cached`
+    are the tokens that the prefix cache had when the request was first scheduled.
+    """
+
+    id: int
+    arrival: float
+    prompt: int
+    output: int
+    priority: int
+    group: int
+    prefix: int
+    first: float | None
+    finish: float | None
+    preempted: int
+    cached: int | None
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One recorded run."""
+
+    cell: int
+    policy: Literal["fcfs", "priority"]
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    num_blocks: int
+    block_size: int
+    prefix_cache: bool
+    requests: list[RecordedRequest]
+    steps: int | None = None
+    preemptions: int | None = None
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A file of recorded runs; F, S, C, K, Q and O are the constants of the latency, in milliseconds."""
+
+    engine: str
+    F: float
+    S: float
+    C: float
+    K: float
+    Q: float
+    O: float  # noqa: E741 - the file's name for the overhead
+    cells: list[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value of which the engine and the recording disagree."""
+
+    cell: int
+    request: int
+    field: str
+    recorded: float | None
+    ours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far the engine agrees with a recording: a request is exact where all that came out is equal to the bit."""
+
+    cells: int
+    cells_exact: int
+    requests: int
+    exact: int
+    preemptions: int
+    steps: int
+    first_difference: Difference | None
+
+    def json(self) -> dict[str, Any]:
+        """As `kant serve verify --json` prints it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+def read_recording(path: Path) -> Recording:
+    """The recorded runs of a file, plain or gzip. Raises InputError where it has another form."""
+    try:
+        found = msgspec.json.decode(read_bytes(path), type=Recording)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a recording of vLLM's scheduler in JSON ({error})") from None
+    for cell in found.cells:
+        if len({request.id for request in cell.requests}) < len(cell.requests):
+            raise InputError(f"{path}: cell {cell.cell}", "requests with an id each, all different")
+        for request in cell.requests:
+            if not 0 <= request.prefix <= request.prompt or not request.arrival >= 0:
+                raise InputError(
+                    f"{path}: cell {cell.cell}: request {request.id}",
+                    "an arrival from 0 on and a shared prefix no longer than the prompt",
+                    (request.arrival, request.prefix, request.prompt),
+                )
+    return found
+
+
+def prompt_tokens(request: RecordedRequest) -> Table:
+    """The prompt of a recorded run, token by token."""
+    shared = request.prefix if request.group >= 0 else 0
+    theirs = (request.group * 7919 + np.arange(shared) * 31) % VOCABULARY + 3
+    own = (request.id * 104729 + np.arange(request.prompt - shared) * 17 + 5) % VOCABULARY + 3
+    return np.concatenate([theirs, own]).astype(np.int64)
+
+
+def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes], int]) -> list[int]:
+    """A number for each full block of a text; equal numbers mean equal tokens up to its end. `known` grows."""
+    numbers: list[int] = []
+    before = -1
+    for end in range(block_size, len(tokens) + 1, block_size):
+        key = (before, tokens[end - block_size : end].tobytes())
+        before = known.setdefault(key, len(known))
+        numbers.append(before)
+    return numbers
+
+
+def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
+    """Run a cell's requests through the engine; returns it, and its number of each request of the cell."""
+    latency = LatencyModel(recording.F, recording.S, recording.C, recording.K, recording.Q, recording.O)
+    settings = EngineSettings(
+        latency, cell.num_blocks, cell.block_size, cell.max_num_seqs, cell.max_num_batched_tokens, cell.prefix_cache,
+        cell.policy,
+    )  # fmt: skip
+    engine = Engine(settings, len(cell.requests) + 1)
+    # Of equal priority and arrival vLLM's heap takes the lesser name, and names are text.
+    names = sorted(str(request.id) for request in cell.requests) if cell.policy == "priority" else []
+    tie = {name: at for at, name in enumerate(names)}
+    known: dict[tuple[int, bytes], int] = {}
+    numbers: dict[int, int] = {}
+    for request in sorted(cell.requests, key=lambda request: (request.arrival, request.id)):
+        settings.check(request.prompt, request.output)
+        contents: list[int] = []
+        if cell.prefix_cache:
+            text = np.concatenate([prompt_tokens(request), np.full(request.output, OUTPUT_TOKEN, dtype=np.int64)])
+            contents = block_contents(text, cell.block_size, known)
+        engine.run(request.arrival)
+        numbers[request.id] = engine.add(
+            request.arrival, request.prompt, request.output, request.priority, contents, tie.get(str(request.id))
+        )
+    engine.run()
+    return engine, numbers
+
+
+def _differences(cell: Cell, engine: Engine, numbers: dict[int, int]) -> Iterator[Difference]:
+    """The first difference of each request that has one."""
+    for request in cell.requests:
+        r = numbers[request.id]
+        ours = {
+            "first": float(engine.times[r, c.FIRST]),
+            "finish": float(engine.times[r, c.FINISH]),
+            "preempted": int(engine.requests[r, c.PREEMPTED]),
+            "cached": int(engine.requests[r, c.CACHED]),
+        }
+        for field, value in ours.items():
+            recorded = getattr(request, field)
+            if value != recorded:
+                yield Difference(cell.cell, request.id, field, recorded, value)
+                break
+
+
+def verify(recording: Recording) -> Agreement:
+    """Run every cell and compare first token, finish, preemptions and cached tokens of every request.
+
+    Raises InputError where a cell has settings or requests that no engine takes.
+    """
+    cells_exact = differing = preemptions = steps = 0
+    first: Difference | None = None
+    for cell in recording.cells:
+        try:
+            engine, numbers = replay(recording, cell)
+        except InputError as error:
+            raise InputError(f"cell {cell.cell}: {error.where}", error.expected, error.got) from None
+        found = list(_differences(cell, engine, numbers))
+        first = first or next(iter(found), None)
+        differing += len(found)
+        cells_exact += not found
+        preemptions += int(engine.state[c.PREEMPTIONS])
+        steps += int(engine.state[c.STEPS])
+    requests = sum(len(cell.requests) for cell in recording.cells)
+    return Agreement(len(recording.cells), cells_exact, requests, requests - differing, preemptions, steps, first)

@@ -1,0 +1,169 @@
+"""The engine decides as vLLM's scheduler does, and never promises more than it has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.serving.drawn import LATENCY, Case, cases, engine_of
+from tests.serving.naive import run_naively
+
+from kant.model.errors import InputError
+from kant.serving import columns as c
+from kant.serving import kernel
+from kant.serving.engine import Engine, EngineSettings
+
+
+@given(cases())
+def test_it_decides_as_vllm_written_in_plain_objects_does(case: Case) -> None:
+    engine, naive = engine_of(case), run_naively(case.settings, case.requests)
+    for r, request in enumerate(case.requests):
+        ours = (engine.times[r, c.FIRST], engine.times[r, c.FINISH])
+        assert ours == (request.first, request.finish)
+        assert engine.requests[r, c.PREEMPTED] == request.preempted
+        assert engine.requests[r, c.CACHED] == request.cached
+    assert engine.state[c.STEPS] == naive.steps
+    assert engine.state[c.PREEMPTIONS] == naive.preemptions
+
+
+@given(cases())
+def test_the_compiled_kernel_does_as_the_plain_one(case: Case) -> None:
+    compiled = engine_of(case)
+    run, kernel.run = kernel.run, getattr(kernel.run, "py_func", kernel.run)
+    try:
+        plain = engine_of(case)
+    finally:
+        kernel.run = run
+    assert np.array_equal(compiled.times, plain.times, equal_nan=True)
+    assert np.array_equal(compiled.requests, plain.requests)
+    assert np.array_equal(compiled.state, plain.state)
+
+
+def check(engine: Engine) -> None:
+    """The invariants of an engine between two steps."""
+    live = list(engine.live())
+    assert len(set(live)) == len(live)
+    running = engine.running[: engine.state[c.RUNS]]
+    assert len(running) <= engine.settings.max_num_seqs
+    assert engine.plan[: engine.state[c.PLANNED], 1].sum() <= engine.settings.max_num_batched_tokens
+    assert 0 <= engine.state[c.FREE] <= engine.limits[c.USABLE]
+    assert (engine.plan[: engine.state[c.PLANNED], 1] > 0).all()
+    for r in live:
+        row = engine.requests[r]
+        assert row[c.DONE] < row[c.OUTPUT]
+        assert row[c.COMPUTED] <= row[c.HELD] * engine.settings.block_size
+    held = engine.requests[running, c.HELD]
+    if not engine.settings.prefix_cache:
+        assert held.sum() + engine.state[c.FREE] == engine.limits[c.USABLE]
+        return
+    users = np.zeros(len(engine.blocks), dtype=np.int64)
+    for r, count in zip(running, held, strict=True):
+        users[engine.held[engine.requests[r, c.SEAT], :count]] += 1
+    assert (users == engine.blocks[:, c.USERS]).all()
+    free, b = [], engine.state[c.HEAD]
+    while b >= 0:
+        free.append(b)
+        b = engine.blocks[b, c.NEXT]
+    assert len(free) == engine.state[c.FREE] == (users == 0).sum()
+    assert sorted(free) == np.flatnonzero(users == 0).tolist()
+
+
+@given(cases(), st.booleans(), st.booleans())
+def test_kv_seats_and_tokens_are_kept_at_every_step_and_nobody_is_lost(
+    case: Case, preemptive: bool, swap: bool
+) -> None:
+    settings = EngineSettings(**{
+        **{name: getattr(case.settings, name) for name in EngineSettings.__slots__},
+        "preemptive": preemptive, "swap": swap,
+    })  # fmt: skip
+    engine = Engine(settings)
+    coming = list(reversed(case.requests))
+    for _ in range(20_000):
+        until = coming[-1].arrival if coming else float("inf")
+        why = engine.run(until, steps=1)
+        check(engine)
+        if why in (c.REACHED, c.IDLE) and coming:
+            request = coming.pop()
+            engine.add(request.arrival, request.prompt, request.output, request.priority, request.contents)
+        elif why == c.IDLE:
+            break
+    assert sorted(engine.take_ended()) == list(range(len(case.requests)))
+    rows = engine.requests[: engine.count]
+    assert (rows[:, c.DONE] == rows[:, c.OUTPUT]).all()
+    assert engine.state[c.FREE] == engine.limits[c.USABLE]
+    times = engine.times[: engine.count]
+    assert (times[:, c.ARRIVAL] < times[:, c.FIRST]).all()
+    assert (times[:, c.FIRST] <= times[:, c.FINISH]).all()
+
+
+@given(cases(policy="fcfs"), st.integers(0, 1000))
+def test_first_come_is_the_same_under_other_names_and_priorities(case: Case, shift: int) -> None:
+    for k, request in enumerate(case.requests):  # no two at one instant, where names decide
+        request.arrival += 1e-6 * k
+    before = engine_of(case)
+    for request in case.requests:
+        request.priority = (request.id * 7 + shift) % 5
+        request.contents = [content + 31 * shift for content in request.contents]
+    after = engine_of(case)
+    assert np.array_equal(before.times[:, c.FIRST], after.times[:, c.FIRST], equal_nan=True)
+    assert np.array_equal(before.times[:, c.FINISH], after.times[:, c.FINISH], equal_nan=True)
+
+
+@given(cases(max_num_seqs=4))
+def test_a_priority_that_preempts_lets_the_best_run_as_if_it_were_alone(case: Case) -> None:
+    """Of the best priority one request, all others worse: it waits for one step at most."""
+    settings = EngineSettings(LATENCY, case.settings.num_blocks, case.settings.block_size, 4, 64, preemptive=True)
+    engine = Engine(settings)
+    for request in case.requests:
+        engine.add(0.0, request.prompt, request.output, 1.0)
+    engine.run(0.02)
+    r = engine.add(0.02, settings.tokens, 1, 0.0)
+    begins = max(engine.clock[c.END], 0.02) if engine.state[c.PLANNED] else 0.02
+    alone = 0.0
+    for done in range(0, settings.tokens, 64):
+        count = min(64, settings.tokens - done)
+        alone += LATENCY.step_ms(count, 0, count * (done + count / 2)) / 1e3
+    engine.run()
+    assert engine.times[r, c.FIRST] == pytest.approx(begins + alone)
+
+
+def test_waits_are_those_of_a_queue_with_one_server() -> None:
+    """One seat and a step of constant length are M/D/1 in whole requests: the mean wait of Pollaczek and Khinchine."""
+    service = 0.1
+    latency = type(LATENCY)(floor=1e3 * service, slope=0.0, fixed=0.0, kv=0.0, context=0.0, overhead=0.0)
+    engine = Engine(EngineSettings(latency, 4, 16, 1, 64))
+    draw = np.random.Generator(np.random.PCG64(5))
+    load, count = 0.7, examples(1) * 60_000
+    arrivals = np.cumsum(draw.exponential(service / load, count))
+    for arrival in arrivals.tolist():
+        engine.run(arrival)
+        engine.add(arrival, 8, 1)
+    engine.run()
+    waits = engine.times[: engine.count, c.FINISH] - arrivals - service
+    assert waits.mean() == pytest.approx(load * service / (2 * (1 - load)), rel=0.05)
+
+
+def test_a_request_that_never_fits_is_refused_in_one_sentence() -> None:
+    engine = Engine(EngineSettings(LATENCY, 5, 16))
+    engine.add(0.0, 64, 1)
+    with pytest.raises(InputError, match="at most 64 tokens, as many as the KV holds, got 65"):
+        engine.add(0.0, 64, 2)
+    with pytest.raises(InputError, match="at least one token"):
+        engine.add(0.0, 0, 2)
+    with pytest.raises(InputError, match="policy: expected fcfs or priority"):
+        EngineSettings(LATENCY, 5, policy="last")
+
+
+def test_swapped_keys_and_values_come_back_and_cost_their_way() -> None:
+    """The request that loses its blocks is not computed again: it takes fewer tokens, and time for the moves."""
+    runs = {}
+    for swap in (False, True):
+        engine = Engine(EngineSettings(LATENCY, 12, 16, 2, 64, swap=swap))
+        for _ in range(2):
+            engine.add(0.0, 60, 80)
+        engine.run()
+        runs[swap] = int(engine.state[c.TOKENS_DONE])
+        assert engine.state[c.PREEMPTIONS] == 1
+    assert runs[True] == 2 * (60 + 79) < runs[False]

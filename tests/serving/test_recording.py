@@ -1,0 +1,81 @@
+"""The engine agrees to the bit with recorded runs of vLLM's own scheduler."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.command import kant
+from tests.conftest import DataFile
+
+GOLDEN = "vllm_scheduler_golden.json.gz"
+
+
+def test_every_recorded_run_is_exact(data_file: DataFile) -> None:
+    answer = kant("serve", "verify", str(data_file(GOLDEN)), "--json").json()
+    assert (answer["cells"], answer["cells_exact"]) == (32, 32)
+    assert (answer["requests"], answer["exact"], answer["preemptions"]) == (9920, 9920, 2296)
+    assert answer["first_difference"] is None
+
+
+def small_recording() -> dict[str, object]:
+    """Two cells that the engine itself has answered."""
+    request = {
+        "id": 0, "arrival": 0.5, "prompt": 20, "output": 1, "priority": 0, "group": 0, "prefix": 16,
+        "first": 0.512, "finish": 0.512, "preempted": 0, "cached": 0,
+    }  # fmt: skip
+    cell = {
+        "cell": 7, "policy": "fcfs", "max_num_seqs": 4, "max_num_batched_tokens": 64, "num_blocks": 10,
+        "block_size": 16, "prefix_cache": True, "requests": [request],
+    }  # fmt: skip
+    return {"engine": "by hand", "F": 10.0, "S": 0.0, "C": 0.0, "K": 0.0, "Q": 0.0, "O": 2.0, "cells": [cell]}
+
+
+def test_the_first_difference_is_named(tmp_path: Path) -> None:
+    recording = small_recording()
+    path = tmp_path / "recording.json"
+    path.write_text(json.dumps(recording))
+    assert kant("serve", "verify", str(path), "--json").json()["exact"] == 1
+    again = dict(recording["cells"][0]["requests"][0], id=1, arrival=1.0, first=1.012, finish=1.013, cached=16)  # type: ignore[index]
+    recording["cells"][0]["requests"].append(again)  # type: ignore[index]
+    path.write_text(json.dumps(recording))
+    done = kant("serve", "verify", str(path), "--json")
+    assert done.code == 1
+    assert done.json()["exact"] == 1
+    assert done.json()["first_difference"] == {
+        "cell": 7, "request": 1, "field": "finish", "recorded": 1.013, "ours": 1.012,
+    }  # fmt: skip
+    assert "first difference: cell 7, request 1: finish is 1.012" in kant("serve", "verify", str(path)).out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"cells": 3}, "Expected `array`, got `int` - at `$.cells`"),
+        ({"F": "x"}, "$.F"),
+        ({"prompt": -4}, "a shared prefix no longer than the prompt"),
+        ({"prompt": 0, "prefix": 0}, "cell 7: request: expected a prompt and an output of at least one token"),
+        ({"prompt": 10**15}, "at most 144 tokens, as many as the KV holds"),
+        ({"num_blocks": 1}, "cell 7: num_blocks: expected a whole number from 2"),
+        ({"num_blocks": 10**15}, "cell 7: num_blocks: expected a whole number from 2"),
+        ({"policy": "lottery"}, "Invalid enum value 'lottery'"),
+    ],
+)
+def test_a_bad_recording_gets_one_sentence(change: dict[str, object], says: str, tmp_path: Path) -> None:
+    recording = small_recording()
+    for key, value in change.items():
+        part = recording if key in recording else recording["cells"][0]  # type: ignore[index]
+        part = part if key in part else part["requests"][0]
+        part[key] = value
+    path = tmp_path / "recording.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(recording).encode()))
+    assert says in kant("serve", "verify", str(path)).refusal()
+
+
+def test_what_is_no_recording_gets_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "half.gz").write_bytes(gzip.compress(b"{}" * 1000)[:-9])
+    (tmp_path / "text").write_text("not JSON")
+    for name in ("half.gz", "text", "absent", "."):
+        kant("serve", "verify", str(tmp_path / name)).refusal()
