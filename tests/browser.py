@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.patience import PATIENCE_S
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+
+expect.set_options(timeout=1e3 * PATIENCE_S)
 
 
 @contextmanager
@@ -43,12 +46,13 @@ def opened(browser: Browser, address: str, *, width: int = 1280, height: int = 9
     asked: list[str] = []
     try:
         page = context.new_page()
+        page.set_default_timeout(1e3 * PATIENCE_S)
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
-        page.wait_for_selector("html[data-ready]", timeout=30_000)
+        page.wait_for_selector("html[data-ready]")
         yield page
         assert page.evaluate("document.documentElement.dataset.errors") == "0"
     finally:

@@ -19,6 +19,7 @@ import aiohttp
 import yaml
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import Object
+from tests.patience import PATIENCE_S
 
 Objects = list[Object]
 Words = list[str]
@@ -55,7 +56,7 @@ class Api:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=trust, limit=AT_ONCE + 16),
             headers={"Authorization": f"Bearer {self.plane.token(self._user)}"},
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S),
         )
         return self
 
@@ -113,7 +114,7 @@ class Api:
         things = list(yaml.safe_load_all(manifests)) if isinstance(manifests, str) else manifests
         for thing in things:
             if thing:
-                path = f"{await self._place(thing, wait_s=10)}/{thing['metadata']['name']}"
+                path = f"{await self._place(thing, wait_s=PATIENCE_S)}/{thing['metadata']['name']}"
                 await self.call("PATCH", path, thing, kind=APPLY, fieldManager=owner, force="true")
 
     async def namespace(self, name: str) -> None:
@@ -145,11 +146,9 @@ class Api:
         change = {"status": {"disruptionsAllowed": allowed, "observedGeneration": seen, **counts}}
         await self.patch(f"{path}/status", change)
 
-    async def until(
-        self, condition: Callable[[Objects], bool], what: str = "pods", *, within_s: float = 30, **query: Any
-    ) -> Objects:
+    async def until(self, condition: Callable[[Objects], bool], what: str = "pods", **query: Any) -> Objects:
         """List until the condition holds; the list then. Raises TimeoutError."""
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition(found := await self.list(what, **query)):
                 await asyncio.sleep(0.1)
         return found

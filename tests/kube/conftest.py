@@ -6,7 +6,7 @@
                 await api.create_all([make_node("a"), *make_gang("train", 8)])
                 config = plane.kubeconfig("kant", server=proxy.url)
                 ...
-                (await auditor.report()).assert_kept(partial_s=5)
+                (await auditor.report()).assert_kept()
 
         asyncio.run(scenario())
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 from tests.kube.binaries import Binaries
 from tests.kube.processes import Brood, free_port, rss_mib
+from tests.patience import PATIENCE_S
 
 NAMESPACE = "kant-system"
 ACCOUNTS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
@@ -33,7 +34,7 @@ USERS: dict[str, tuple[str, tuple[str, ...]]] = {
 GANG_GATES = ("GenericWorkload", "GangScheduling")
 """Native gang scheduling, alpha in 1.36; its objects are scheduling.k8s.io/v1alpha2, Workload and PodGroup."""
 GANG_API = "scheduling.k8s.io/v1alpha2"
-TRIES, PATIENCE_S = 5, 60.0
+TRIES = 5
 
 
 class NotReadyError(Exception):
@@ -218,7 +219,7 @@ class ControlPlane:
                 handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
                 if url.startswith("https"):
                     handlers.append(urllib.request.HTTPSHandler(context=self.tls()))
-                with urllib.request.build_opener(*handlers).open(request, timeout=5):
+                with urllib.request.build_opener(*handlers).open(request, timeout=30):
                     return True
             except (OSError, urllib.error.URLError, ssl.SSLError):
                 time.sleep(0.05)

@@ -86,10 +86,14 @@ class Follower:
 
 class FakeKubelet(Follower):
     """The kubelets of all nodes: bound pods run after `start_s`, for the time that RUN_SECONDS says; a pod that is
-    deleted gracefully goes `stop_s` later. Nodes in `silent` do nothing any more, as if their machine were off."""
+    deleted gracefully goes `stop_s` later, or when `stops` is set. Nodes in `silent` do nothing any more, as if their
+    machine were off."""
 
-    def __init__(self, api: Api, *, start_s: float = 0.0, stop_s: float = 0.05) -> None:
+    def __init__(
+        self, api: Api, *, start_s: float = 0.0, stop_s: float = 0.05, stops: asyncio.Event | None = None
+    ) -> None:
         super().__init__(api)
+        self.stops = stops
         self.query = {"fieldSelector": "spec.nodeName!="}
         self.start_s, self.stop_s = start_s, stop_s
         self.silent: set[str] = set()
@@ -118,7 +122,10 @@ class FakeKubelet(Follower):
         meta, node = pod["metadata"], pod["spec"]["nodeName"]
         path = f"{collection('pods', meta['namespace'])}/{meta['name']}"
         run_s = float(meta.get("annotations", {}).get(RUN_SECONDS, 0))
-        await asyncio.sleep({"start": self.start_s, "stop": self.stop_s, "finish": run_s}[what])
+        if what == "stop" and self.stops is not None:
+            await self.stops.wait()
+        else:
+            await asyncio.sleep({"start": self.start_s, "stop": self.stop_s, "finish": run_s}[what])
         if node in self.silent:
             self._begun.discard(mark)
         elif what == "stop":

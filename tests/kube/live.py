@@ -10,8 +10,10 @@ import yaml
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import Object
+from tests.patience import PATIENCE_S
 
 import kant.kube
+from kant.kube.lead.driver import KubeDriver
 from kant.kube.translate.crds import API
 from kant.scheduler.profile import Profile, parse_profile
 from kant.sim.replay import replay
@@ -49,7 +51,7 @@ async def install_kind(api: Api, definition: Object) -> None:
     await api.apply([definition])
     spec = definition["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 await api.list(path)
@@ -149,16 +151,23 @@ def of_queue(queue: str) -> dict[str, str]:
     return {f"{OWN}/queue": queue}
 
 
+async def seen(driver: KubeDriver, node: str, changed: Object) -> None:
+    """Wait until the leader has been told of this change of a node."""
+    async with asyncio.timeout(PATIENCE_S):
+        while driver.mirror.nodes[node].metadata.resource_version != changed["metadata"]["resourceVersion"]:
+            await asyncio.sleep(0.02)
+
+
 async def change(api: Api, kind: str, name: str, **spec: object) -> None:
     """Other fields in the spec of an object of ours."""
     await api.patch(f"{API}/{kind}/{name}", {"spec": spec})
 
 
-async def status(api: Api, kind: str, name: str, holds: Callable[[Object], bool], within_s: float = 10.0) -> Object:
+async def status(api: Api, kind: str, name: str, holds: Callable[[Object], bool]) -> Object:
     """The status of an object of ours, once it is so. Raises AssertionError with the last one."""
     last: Object = {}
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 last = (await api.get(f"{API}/{kind}/{name}")).get("status", {})
                 if last and holds(last):
@@ -172,7 +181,7 @@ async def events(api: Api, reason: str) -> Objects:
     return [event for event in await api.list("/apis/events.k8s.io/v1/events") if event["reason"] == reason]
 
 
-async def until(api: Api, holds: Callable[[Objects], bool], within_s: float = 10.0) -> Objects:
+async def until(api: Api, holds: Callable[[Objects], bool]) -> Objects:
     """The pods, once it is so. Raises AssertionError that says how each of them stands."""
     seen: Objects = []
 
@@ -181,7 +190,7 @@ async def until(api: Api, holds: Callable[[Objects], bool], within_s: float = 10
         return holds(pods)
 
     try:
-        return await api.until(look, within_s=within_s)
+        return await api.until(look)
     except TimeoutError:
         lines = [
             f"{name(pod)}: {pod['spec'].get('nodeName') or condition(pod).get('reason', '')} "

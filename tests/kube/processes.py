@@ -10,6 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 REAPER = 'while read -r line; do pids=$line; done; kill -9 $pids 2>/dev/null; rm -rf -- "$1"'
 """Reads the living pids, a line at each change, until its input ends with the process that started them."""
 
@@ -75,14 +77,14 @@ class Brood:
             time.sleep(0.001)
 
     def stop(self, name: str, *, kill: bool = True) -> None:
-        """End one and wait for it. Without `kill` it may finish in order, within ten seconds."""
+        """End one and wait for it. Without `kill` it may finish in order, if it does so in time."""
         process = self.running.pop(name, None)
         if process is None:
             return
         if not kill:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+                process.wait(PATIENCE_S)
         process.kill()
         process.wait()
         self._tell()

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.kube.control_plane import ControlPlane
+from tests.patience import PATIENCE_S
 
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import load
@@ -62,10 +63,12 @@ async def kant(
 
 
 class KantProcess:
-    """`kant kube run` as a process of its own, with a short Lease. `kill` is kill -9."""
+    """`kant kube run` as a process of its own, by default with a short Lease. `kill` is kill -9."""
 
-    def __init__(self, plane: ControlPlane, *options: str, server: str = "", user: str = "kant") -> None:
-        lease = ["--lease-duration", "2", "--renew-deadline", "1", "--retry-period", "0.2"]
+    def __init__(
+        self, plane: ControlPlane, *options: str, server: str = "", user: str = "kant", lease_s: float = 2.0
+    ) -> None:
+        lease = ["--lease-duration", f"{lease_s}", "--renew-deadline", f"{lease_s / 2}", "--retry-period", "0.2"]
         command = [
             sys.executable,
             "-m",
@@ -79,9 +82,9 @@ class KantProcess:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([*command, *lease, *options], stderr=log, stdout=log, env=os.environ.copy())
 
-    async def says(self, text: str, *, within_s: float = 60.0) -> None:
+    async def says(self, text: str) -> None:
         """Wait until its log has this; raises where it ends before."""
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(PATIENCE_S):
             while text not in self.log.read_text(errors="replace"):
                 assert self.process.poll() is None, self.log.read_text(errors="replace")
                 await asyncio.sleep(0.05)
@@ -90,7 +93,7 @@ class KantProcess:
         self.process.kill()
         self.process.wait()
 
-    def stop(self, within_s: float = 10.0) -> int:
+    def stop(self) -> int:
         """SIGTERM, and its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(within_s)
+        return self.process.wait(PATIENCE_S)

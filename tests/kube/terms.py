@@ -13,6 +13,7 @@ from itertools import pairwise
 from tests.kube.api import Api
 from tests.kube.kubelet import first_of
 from tests.kube.objects import Object
+from tests.patience import PATIENCE_S
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kant-system/leases"
 LEADER = "scheduling.kant.dev/leader"
@@ -89,30 +90,30 @@ class Terms:
         """The process that leads, as its identity says: HOST_PID_RANDOM."""
         return int(self.token.rsplit("/", 1)[0].split("_")[-2])
 
-    async def another(self, than: str = "", *, within_s: float = 60.0) -> str:
+    async def another(self, than: str = "") -> str:
         """Wait until somebody leads, in another term than this one; the token."""
-        await self._until(lambda: self.token not in ("", than), within_s)
+        await self._until(lambda: self.token not in ("", than))
         return self.token
 
-    async def bound_more(self, count: int, *, within_s: float = 60.0) -> None:
+    async def bound_more(self, count: int) -> None:
         """Wait until so many more pods have been bound."""
         goal = len(self.bound) + count
-        await self._until(lambda: len(self.bound) >= goal, within_s)
+        await self._until(lambda: len(self.bound) >= goal)
 
-    async def bound_by(self, token: str, *, within_s: float = 60.0) -> None:
+    async def bound_by(self, token: str) -> None:
         """Wait until something has been bound in this term."""
-        await self._until(lambda: any(one.token == token for one in self.bound), within_s)
+        await self._until(lambda: any(one.token == token for one in self.bound))
 
-    async def none_waits(self, *, within_s: float = 60.0) -> None:
+    async def none_waits(self) -> None:
         """Wait until every pod is on a node; raises with what those that are not say."""
         try:
-            await self._until(lambda: not self.waiting, within_s)
+            await self._until(lambda: not self.waiting)
         except TimeoutError:
             some = "\n".join(map(_why, list(self.waiting.values())[:40]))
-            raise AssertionError(f"{len(self.waiting)} pods wait after {within_s} s:\n{some}") from None
+            raise AssertionError(f"{len(self.waiting)} pods wait:\n{some}") from None
 
-    async def _until(self, condition: object, within_s: float) -> None:
-        async with asyncio.timeout(within_s), self._news:
+    async def _until(self, condition: object) -> None:
+        async with asyncio.timeout(PATIENCE_S), self._news:
             await self._news.wait_for(condition)  # type: ignore[arg-type]
 
     def out_of_term(self) -> list[str]:

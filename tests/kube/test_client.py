@@ -103,15 +103,18 @@ def test_a_kept_connection_that_is_gone_is_replaced_for_a_read_and_reported_for_
 
 
 def test_an_answer_that_comes_too_late_is_nobodys() -> None:
+    given_up = asyncio.Event()
+
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
         if b"/slow" in request:
-            await asyncio.sleep(0.2)
+            await given_up.wait()
         writer.write(ok(request.split(b" ")[1]))
 
     async def main(client: ApiClient) -> None:
         with pytest.raises(ApiError, match="no answer in time") as late:
             await client.call("POST", "/slow", b"", timeout=0.05)
         assert late.value.reason == "Timeout"
+        given_up.set()
         assert await client.call("GET", "/next") == b"/next"
         await asyncio.sleep(0.2)
         assert await client.call("GET", "/after") == b"/after"

@@ -12,6 +12,7 @@ import pytest
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_gang, make_node, make_pod
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 CRD = """
@@ -134,7 +135,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     folder, pid = json.loads(done.stdout)
 
     async def gone() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while Path(folder).exists() or _lives(pid):
                 await asyncio.sleep(0.02)
 

@@ -11,6 +11,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound
 from tests.kube.objects import make_node, make_pod
 from tests.kube.scripted import Scripted, ok
+from tests.patience import PATIENCE_S
 
 from kant.kube.connect import credentials as credentials_module
 from kant.kube.connect import renewal
@@ -125,7 +126,7 @@ def test_at_the_start_it_is_one_sentence_at_once(tmp_path: Path) -> None:
         async with ApiClient(config) as client:
             with pytest.raises(InputError, match="the token: expected a file that can be read"):
                 await client.call("GET", "/")
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(InputError, match="the token: expected a file that can be read"):
                 await rebuilt(config, builtin_profile("kant"))
 
@@ -146,21 +147,21 @@ def test_a_driver_goes_on_when_its_credentials_fail_for_a_while(plane: ControlPl
                 client, DriverSettings(builtin_profile("kant"), recovery=3.0), EventRecorder(client, "test")
             )
             task = asyncio.create_task(driver.run())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while driver.core is None:
                     await asyncio.sleep(0.02)
             token.unlink()
             await api.create(make_pod("by-the-last-token", 2))
-            await api.until(lambda pods: bound(pods) == ["by-the-last-token"], within_s=20)
+            await api.until(lambda pods: bound(pods) == ["by-the-last-token"])
             config.credentials.forget()
             await api.create(make_pod("later", 2))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not driver.is_binding():
                     await asyncio.sleep(0.02)
             await asyncio.sleep(0.3)
             assert len(bound(await api.list("pods"))) == 1 and not task.done()
             token.write_text(text)
-            await api.until(lambda pods: len(bound(pods)) == 2, within_s=20)
+            await api.until(lambda pods: len(bound(pods)) == 2)
             assert trouble and not task.done()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet
 from tests.kube.objects import GANG, Object, make_budget, make_gang, make_node, make_pod
 from tests.kube.running import kant
+from tests.patience import PATIENCE_S
 
 from kant.cluster.columns import J_SINCE, J_STARTED
 from kant.kube.act import evictor
@@ -38,8 +40,8 @@ def told(pods: list[Object], words: str) -> bool:
     return bool(waiting) and all(words in condition(pod).get("message", "") for pod in waiting)
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    async with asyncio.timeout(within_s):
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.02)
 
@@ -58,24 +60,24 @@ def test_gangs_of_1_to_512_are_bound_whole_and_the_journal_replays(plane: Contro
         async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
             sizes = (1, 2, 3, 8, 31, 64, 512)
             await api.create_all([pod for size in sizes for pod in make_gang(f"gang-{size}", size)])
-            await api.until(lambda pods: len(bound(pods)) == sum(sizes), within_s=60)
+            await api.until(lambda pods: len(bound(pods)) == sum(sizes))
             report = await auditor.report()
-        report.assert_kept(partial_s=10.0, all_bound=True)
+        report.assert_kept(all_bound=True)
 
     play(plane, story)
     (journal,) = tmp_path.glob("*.jsonl")
     assert replay(journal).equal
 
 
-def test_a_gang_that_does_not_fit_binds_nothing_and_says_why_within_a_second(plane: ControlPlane) -> None:
+def test_a_gang_that_does_not_fit_binds_nothing_and_says_why(plane: ControlPlane) -> None:
     async def story(api: Api) -> None:
         await api.create_all([make_node(f"n{i}") for i in range(9)])
         async with kant(plane) as driver:
             await api.create_all(make_gang("large", 10, 8))
-            pods = await api.until(lambda pods: told(pods, "empty cluster takes 9 of 10 pods"), within_s=10)
+            pods = await api.until(lambda pods: told(pods, "empty cluster takes 9 of 10 pods"))
             assert not bound(pods) and condition(pods[0])["reason"] == "Unschedulable"
             await api.create(make_node("n9"))
-            await api.until(lambda pods: len(bound(pods)) == 10, within_s=10)
+            await api.until(lambda pods: len(bound(pods)) == 10)
             assert driver.counts.builds == 2
 
     play(plane, story)
@@ -87,10 +89,10 @@ def test_a_gang_waits_for_its_last_pod(plane: ControlPlane) -> None:
         async with kant(plane):
             gang = make_gang("late", 8)
             await api.create_all(gang[:7])
-            pods = await api.until(lambda pods: told(pods, "7 of the 8 pods"), within_s=10)
+            pods = await api.until(lambda pods: told(pods, "7 of the 8 pods"))
             assert not bound(pods)
             await api.create(gang[7])
-            await api.until(lambda pods: len(bound(pods)) == 8, within_s=10)
+            await api.until(lambda pods: len(bound(pods)) == 8)
 
     play(plane, story)
 
@@ -104,7 +106,7 @@ def test_a_gang_bound_in_part_is_completed_near_what_it_has(plane: ControlPlane)
             await api.bind(f"half-{index}", "n2")
         await api.create_all([make_pod(f"other-{i}", 4) for i in range(8)])
         async with kant(plane) as driver:
-            await api.until(lambda pods: sum("half" in name for name in bound(pods)) == 8, within_s=10)
+            await api.until(lambda pods: sum("half" in name for name in bound(pods)) == 8)
             assert driver.counts.released == 0
 
     play(plane, story)
@@ -116,7 +118,7 @@ def test_a_gang_bound_in_part_that_cannot_be_completed_is_given_back(plane: Cont
         await api.create_all([make_pod("big", 8, scheduler="somebody", node="n1"), *make_gang("half", 9)])
         await api.bind("half-0", "n0")
         async with FakeKubelet(api), kant(plane):
-            await api.until(lambda pods: bound(pods) == ["big"] and len(pods) == 9, within_s=10)
+            await api.until(lambda pods: bound(pods) == ["big"] and len(pods) == 9)
 
     play(plane, story)
 
@@ -127,10 +129,10 @@ def test_what_others_have_bound_is_counted_and_left_alone(plane: ControlPlane) -
         await api.create_all([make_pod(f"theirs-{i}", 6, scheduler="somebody", node=f"n{i}") for i in range(3)])
         async with Auditor(api) as auditor, kant(plane):
             await api.create_all([make_pod(f"ours-{i}", 2) for i in range(4)])
-            await api.until(lambda pods: len(bound(pods)) == 6 and told(pods, "fit now"), within_s=10)
+            await api.until(lambda pods: len(bound(pods)) == 6 and told(pods, "fit now"))
             await api.delete("/api/v1/namespaces/default/pods/theirs-1", grace_s=0)
-            await api.until(lambda pods: len(bound(pods)) == 6 and len(pods) == 6, within_s=10)
-            (await auditor.report()).assert_kept(partial_s=0.0)
+            await api.until(lambda pods: len(bound(pods)) == 6 and len(pods) == 6)
+            (await auditor.report()).assert_kept()
 
     play(plane, story)
 
@@ -141,15 +143,15 @@ def test_what_has_ended_gives_its_place_back(plane: ControlPlane, ends: str) -> 
         await api.create(make_node("n0"))
         async with kant(plane):
             await api.create(make_pod("first", 8))
-            await api.until(lambda pods: bound(pods) == ["first"], within_s=10)
+            await api.until(lambda pods: bound(pods) == ["first"])
             await api.create(make_pod("second", 8))
-            await api.until(lambda pods: told(pods, "fit now"), within_s=10)
+            await api.until(lambda pods: told(pods, "fit now"))
             path = "/api/v1/namespaces/default/pods/first"
             if ends == "deleted":
                 await api.delete(path, grace_s=0)
             else:
                 await api.patch(f"{path}/status", {"status": {"phase": ends}})
-            await api.until(lambda pods: "second" in bound(pods), within_s=10)
+            await api.until(lambda pods: "second" in bound(pods))
 
     play(plane, story)
 
@@ -160,7 +162,7 @@ def test_a_malformed_pod_is_told_so_and_harms_no_other(plane: ControlPlane) -> N
         async with kant(plane):
             wrong = {"scheduling.kant.dev/topology-required": "galaxy"}
             await api.create_all([make_pod("wrong", 1, annotations=wrong), make_pod("right", 1)])
-            pods = await api.until(lambda pods: bound(pods) == ["right"] and told(pods, "galaxy"), within_s=10)
+            pods = await api.until(lambda pods: bound(pods) == ["right"] and told(pods, "galaxy"))
             assert len(pods) == 2
 
     play(plane, story)
@@ -172,12 +174,12 @@ def test_a_pod_of_a_gang_that_dies_is_replaced_in_its_place(plane: ControlPlane)
         gang = make_gang("train", 8, 2)
         async with kant(plane):
             await api.create_all(gang)
-            pods = await api.until(lambda pods: len(bound(pods)) == 8, within_s=10)
+            pods = await api.until(lambda pods: len(bound(pods)) == 8)
             where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
             await api.create(make_pod("next", 2))
             await api.delete("/api/v1/namespaces/default/pods/train-3", grace_s=0)
             await api.create(gang[3])
-            pods = await api.until(lambda pods: len(bound(pods)) == 8, within_s=10)
+            pods = await api.until(lambda pods: len(bound(pods)) == 8)
             assert {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods} == where | {"next": None}
 
     play(plane, story)
@@ -188,7 +190,7 @@ def test_everybody_who_waits_says_why_also_whom_no_cycle_has_tried(plane: Contro
         await api.create(make_node("n0"))
         async with kant(plane):
             await api.create_all([make_pod(f"p{i}", 3) for i in range(20)])
-            await api.until(lambda pods: len(bound(pods)) == 2 and told(pods, "fit now"), within_s=10)
+            await api.until(lambda pods: len(bound(pods)) == 2 and told(pods, "fit now"))
 
     play(plane, story)
 
@@ -222,16 +224,16 @@ def test_who_has_ended_well_is_not_waited_for_when_a_gang_is_completed(plane: Co
         await api.bind("half-0", "n0")  # as if somebody had been killed then
         await api.patch("/api/v1/namespaces/default/pods/half-0/status", {"status": {"phase": "Succeeded"}})
         async with kant(plane):
-            await api.until(lambda pods: len(bound(pods)) == 4, within_s=10)
+            await api.until(lambda pods: len(bound(pods)) == 4)
             again = make_gang("whole", 2)
             await api.create_all(again)
-            pods = await api.until(lambda pods: len(bound(pods)) == 6, within_s=10)
+            pods = await api.until(lambda pods: len(bound(pods)) == 6)
             for pod in pods:
                 path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
                 await api.patch(path, {"status": {"phase": "Succeeded"}})
             again[0]["metadata"]["name"] = "whole-again"
             await api.create(again[0])  # another run of the same gang, of which nothing has been done
-            pods = await api.until(lambda pods: told(pods, "1 of the 2 pods"), within_s=10)
+            pods = await api.until(lambda pods: told(pods, "1 of the 2 pods"))
 
     play(plane, story)
 
@@ -243,6 +245,7 @@ def test_a_state_that_is_built_knows_since_when_jobs_wait_and_run(plane: Control
         await api.bind("runs", "n0")
         await asyncio.sleep(1.1)
         await api.bind("theirs", "n1")
+        began = time.time()
         await api.create(make_pod("waits", 8))
         await asyncio.sleep(2.1)
         async with kant(plane) as driver:
@@ -253,7 +256,8 @@ def test_a_state_that_is_built_knows_since_when_jobs_wait_and_run(plane: Control
             assert core.now > 3_000_000
             ran = {job: core.now - int(state.jobs[row, J_STARTED]) for job, row in state.rows.items()}
             assert ran["default/runs"] > ran["default/theirs"] > 1_900_000
-            assert 1_900_000 < core.now - int(state.jobs[state.rows["default/waits"], J_SINCE]) < 5_000_000
+            there = (time.time() - began + 1) * 1e6  # the API server tells whole seconds
+            assert 1_900_000 < core.now - int(state.jobs[state.rows["default/waits"], J_SINCE]) <= there
             state.check()
 
     play(plane, story)
@@ -288,10 +292,10 @@ def test_a_pod_that_no_node_suits_says_so_and_starts_when_one_comes(plane: Contr
         await api.create(make_node("n0"))
         async with kant(plane):
             await api.create(make_pod("wish", 1, nodeSelector={"disk": "fast"}))
-            pods = await api.until(lambda pods: told(pods, "no node has the labels"), within_s=10)
+            pods = await api.until(lambda pods: told(pods, "no node has the labels"))
             assert condition(pods[0])["reason"] == "Unschedulable"
             await api.create(make_node("n1", labels={"disk": "fast"}))
-            pods = await api.until(lambda pods: bound(pods) == ["wish"], within_s=10)
+            pods = await api.until(lambda pods: bound(pods) == ["wish"])
             assert pods[0]["spec"]["nodeName"] == "n1"
 
     play(plane, story)
@@ -305,10 +309,10 @@ def test_a_node_has_no_more_pods_than_it_may(plane: ControlPlane) -> None:
         async with Auditor(api) as auditor, kant(plane, profile=eager):
             await api.create_all([make_pod(f"p{i}", 0, cpu="10m") for i in range(12)])
             await api.create_all(make_gang("gang", 5, 0, cpu="10m"))
-            await api.until(lambda pods: len(bound(pods)) == 2 + 12 + 5, within_s=30)
+            await api.until(lambda pods: len(bound(pods)) == 2 + 12 + 5)
             await api.create_all([make_pod(f"more-{i}", 0, cpu="10m") for i in range(8)])
-            await api.until(lambda pods: len(bound(pods)) == 24 and told(pods, " "), within_s=30)
-            (await auditor.report()).assert_kept(partial_s=5.0)
+            await api.until(lambda pods: len(bound(pods)) == 24 and told(pods, " "))
+            (await auditor.report()).assert_kept()
 
     play(plane, story)
 
@@ -341,12 +345,12 @@ def test_bound_pods_count_before_their_group_has_been_read(plane: ControlPlane, 
         for index in range(there):
             await api.bind(f"train-{index}", "n0")
         async with Auditor(api) as auditor, kant(plane) as driver:
-            pods = await api.until(lambda pods: len(bound(pods)) == 5 and told(pods, " "), within_s=20)
+            pods = await api.until(lambda pods: len(bound(pods)) == 5 and told(pods, " "))
             where = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods}
             assert {where[f"train-{index}"] for index in range(there)} == {"n0"}
             assert driver.core is not None and driver.counts.released == driver.counts.evicted == 0
             driver.core.state.check()
-            (await auditor.report()).assert_kept(partial_s=5.0)
+            (await auditor.report()).assert_kept()
 
     play(plane, story)
 
@@ -361,7 +365,7 @@ def test_a_gang_in_part_that_others_gate_is_counted(plane: ControlPlane) -> None
         await api.bind("half-0", "n0")
         async with Auditor(api) as auditor, kant(plane, recovery=60.0) as driver:
             await api.create(make_pod("big", 8))
-            await api.until(lambda pods: told([p for p in pods if p["metadata"]["name"] == "big"], " "), within_s=10)
+            await api.until(lambda pods: told([p for p in pods if p["metadata"]["name"] == "big"], " "))
             assert driver.core is not None and len(driver.core.state.running) == 1
             assert not (await auditor.report()).violations
 
@@ -380,11 +384,11 @@ def test_a_gang_in_part_that_a_budget_protects_is_counted_and_tried_again(
         await api.create_all(make_gang("half", 3, 2))
         await api.bind("half-0", "n0")
         async with FakeKubelet(api), kant(plane, recovery=1.0) as driver:
-            await until(lambda: driver.counts.released >= 2, 30.0)
+            await until(lambda: driver.counts.released >= 2)
             assert driver.core is not None
             driver.core.state.check()
             assert len(driver.core.state.running) == 2
             await api.allow("keep", 5)
-            await api.until(lambda pods: bound(pods) == ["big"], within_s=30)
+            await api.until(lambda pods: bound(pods) == ["big"])
 
     play(plane, story)

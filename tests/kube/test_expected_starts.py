@@ -72,7 +72,7 @@ def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: Contro
             await api.create(make_node("n0"))
             first = KantProcess(plane, *options, user="admin")
             try:
-                await first.says("state built", within_s=120)
+                await first.says("state built")
                 await api.create(make_pod("long", 8, annotations={RUNTIME: f"{HOURS}s"}))
                 await api.until(lambda pods: len(bound(pods)) == 1)
                 await api.create(make_pod("late", 8))
@@ -91,7 +91,7 @@ def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: Contro
             assert "default/late" in msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.open
             second = KantProcess(plane, *options, user="admin")
             try:
-                await second.says("state built", within_s=120)
+                await second.says("state built")
                 assert await asyncio.to_thread(page) == known
                 await api.delete("/api/v1/namespaces/default/pods/long", grace_s=0)
                 await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)

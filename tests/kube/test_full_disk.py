@@ -15,6 +15,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound, events, install, until
 from tests.kube.objects import make_node, make_pod
 from tests.kube.running import kant
+from tests.patience import PATIENCE_S
 
 from kant.live import journals
 from kant.live.journals import Journals
@@ -42,7 +43,7 @@ class Disk:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0.05)
 

@@ -46,7 +46,7 @@ async def story_of(api: Api, plane: ControlPlane, tmp_path: Path, name: str, siz
         assert not any(one.startswith(name) for one in bound(pods))
         await api.delete("/api/v1/namespaces/default/pods/theirs-0", grace_s=0)
         await until(api, lambda pods: sum(one.startswith(name) for one in bound(pods)) == size)
-        (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+        (await auditor.report()).assert_kept(all_bound=True)
 
 
 LABELLED = {
@@ -91,7 +91,7 @@ def test_groups_with_an_object_that_comes_after_its_pods(
             pods = await until(api, lambda pods: len(bound(pods)) == 4 and says(pods, "g-4", "fit now"))
             await api.create(make_node("n2"))
             await until(api, lambda pods: len(bound(pods)) == 5)
-            (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+            (await auditor.report()).assert_kept(all_bound=True)
         await api.delete(f"/apis/{group}/{version}/namespaces/default/podgroups/g")
 
     perform(plane, story, tmp_path)
@@ -112,7 +112,7 @@ def test_the_podgroup_of_kubernetes(plane: ControlPlane, tmp_path: Path) -> None
             await api.create_all([basic, *loose])  # each of them alone
             pods = await until(api, lambda pods: len(bound(pods)) == 8)
             await until(api, lambda pods: all(says(pods, pod, "capacity") for pod in waiting(pods)))
-            (await auditor.report()).assert_kept(partial_s=5.0)
+            (await auditor.report()).assert_kept()
 
     perform(plane, story, tmp_path)
 
@@ -158,7 +158,7 @@ def test_what_is_beyond_the_minimum_follows_and_what_is_wrong_is_told(plane: Con
             await api.create(make_gang("g", 6, 2, least=3)[0])  # as its controller would
             pods = await until(api, lambda pods: len(bound(pods)) == 4)
             assert "g-0" in bound(pods)
-            (await auditor.report()).assert_kept(partial_s=5.0)
+            (await auditor.report()).assert_kept()
 
     perform(plane, story, tmp_path)
 

@@ -22,6 +22,7 @@ from tests.kube.live import bound, install, queue, says
 from tests.kube.objects import make_gang, make_node, make_pod
 from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
+from tests.patience import PATIENCE_S
 
 from kant.cli.kube import kube_app
 from kant.kube.serve.page import PageContent, routes
@@ -37,7 +38,7 @@ def ask(url: str, asked: Any = None, **headers: str) -> tuple[int, Any]:
     data = asked if asked is None or isinstance(asked, bytes) else json.dumps(asked).encode()
     headers |= {} if asked is None or "Content-Type" in headers else {"Content-Type": "application/json"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=90) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=PATIENCE_S) as reply:
             code, kind, body = reply.status, reply.headers["Content-Type"], reply.read()
     except urllib.error.HTTPError as error:
         code, kind, body = error.code, error.headers["Content-Type"], error.read()
@@ -54,7 +55,7 @@ def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
             options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--page", "--journal", str(tmp_path))
             process = KantProcess(plane, *options, user="admin")
             try:
-                await process.says("state built", within_s=120)
+                await process.says("state built")
                 labels = {"scheduling.kant.dev/queue": "vision"}
                 await api.create_all(make_gang("train", 2, 4, labels=labels))
                 await api.until(lambda pods: len(bound(pods)) == 2)
@@ -143,7 +144,7 @@ def look(url: str) -> None:
     assert ask(f"{url}/v1/jobs/none")[0] == 404 and ask(f"{url}/v1/jobs?limit=x")[0] == 400
     code, found = ask(f"{url}/v1/record", Host="evil.example")
     assert code == 403 and "port-forward" in found["error"]
-    with urllib.request.urlopen(f"{url}/v1/events", timeout=20) as stream:
+    with urllib.request.urlopen(f"{url}/v1/events", timeout=PATIENCE_S) as stream:
         assert stream.readline() == b": kant\n"
 
 
@@ -151,7 +152,7 @@ def browse(url: str) -> None:
     """In a real browser it has the cluster, a job with its reason, no order, and nothing to complain of."""
     with launched() as browser:
         page, complaints = browser.new_page(viewport={"width": 1360, "height": 860}), list[str]()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(1e3 * PATIENCE_S)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(url)
@@ -170,7 +171,7 @@ def browse(url: str) -> None:
         page.get_by_label("GPUs more or less").fill("+8")
         page.locator("select[name=quotaOf]").select_option(index=1)
         page.get_by_role("button", name="Try it").click()
-        page.wait_for_selector("#answer", timeout=60_000)
+        page.wait_for_selector("#answer")
         assert "default/late" in page.inner_text("#answer")
         if (folder := os.environ.get("KANT_PICTURES")) is not None:
             page.screenshot(path=f"{folder}/kube-whatif.png", full_page=True)

@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -23,14 +22,13 @@ from tests.kube.kubelet import FakeKubelet, ReplicaController
 from tests.kube.objects import Object, make_gang, make_node
 from tests.kube.running import KantProcess
 from tests.kube.terms import Terms
+from tests.patience import PATIENCE_S
 
 from kant.kube.manifests import ManifestSettings, render
 
 KILLS = int(os.environ.get("KANT_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("KANT_CHAOS_SEED", "0"))
 RECOVERY_S = 3.0
-PARTIAL_S = 2.0 + 0.5 + RECOVERY_S + 9.5
-"""A Lease has to run out (2 s), another has to take it, list and decide, and what it cannot complete is evicted."""
 
 Story = Callable[[Api], Awaitable[None]]
 
@@ -78,8 +76,8 @@ def fenced(plane: ControlPlane, fence: bool) -> Iterator[None]:
 class Replicas:
     """Two processes of Kant; who is killed is replaced."""
 
-    def __init__(self, plane: ControlPlane, *, server: str = "") -> None:
-        self.start = lambda: KantProcess(plane, "--recovery", str(RECOVERY_S), server=server)
+    def __init__(self, plane: ControlPlane, *, server: str = "", lease_s: float = 2.0) -> None:
+        self.start = lambda: KantProcess(plane, "--recovery", str(RECOVERY_S), server=server, lease_s=lease_s)
         self.living: list[KantProcess] = []
 
     def __enter__(self) -> Replicas:
@@ -145,7 +143,7 @@ def test_leaders_are_killed_while_2000_pods_arrive_and_nothing_is_half_or_twice_
                 pods = await api.list("pods")
                 report = await auditor.report()
         print(summary(report), "recreated", jobs.recreated, "terms", len(terms.tokens))
-        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
+        report.assert_kept(all_bound=True)
         assert {pod["metadata"]["name"] for pod in pods} == {p["metadata"]["name"] for gang in gangs for p in gang}
         assert not terms.out_of_term(), terms.out_of_term()[:5]
 
@@ -153,23 +151,25 @@ def test_leaders_are_killed_while_2000_pods_arrive_and_nothing_is_half_or_twice_
 
 
 def test_who_is_told_to_go_hands_over_at_once(installed: ControlPlane) -> None:
+    """The Lease runs out when everybody has lost patience; the other one leads since it was let go."""
+
     async def story(api: Api) -> None:
         await api.create_all([make_node(f"n{i}") for i in range(40)])
         async with Auditor(api) as auditor, Terms(api) as terms:
-            with Replicas(installed) as kants:
+            with Replicas(installed, lease_s=2 * PATIENCE_S) as kants:
                 token = await terms.another()
                 await kants.stand()
                 await api.create_all([pod for i in range(40) for pod in make_gang(f"gang-{i}", 8)])
-                leader, began = kants.by_pid(terms.leader_pid), time.monotonic()
+                leader = kants.by_pid(terms.leader_pid)
                 leader.process.send_signal(signal.SIGTERM)
                 await terms.another(token)
-                took = time.monotonic() - began
-                assert await asyncio.to_thread(leader.process.wait, 10) == 0
+                assert await asyncio.to_thread(leader.process.wait, PATIENCE_S) == 0
                 await terms.none_waits()
                 report = await auditor.report()
-        print("handed over in", round(took, 2), "s", summary(report))
-        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
-        assert took < 2.0
+        print(summary(report))
+        report.assert_kept(all_bound=True)
+        first, nobody, second = (known.split("/")[0] for _, known in terms.tokens[-3:])
+        assert first == token.split("/")[0] and not nobody and second not in ("", first)
         assert not terms.out_of_term(), terms.out_of_term()[:5]
 
     play(installed, story)
@@ -200,7 +200,7 @@ def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: Cont
                 await leader.says("the Lease is lost")
                 report = await auditor.report()
         print(summary(report), "bound by the first", before, "of", len(terms.bound))
-        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
+        report.assert_kept(all_bound=True)
         assert len([one for one in terms.bound if one.token == token]) == before < 400
         assert not terms.out_of_term(), terms.out_of_term()[:5]
 
@@ -222,18 +222,18 @@ def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlP
                 await kants.stand()
                 proxy.faults = [Fault("late", 1.0, "create", "pods/binding", seconds=6.0)]
                 await jobs.run([pod for i in range(10) for pod in make_gang(f"gang-{i}", 8)])
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     while not proxy.count("create", "pods/binding"):
                         await asyncio.sleep(0.01)
                 kants.by_pid(terms.leader_pid).process.send_signal(signal.SIGSTOP)
                 await terms.another(token)
                 proxy.faults = []
                 await terms.none_waits()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     while not proxy.late_refused:
                         await asyncio.sleep(0.05)
                 report = await auditor.report()
-        report.assert_kept(partial_s=PARTIAL_S, all_bound=True)
+        report.assert_kept(all_bound=True)
         assert not terms.out_of_term(), terms.out_of_term()[:5]
 
     play(installed, story)

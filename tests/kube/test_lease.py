@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.kube import virtual
 from tests.kube.control_plane import ControlPlane
+from tests.patience import PATIENCE_S
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import load
@@ -206,25 +207,25 @@ def test_times_that_cannot_be_safe_are_refused() -> None:
 def test_the_clock_runs_while_a_process_is_stopped() -> None:
     """SIGSTOP, then SIGCONT: the first thing that the process sees is that it holds no more."""
     program = (
-        "import sys, kant.kube.lead.lease as m; l = m.Lease(None, 'n', 'k', duration=1.5,"
-        " renew_deadline=0.6, retry=0.2, in_flight=0.5); l._until = m.boot_clock() + 0.6\n"
-        "print(l.holds(), flush=True); sys.stdin.readline(); print(l.holds(), flush=True)"
+        "import sys, kant.kube.lead.lease as m; l = m.Lease(None, 'n', 'k', duration=6,"
+        " renew_deadline=2, retry=0.2, in_flight=0.5); l._until = m.boot_clock() + 2\n"
+        "print(l.holds(), l._until, flush=True); sys.stdin.readline(); print(l.holds(), flush=True)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stdin is not None
-    assert process.stdout.readline() == "True\n"
+    held, until = process.stdout.readline().split()
+    assert held == "True"
     process.send_signal(signal.SIGSTOP)
-    begin = boot_clock()
-    time.sleep(0.8)
-    assert boot_clock() - begin >= 0.7
+    while boot_clock() <= float(until):
+        time.sleep(0.02)
     os.kill(process.pid, signal.SIGCONT)
     assert process.communicate("\n")[0] == "False\n"
 
 
 def test_candidates_at_a_real_api_server(plane: ControlPlane) -> None:
-    short = {"duration": 1.0, "renew_deadline": 0.6, "retry": 0.1, "in_flight": 0.3}
+    short = {"duration": 3.0, "renew_deadline": 1.5, "retry": 0.1, "in_flight": 1.0}
 
     async def main() -> None:
         async with ApiClient(load(plane.kubeconfig("admin"))) as client:
@@ -232,18 +233,18 @@ def test_candidates_at_a_real_api_server(plane: ControlPlane) -> None:
             tasks = [asyncio.create_task(lease.run()) for lease in leases]
             terms = []
             for _ in range(2):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     while not any(lease.holds() for lease in leases):
                         await asyncio.sleep(0.02)
                 leader = next(i for i, lease in enumerate(leases) if lease.holds())
                 assert sum(lease.holds() for lease in leases) == 1
                 terms.append(leases[leader].token)
                 tasks[leader].cancel()  # dies without a word
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     while leases[leader].holds():
                         await asyncio.sleep(0.02)
             found = await client.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kant", LeaseObject)
-            assert found.spec.lease_transitions == len({*terms}) == 2
+            assert len({*terms}) == 2 and (found.spec.lease_transitions or 0) >= 2
             for task in tasks:
                 task.cancel()
 

@@ -17,9 +17,7 @@ OWN = "scheduling.kant.dev"
 async def of_node(api: Api, node: str, many: int) -> list[Object]:
     """The events of a node, once there are so many."""
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    found = await api.until(
-        lambda found: sum(one["regarding"].get("name") == node for one in found) >= many, path, within_s=30
-    )
+    found = await api.until(lambda found: sum(one["regarding"].get("name") == node for one in found) >= many, path)
     return sorted((one for one in found if one["regarding"]["name"] == node), key=lambda one: one["eventTime"])
 
 
@@ -32,7 +30,7 @@ def test_a_malformed_node_is_told_so_once_for_each_fault_of_it(plane: ControlPla
         status = "/api/v1/nodes/odd/status"
         async with kant(plane, journal=tmp_path, user="deputy") as driver:
             await api.create_all([make_pod(f"p{i}", 4) for i in range(3)])
-            await until(api, lambda pods: len(bound(pods)) == 2, within_s=30)  # on the other
+            await until(api, lambda pods: len(bound(pods)) == 2)  # on the other
             (first,) = await of_node(api, "odd", 1)
             assert (first["type"], first["reason"], first["regarding"]["kind"]) == ("Warning", "Malformed", "Node")
             assert "GPUs of one kind, got 'nvidia.com/gpu, amd.com/gpu'" in first["note"]
@@ -43,7 +41,7 @@ def test_a_malformed_node_is_told_so_once_for_each_fault_of_it(plane: ControlPla
             assert "at most 62 GPUs, got 100" in second["note"]
             sound = {GPU: "8"}
             await api.patch(status, {"status": {"capacity": sound, "allocatable": sound}})
-            await until(api, lambda pods: len(bound(pods)) == 3, within_s=30)
+            await until(api, lambda pods: len(bound(pods)) == 3)
             assert await driver.notifier.recorder.drain(30)
             assert len(await of_node(api, "odd", 2)) == 2 and not driver.translation.complaints
 
@@ -69,7 +67,6 @@ def test_huge_annotations_are_told_on_their_pods_and_harm_no_other(plane: Contro
                     len(bound(pods)) == 10
                     and all(condition(pod).get("message") for pod in pods if not pod["spec"].get("nodeName"))
                 ),
-                within_s=30,
             )
             assert {*bound(pods)} == {"runs", "alone", *(f"sound-{i}" for i in range(8))}
             messages = {name(pod): condition(pod)["message"] for pod in pods if name(pod) not in bound(pods)}

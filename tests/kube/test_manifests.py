@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.kube.api import Api, RefusedError
 from tests.kube.binaries import Binaries
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_node, make_pod
+from tests.patience import PATIENCE_S
 
 from kant import __version__
 from kant.cli.app import run
@@ -228,13 +230,13 @@ def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: Cont
     async def scenario() -> None:
         async with Api(installed) as admin, Api(installed, "kant") as kant:
             await admin.create_all([ungated("fenced"), ungated("free")])
-            async with asyncio.timeout(10):  # the API server takes a moment to know a new policy
+            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
                 while not await refused(kant, "a/0", dryRun="All"):
                     await asyncio.sleep(0.1)
             assert await refused(kant, "a/0")  # there is no Lease: nobody leads
             await kant.call("POST", LEASES, lease("a", 0))
             await kant.call("PATCH", f"{LEASES}/kant", lease("b", 1), kind="application/merge-patch+json")
-            async with asyncio.timeout(5):  # the policy sees the Lease through a watch: milliseconds behind
+            async with asyncio.timeout(PATIENCE_S):  # the policy sees the Lease through a watch: milliseconds behind
                 while not await refused(kant, "a/0", dryRun="All"):
                     await asyncio.sleep(0.002)
             for token in ("a/0", "a/1", "b/0", "b/1/", "", None):
@@ -263,12 +265,10 @@ def test_pods_for_kant_get_the_gate_and_no_others(installed: ControlPlane) -> No
                 found: list[dict[str, str]] = created["spec"].get("schedulingGates", [])
                 return found
 
-            for attempt in range(50):  # the API server takes a moment to know a new policy
-                if await gates(f"plain-{attempt}") == [gate]:
-                    break
-                await asyncio.sleep(0.1)
-            else:
-                pytest.fail("no gate within 5 s")
+            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
+                attempts = count()
+                while await gates(f"plain-{next(attempts)}") != [gate]:
+                    await asyncio.sleep(0.1)
             assert await gates("has-another", schedulingGates=[other]) == [other, gate]
             assert await gates("has-it", schedulingGates=[gate]) == [gate]
             assert await gates("bypass", annotations={"scheduling.kant.dev/no-gate": "true"}) == []

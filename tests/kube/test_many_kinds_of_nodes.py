@@ -45,7 +45,7 @@ def test_seventy_taints_stop_nobody_and_their_pods_have_turns(
             pods = await until(api, lambda pods: len(bound(pods)) == 1)
             assert where(pods) == {"plain": "free"}
             await api.create_all([make_pod(f"p{i}", 1, **tolerating(i, own_key)) for i in range(MANY)])
-            pods = await until(api, lambda pods: len(bound(pods)) == MANY + 1, within_s=40)
+            pods = await until(api, lambda pods: len(bound(pods)) == MANY + 1)
             found = where(pods)
             assert all(found[f"p{i}"] == f"n{i}" for i in range(MANY)), found
 
@@ -59,7 +59,7 @@ def test_any_number_of_pods_pinned_to_hosts_and_none_holds_up_others(plane: Cont
         async with kant(plane, journal=tmp_path):
             await api.create_all([make_pod("full", 1, scheduler="somebody", node="n7")])
             await api.create_all(pinned)
-            pods = await until(api, lambda pods: len(bound(pods)) == 80, within_s=40)
+            pods = await until(api, lambda pods: len(bound(pods)) == 80)
             assert all(where(pods)[f"p{i}"] == f"n{i}" for i in range(80) if i != 7)
             await until(api, lambda pods: says(pods, "p7", "fit now"))
 

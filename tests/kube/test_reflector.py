@@ -14,6 +14,7 @@ from tests.kube import virtual
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_pod
+from tests.patience import PATIENCE_S
 
 from kant.kube.connect.client import ApiClient, ApiError, ExpiredError
 from kant.kube.connect.config import load
@@ -248,16 +249,16 @@ def test_a_real_api_server_is_followed_through_an_outage(plane: ControlPlane) ->
             path = "/api/v1/pods?labelSelector=absent%21%3Dx"
             reflector = Reflector(client, path, Pod, sink, on_replace=replace, limit=2)
             task = asyncio.create_task(reflector.run())
-            await asyncio.wait_for(reflector.synced.wait(), 10)
+            await asyncio.wait_for(reflector.synced.wait(), PATIENCE_S)
             assert sorted(copy) == ["one", "three", "two"]
             await api.create(make_pod("four"))
             await api.delete("/api/v1/namespaces/default/pods/one", grace_s=0)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while sorted(copy) != ["four", "three", "two"]:
                     await asyncio.sleep(0.01)
             await asyncio.to_thread(plane.restart_apiserver)
             await api.delete("/api/v1/namespaces/default/pods/two", grace_s=0)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while sorted(copy) != ["four", "three"]:
                     await asyncio.sleep(0.01)
             assert not task.done()

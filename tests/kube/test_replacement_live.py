@@ -10,9 +10,10 @@ import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, perform, says, until, where
+from tests.kube.live import bound, perform, says, seen, until, where
 from tests.kube.objects import Object, make_gang, make_node
 from tests.kube.running import kant
+from tests.patience import PATIENCE_S
 
 from kant.kube.lead.driver import KubeDriver
 
@@ -41,10 +42,7 @@ async def replace(api: Api, pod: int) -> None:
 
 async def change(api: Api, driver: KubeDriver, node: str, patch: Any) -> None:
     """Change a node, and wait until the leader has been told."""
-    version = (await api.patch(f"/api/v1/nodes/{node}", patch))["metadata"]["resourceVersion"]
-    async with asyncio.timeout(10):
-        while driver.mirror.nodes[node].metadata.resource_version != version:
-            await asyncio.sleep(0.02)
+    await seen(driver, node, await api.patch(f"/api/v1/nodes/{node}", patch))
 
 
 @pytest.mark.parametrize("patch", CHANGES.values(), ids=list(CHANGES))
@@ -59,7 +57,7 @@ def test_a_replacement_does_not_go_where_a_first_placement_would_not(
                 await until(api, lambda pods: len(bound(pods)) == 2)
             async with kant(plane, journal=tmp_path) as driver:  # it knows the gang from its bound pods alone
                 pods = await until(api, lambda pods: len(bound(pods)) == 2)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     while not driver.counts.builds:
                         await asyncio.sleep(0.02)
                 left = where(pods)["g-0"]
@@ -69,7 +67,7 @@ def test_a_replacement_does_not_go_where_a_first_placement_would_not(
                     pods = await until(api, lambda pods: len(bound(pods)) == 2)
                     found = where(pods)
                     assert found["g-0"] != left and found["g-0"].startswith("a"), found
-            (await auditor.report()).assert_kept(partial_s=10.0, all_bound=True)
+            (await auditor.report()).assert_kept(all_bound=True)
 
     perform(plane, story, tmp_path)
 
@@ -89,6 +87,6 @@ def test_a_replacement_without_a_place_says_so_and_is_bound_when_there_is_one(
             await change(api, driver, left, {"spec": {"taints": None}})
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
             assert where(pods)["g-0"] == left
-            (await auditor.report()).assert_kept(partial_s=20.0, all_bound=True)
+            (await auditor.report()).assert_kept(all_bound=True)
 
     perform(plane, story, tmp_path)

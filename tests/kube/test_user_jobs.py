@@ -19,6 +19,7 @@ from tests.kube.live import install, until
 from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.running import kant
 from tests.kube.scripted import Scripted, ok
+from tests.patience import PATIENCE_S
 
 from kant.cli import app
 from kant.kube.connect.client import ApiClient
@@ -57,7 +58,7 @@ class Terminal:
     async def until(self, holds: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while not holds(found := await self.rows()):
                     await asyncio.sleep(0.1)
         except TimeoutError:

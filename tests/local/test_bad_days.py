@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import PROFILE, Up, asked, eventually
+from tests.patience import PATIENCE_S
 
 from kant.local.processes import marked
 from kant.local.record import JobPhase, JobRecord, Submission
@@ -119,7 +120,7 @@ def test_addresses_beyond_this_machine_need_a_token(listen: str, sentence: str) 
 
 def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
     """Status and answer over loopback."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
     response = connection.getresponse()
     return response.status, json.loads(response.read())
@@ -181,13 +182,14 @@ def test_a_full_disk_takes_nothing_new_and_lets_run_what_runs(tmp_path: Path) ->
         Store.write = writing  # type: ignore[method-assign]
 
     with Up(tmp_path / "home", prepare=prepare) as kant:
-        job = kant.submit("sleep 0.5; exit 4")
+        job = kant.submit("while [ ! -e go ]; do sleep 0.05; done; exit 4")
         assert eventually(lambda: kant.phase(job) == "running")
         full.touch()
         for _ in range(2):
             with pytest.raises(InputError, match=r"the store: expected a disk that can be written \(database or disk"):
                 kant.submit("true")
         assert eventually(lambda: "full" in kant.client.get("/v1/health")["trouble"])
+        (kant.home / "go").touch()
         assert eventually(lambda: marked(f"KANT_RUN={kant.home}/runs/{job}/1") == [])
         full.unlink()
         assert kant.over(job) == ["failed"]

@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
+from tests.patience import PATIENCE_S
+
+from kant.service.client import ServiceClient
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +23,22 @@ def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_logs_that_follow_say_that_kant_has_gone(tmp_path: Path, end: str) -> None:
+def test_logs_that_follow_say_that_kant_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    read, parts = threading.Event(), ServiceClient._parts
+
+    def telling(client: ServiceClient, response: Any) -> Iterator[bytes]:
+        for part in parts(client, response):
+            read.set()
+            yield part
+
     with Up(tmp_path / "home") as up:
         job = up.submit("echo begun; sleep 60", grace_s=0.1)
         assert eventually(lambda: up.log(job) == "begun\n")
-        timer = threading.Timer(0.5, up.kill if end == "kill" else up.stop)
-        timer.start()
+        monkeypatch.setattr(ServiceClient, "_parts", telling)
+        ending = threading.Thread(target=lambda: read.wait(PATIENCE_S) and (up.kill if end == "kill" else up.stop)())
+        ending.start()
         outcome = verb("logs", job, "--follow", "--home", up.home)
-        timer.join()
+        ending.join()
     assert outcome.code == 2 and outcome.out == "begun\n"
     assert outcome.err.count("\n") == 1 and "expected a Kant that" in outcome.err
     with Up(tmp_path / "home") as again:

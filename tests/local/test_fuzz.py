@@ -32,6 +32,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.docs.pages import ROOT
 from tests.examples import examples
 from tests.local.up import Up
+from tests.patience import PATIENCE_S
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
@@ -67,7 +68,7 @@ class Connection(HTTPConnection):
 
     def _new_conn(self) -> socket.socket:
         own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        own.settimeout(30)
+        own.settimeout(PATIENCE_S)
         own.connect(str(self.path))
         return own
 
@@ -194,7 +195,7 @@ def test_what_is_submitted_can_be_asked_about_and_ordered(kant: Up, session: req
 @given(last=st.one_of(st.text(st.characters(min_codepoint=32, max_codepoint=126)), st.integers(-2, 1 << 70).map(str)))
 def test_the_stream_of_events_begins_whatever_the_last_one_was(last: str, kant: Up, session: requests.Session) -> None:
     headers = {"Last-Event-ID": last.strip()}
-    with session.get("http://kant/v1/events", headers=headers, stream=True, timeout=10) as response:
+    with session.get("http://kant/v1/events", headers=headers, stream=True, timeout=PATIENCE_S) as response:
         assert response.status_code == 200
         assert response.headers["Content-Type"].startswith("text/event-stream")
         assert next(response.iter_content(8)) == b": kant\n\n"
@@ -206,7 +207,7 @@ def test_the_log_of_a_job_that_is_over_ends(
     offset: int, limit: int, follow: str, kant: Up, session: requests.Session
 ) -> None:
     asked = {"offset": str(offset), "limit": str(limit), "follow": follow}
-    response = session.get("http://kant/v1/jobs/1/log", params=asked, timeout=10)
+    response = session.get("http://kant/v1/jobs/1/log", params=asked, timeout=PATIENCE_S)
     if response.status_code == 200:
         begin = int(response.headers["X-Kant-Offset"])
         assert response.content == b"here\n"[begin : None if follow == "true" else begin + limit]
@@ -248,7 +249,7 @@ def test_whatever_is_asked_has_an_answer_or_a_sentence(question: Question, kant:
 def test_a_whole_number_may_have_a_point_and_nothing_is_nested_too_deeply(session: requests.Session) -> None:
     def post(text: str) -> requests.Response:
         headers = {"Content-Type": "application/json"}
-        return session.post("http://kant/v1/jobs", data=text, headers=headers, timeout=10)
+        return session.post("http://kant/v1/jobs", data=text, headers=headers, timeout=PATIENCE_S)
 
     wish = '{"command": ["true"], "workdir": "/", "hold": true, "retries": %s}'
     assert post(wish % "2.0").status_code == 201
@@ -260,5 +261,5 @@ def test_a_whole_number_may_have_a_point_and_nothing_is_nested_too_deeply(sessio
 def test_a_flag_is_true_or_false(session: requests.Session) -> None:
     for path in ("/v1/jobs/1/log?follow=", "/v1/audit?refused="):
         for text in ("yes", "", "1", "True"):
-            response = session.get(f"http://kant{path}{text}", timeout=10)
+            response = session.get(f"http://kant{path}{text}", timeout=PATIENCE_S)
             assert response.status_code == 400 and "expected true or false" in response.json()["error"]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,8 @@ import msgspec
 import pytest
 from tests.local.up import Up, asked, eventually
 
-from kant.local.processes import marked
+from kant.local.processes import marked, started
+from kant.local.runs import read_exit
 from kant.model.errors import InputError
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.service.views import JobDetail, JobPage, ServiceHealth
@@ -66,11 +66,11 @@ def test_a_program_that_is_not_there_is_said_so(kant: Up) -> None:
 
 def test_the_limit_warns_and_ends_a_job_and_all_it_has_started(kant: Up) -> None:
     script = "trap 'echo warned' USR1; trap 'echo told; exit 0' TERM; for i in $(seq 200); do sleep 0.1; done"
-    polite = kant.submit(script, time_s=1.2, warn_s=0.8)
+    polite = kant.submit(script, time_s=3.0, warn_s=1.5, grace_s=60.0)
     deaf = kant.submit("trap '' TERM; sleep 60 & wait; sleep 60", time_s=0.5, grace_s=0.3)
     assert kant.over(polite, deaf) == ["failed", "failed"]
     assert [line for line in kant.log(polite).splitlines() if line != "Terminated"] == ["warned", "told"]
-    assert kant.job(polite)["job"]["reason"] == "it reached its time limit of 1.2s"
+    assert kant.job(polite)["job"]["reason"] == "it reached its time limit of 3s"
     assert kant.job(deaf)["job"]["signal"] == signal.SIGKILL
 
 
@@ -118,10 +118,13 @@ def test_held_jobs_wait_cancelled_ones_go_and_why_says_so(kant: Up) -> None:
 
 
 def test_a_more_urgent_job_takes_a_place_and_the_other_runs_again(kant: Up) -> None:
-    low = kant.submit("trap 'echo out; exit 0' TERM; echo in; for i in $(seq 20); do sleep 0.1; done", gpus=8)
+    runs = "trap 'echo out; exit 0' TERM; echo in; while [ ! -e begun.again ]; do sleep 0.1; done"
+    low = kant.submit(runs, gpus=8, grace_s=60.0)
     assert eventually(lambda: "in" in kant.log(low))
-    high = kant.submit("sleep 0.2", gpus=4, priority=10)
-    assert kant.over(high, low) == ["finished", "finished"]
+    high = kant.submit("true", gpus=4, priority=10)
+    assert kant.over(high) == ["finished"]
+    (kant.home / "begun.again").touch()
+    assert kant.over(low) == ["finished"]
     found = kant.job(low)["job"]
     assert found["attempt"] == 2 and kant.job(high)["job"]["started"] < found["started"]
     first = (kant.home / "runs" / low / "1").glob("log.*")
@@ -160,24 +163,26 @@ def test_a_log_without_end_keeps_the_last_of_it(tmp_path: Path) -> None:
         assert int(headers["X-Kant-Offset"]) == len(whole) - len(text)
 
 
-def test_a_log_of_a_gigabyte_costs_what_may_be_kept_of_it(tmp_path: Path) -> None:
+def test_a_log_of_256_mebibytes_costs_what_may_be_kept_of_it(tmp_path: Path) -> None:
     with Up(tmp_path / "home", log_bytes=1 << 20) as kant:
-        job = kant.submit("head -c 1073741824 /dev/zero | tr '\\0' x; echo; echo end")
-        assert kant.over(job, patience=120) == ["finished"]
+        job = kant.submit("head -c 268435456 /dev/zero | tr '\\0' x; echo; echo end")
+        assert kant.over(job) == ["finished"]
         files = list((kant.home / "runs" / job / "1").glob("log.*"))
         assert sum(file.stat().st_size for file in files) <= 1 << 20
         headers, body = kant.client.stream(kant.client.job(job, "log"), offset=-5)
-        assert b"".join(body) == b"\nend\n" and int(headers["X-Kant-End"]) == (1 << 30) + 5
+        assert b"".join(body) == b"\nend\n" and int(headers["X-Kant-End"]) == (1 << 28) + 5
 
 
 def test_quotas_hold_and_unknown_queues_are_refused(tmp_path: Path) -> None:
     queues = tuple(Queue(name, isolated=True, quotas=(Quota(nominal=2000),)) for name in ("a", "b"))
     with Up(tmp_path / "home", queue_config=QueueConfig(queues)) as kant:
-        first, second = (kant.submit("sleep 0.4", queue="a", gpus=2) for _ in range(2))
+        until = "while [ ! -e go ]; do sleep 0.05; done"
+        first, second = (kant.submit(until, queue="a", gpus=2) for _ in range(2))
         other = kant.submit("true", queue="b", gpus=2)
         with pytest.raises(InputError, match="queue: expected one of a, b, got 'c'"):
             kant.submit("true", queue="c")
         assert "over quota" in kant.client.get(kant.client.job(second, "why"))["sentence"]
+        (kant.home / "go").touch()
         assert kant.over(first, second, other) == ["finished"] * 3
         assert kant.job(second)["job"]["started"] >= kant.job(first)["job"]["ended"] - 1000
         assert [row["nominal_gpus"] for row in kant.client.get("/v1/queues")["queues"]] == [2, 2]
@@ -186,21 +191,24 @@ def test_quotas_hold_and_unknown_queues_are_refused(tmp_path: Path) -> None:
 def test_what_ran_while_kant_was_away_is_accounted_for(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with Up(home) as kant:
-        short, long = kant.submit("exit 3"), kant.submit("sleep 3; echo late", gpus=4)
+        until = "while [ ! -e {} ]; do sleep 0.05; done; {}"
+        short, long = kant.submit("exit 3"), kant.submit(until.format("late", "echo late"), gpus=4)
         slain = kant.submit("sleep 60")
         assert eventually(lambda: [kant.phase(job) for job in (long, slain)] == ["running"] * 2)
         kant.over(short)
-        gone = kant.submit("sleep 0.3; exit 5")
+        gone = kant.submit(until.format("gone", "exit 5"))
         assert eventually(lambda: kant.phase(gone) == "running")
         claims = [home / "runs" / job / "1" / "claim" for job in (long, slain, gone)]
         assert eventually(lambda: all(file.exists() for file in claims))
         claim = json.loads((home / "runs" / slain / "1" / "claim").read_text())
         kant.kill()
     os.kill(claim["pid"], signal.SIGKILL)
-    time.sleep(0.5)
+    (home / "gone").touch()
+    assert eventually(lambda: started(claim["pid"]) is None and read_exit(home / "runs" / gone / "1") is not None)
     with Up(home) as kant:
         assert kant.phase(long) == "running"
         assert kant.client.get("/v1/top")["pools"][0]["allocated"] == 4
+        (home / "late").touch()
         assert kant.over(gone, slain, long) == ["failed", "failed", "finished"]
         assert kant.job(gone)["job"]["code"] == 5
         assert kant.job(slain)["job"]["reason"] == "its supervisor was killed"

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.local.up import Up, eventually
+from tests.patience import PATIENCE_S
 
 from kant.local import cgroups, memory
 from kant.local.completion import show_memory
@@ -105,7 +106,7 @@ def test_a_run_has_a_cgroup_that_the_kernel_may_end(tmp_path: Path) -> None:
     folder, own = tmp_path / "runs" / "1" / "1", stand_in(tmp_path / "cgroup")
     said = f"printf 'oom 1\\noom_kill 2\\n' > {own}/memory.events; kill -9 $$"
     run = begin(folder, spec(tmp_path, said, own))
-    assert run.own is not None and run.own.wait(30) == 0
+    assert run.own is not None and run.own.wait(PATIENCE_S) == 0
     ended = read_exit(folder)
     assert ended is not None and (ended.why, ended.signal) == ("memory", signal.SIGKILL)
     values = {name: (own / name).read_text() for name in ("memory.max", "memory.swap.max", "memory.oom.group")}
@@ -116,7 +117,7 @@ def test_a_run_has_a_cgroup_that_the_kernel_may_end(tmp_path: Path) -> None:
 def test_where_no_cgroup_can_be_made_the_supervisor_looks_and_leaves_none(tmp_path: Path) -> None:
     folder, own = tmp_path / "runs" / "1" / "1", tmp_path / "cgroup"
     run = begin(folder, spec(tmp_path, f"test ! -e {own} && exec {take(300)}", own))
-    assert run.own is not None and run.own.wait(30) == 0
+    assert run.own is not None and run.own.wait(PATIENCE_S) == 0
     ended = read_exit(folder)
     assert ended is not None and ended.why == "memory" and not own.exists()
 
@@ -134,7 +135,7 @@ def test_no_cgroup_is_left_of_a_run_whose_supervisor_is_killed(tmp_path: Path) -
     run = begin(folders[0], spec(tmp_path, "echo here; sleep 60", own))
     assert run.own is not None and eventually(lambda: any(folders[0].glob("log.*")))
     run.own.kill()
-    run.own.wait(30)
+    run.own.wait(PATIENCE_S)
     clear(folders[0])
     assert (own / "cgroup.kill").read_text() == "1"
     assert eventually(lambda: marked(f"KANT_RUN={folders[0]}") == [])

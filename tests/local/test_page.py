@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.browser import launched
 from tests.local.up import Up, asked, eventually
+from tests.patience import PATIENCE_S
 
 from kant.service.callers import page_token
 from kant.service.roles import Role
@@ -34,7 +35,6 @@ name = "speech"
 parent = "lab"
 gpus = 20
 """
-PATIENCE = 20_000
 WIDE = {"width": 1360, "height": 860}
 
 
@@ -50,7 +50,7 @@ class Seen:
     def __init__(self, browser: Any, address: str, token: str) -> None:
         self.complaints: list[str] = []
         self.page = browser.new_page(viewport=WIDE)
-        self.page.set_default_timeout(PATIENCE)
+        self.page.set_default_timeout(1e3 * PATIENCE_S)
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.goto(f"http://{address}/#token={token}")

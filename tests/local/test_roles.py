@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.examples import examples
 from tests.local.up import PROFILE, Up, asked, eventually
+from tests.patience import PATIENCE_S
 
 from kant.cli.page import tell
 from kant.model.errors import InputError
@@ -71,7 +72,7 @@ class Door:
             assert eventually(lambda job=job: kant.log(job) != "")
 
     def ask(self, token: str, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         text = json.dumps(body) if body is not None else None
         connection.request(method, path, text, headers | ({"Content-Type": "application/json"} if text else {}))
@@ -148,7 +149,7 @@ def test_without_a_token_nothing_is_told_and_a_revoked_one_is_worth_nothing(door
     rows = verb("token", "list", "--json", *home).json()["tokens"]
     mine = next(row for row in rows if row["user"] == "eve")
     assert token not in (door.kant.home / TOKENS).read_text() and mine["id"] == digest(token)[:8]
-    stream = http.client.HTTPConnection("127.0.0.1", door.port, timeout=20)
+    stream = http.client.HTTPConnection("127.0.0.1", door.port, timeout=PATIENCE_S)
     stream.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}"})
     response = stream.getresponse()
     assert response.read1(100).startswith(b": kant")
@@ -190,7 +191,7 @@ def test_no_page_of_elsewhere_comes_in(door: Door) -> None:
         ({"Origin": "http://evil.example"}, 403), ({"Origin": f"http://127.0.0.1:{door.port}"}, 200),
         ({"Origin": "null"}, 403), ({"Host": f"[::1]:{door.port}"}, 200),
     ):  # fmt: skip
-        connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=PATIENCE_S)
         connection.request("GET", "/v1/whoami", headers=token | more)
         assert connection.getresponse().status == status, more
 
@@ -278,7 +279,7 @@ def test_token_files_are_for_their_owner_and_one_word_is_an_operator(tmp_path: P
     )
     with Up(tmp_path / "home", listen="0.0.0.0:0", token_file=token) as kant:
         address = kant.client.get("/v1/whoami")["address"]
-        connection = http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]), timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]), timeout=PATIENCE_S)
         connection.request("GET", "/v1/whoami", headers={"Authorization": "Bearer abcdefghijklmnopq"})
         assert json.loads(connection.getresponse().read())["role"] == "operator"
 

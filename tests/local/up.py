@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 from kant.live.warm import warm
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_texts, parse_profile
@@ -19,7 +21,6 @@ from kant.workload.cluster_file import read_cluster
 
 TEXT = builtin_texts()["kant"].replace("base_s = 10", "base_s = 0").replace('"nominal"', '"nominal"\nmin_run_s = 0')
 PROFILE = parse_profile(TEXT, "kant, in a hurry")
-PATIENCE = 30.0
 
 
 def nothing() -> None:
@@ -117,7 +118,7 @@ class Up:
         _, body = self.client.stream(self.client.job(job, "log"))
         return b"".join(body).decode()
 
-    def over(self, *jobs: str, patience: float = PATIENCE) -> list[str]:
+    def over(self, *jobs: str, patience: float = PATIENCE_S) -> list[str]:
         """Wait until the jobs are over; where they stand then."""
         done = ("finished", "failed", "cancelled", "rejected")
         assert eventually(lambda: all(self.phase(job) in done for job in jobs), patience), [
@@ -132,7 +133,7 @@ def asked(home: Path, script: str, **wish: Any) -> dict[str, Any]:
     return {"command": ["sh", "-c", script], "workdir": str(home), "env": env, "grace_s": 1.0} | wish
 
 
-def eventually(true: Callable[[], bool], patience: float = PATIENCE) -> bool:
+def eventually(true: Callable[[], bool], patience: float = PATIENCE_S) -> bool:
     """Whether it comes true in time."""
     end = time.monotonic() + patience
     while not true():
