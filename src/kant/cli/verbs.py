@@ -30,6 +30,7 @@ VERBS = {
     "eta": "eta:eta",
     "whatif": "whatif:whatif",
     "explain": "explain:explain",
+    "pack": "pack:pack_app",
     "report": "report:report",
     "check": "check:check",
     "demo": "demo:demo",

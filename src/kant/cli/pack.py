@@ -1,0 +1,126 @@
+"""`kant pack`: what a scheduler could still place, the moves for it, and the proof that no more fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json, Seed, whole
+from kant.cli.output import printable
+from kant.model.units import SECOND, parse_duration
+
+if TYPE_CHECKING:
+    from kant.optimize.packing.answer import PackingAnswer
+
+pack_app = App(
+    name="pack",
+    help="Place pods that wait by moving others as little as possible, or prove that no more fit.",
+    help_format="plaintext",
+)
+
+Limit = Annotated[str, Parameter(help="Deterministic time of the solver: the same answer on a busy machine.")]
+ToFile = Annotated[Path | None, Parameter(help="The file to write. Default: standard output.")]
+
+
+@pack_app.default
+def pack(
+    instance: Annotated[Path, Parameter(help="A JSON file of nodes and pods (docs/solvers.md).")],
+    /,
+    *,
+    limit: Limit = "1s",
+    model: Annotated[str, Parameter(help="portfolio, or paper: the published model, as the reference.")] = "portfolio",
+    json: Json = False,
+) -> int:
+    """Place as many waiting pods as possible, the highest priority first, and disturb as few others as possible."""
+    from kant.cli.output import Reply
+    from kant.optimize.packing.answer import pack as solve
+    from kant.optimize.packing.instance import read_instance
+
+    answer = solve(read_instance(instance), model, parse_duration(limit, "--limit") / SECOND)
+    return Reply(answer, lambda: _show(answer)).print(json)
+
+
+@pack_app.command
+def generate(
+    *,
+    nodes: Annotated[int, Parameter(help="Equal nodes.", converter=whole)] = 32,
+    pods_per_node: Annotated[int, Parameter(help="Pods for each node.", converter=whole)] = 4,
+    priorities: Annotated[int, Parameter(help="Priorities to draw from.", converter=whole)] = 4,
+    util: Annotated[float, Parameter(help="What all pods ask for, over what the nodes have.")] = 0.95,
+    seed: Seed = 0,
+    out: ToFile = None,
+) -> None:
+    """Draw an instance by the published rules (arXiv 2511.08373), as the default scheduler of Kubernetes leaves it."""
+    from kant.optimize.instance_file import instance_text
+    from kant.optimize.packing.generate import generate as draw
+
+    write_text(instance_text(draw(nodes, pods_per_node, priorities, util, seed)), out)
+
+
+def write_text(text: str, out: Path | None) -> None:
+    """Write a generated file; raises InputError where that cannot be."""
+    import sys
+
+    from kant.model.errors import InputError
+
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
+
+
+def _show(answer: PackingAnswer) -> None:
+    """The answer for the terminal."""
+    import msgspec
+
+    from kant.cli.show import console
+    from kant.cli.show_answers import table
+
+    columns = {"priority": "priority", "pods": "pods", "before": "placed now", "after": "after", "bound": "at most"}
+    table("Pods placed", [msgspec.to_builtins(row) for row in answer.priorities], columns)
+    if answer.steps:
+        rows = [
+            {
+                "step": number,
+                "do": step.do,
+                "pods": _some(step.pods),
+                "source": _some(step.source),
+                "target": _some(step.target),
+            }
+            for number, step in enumerate(answer.steps, 1)
+        ]
+        table("Steps", rows, {"step": "step", "do": "do", "pods": "pods", "source": "from", "target": "to"})
+    console.print(
+        f"{answer.started:,} started, {answer.moved:,} moved, {answer.evicted:,} evicted"
+        f" ({answer.spent_s:.2f} s of the solver)"
+    )
+    console.print(_certificate(answer), soft_wrap=True)
+
+
+def _some(names: tuple[str, ...], most: int = 4) -> str:
+    shown = ", ".join(dict.fromkeys(names[:most]))
+    return printable(shown + (f" and {len(names) - most} more" if len(names) > most else ""))
+
+
+def _certificate(answer: PackingAnswer) -> str:
+    """What is proven, in a sentence or two."""
+    if answer.proven and not answer.steps:
+        return "proven: nothing that may move lets one more pod start"
+    if not answer.proven:
+        row = next((row for row in answer.priorities if row.after < row.bound), None)
+        if row is None:
+            return "not proven"
+        return f"not proven: {row.after:,} pods of priority {row.priority} are placed, at most {row.bound:,} can be"
+    if answer.model == "paper":
+        return "proven optimal in the order of the paper's stages"
+    if answer.disturbed == answer.disturbed_bound:
+        return "proven: no plan places more pods by priority, and none that places as many disturbs fewer"
+    return (
+        "proven: no plan places more pods by priority;"
+        f" one that places as many disturbs at least {answer.disturbed_bound:,}, this one {answer.disturbed:,}"
+    )

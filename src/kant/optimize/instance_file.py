@@ -1,0 +1,41 @@
+"""Instances of solvers as JSON files: an object of lists, one line for each row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kant.model.errors import InputError
+
+T = TypeVar("T", bound=Struct)
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """The instance of a file; raises InputError that names the file, the field, and what was expected there."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise InputError(str(path), f"a file that can be read ({error.strerror})") from None
+    except msgspec.ValidationError as error:
+        complaint, _, place = str(error).partition(" - at `$.")
+        where = f"{path}, {place.rstrip('`')}" if place else str(path)
+        expected, _, got = complaint.removeprefix("Expected ").partition(", got ")
+        if complaint.startswith("Object "):  # a field that is missing or unknown
+            raise InputError(where, f"the fields of its format (o{complaint[1:]})") from None
+        raise InputError(where, expected + (f", got {got}" if got else "")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"JSON ({error})") from None
+
+
+def instance_text(instance: Struct) -> str:
+    """An instance with one line for each row of its lists, so that people can read and compare it."""
+    parts = []
+    for name, value in msgspec.structs.asdict(instance).items():
+        text = msgspec.json.encode(value).decode()
+        if isinstance(value, tuple) and value:
+            text = "[\n    " + ",\n    ".join(msgspec.json.encode(row).decode() for row in value) + "\n  ]"
+        parts.append(f'  "{name}": {text}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"

@@ -1,0 +1,144 @@
+"""An instance in numbers, and what an assignment of its pods to nodes is worth."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kant.optimize.packing.instance import PackingInstance
+
+Assignment = tuple[int, ...]
+"""The node of each pod, by index; -1: it waits."""
+
+WAITS = -1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An instance by indices. Amounts are in the order of `resources`; tiers are the priorities, the highest first."""
+
+    instance: PackingInstance
+
+    @cached_property
+    def resources(self) -> tuple[str, ...]:
+        """Every resource that a pod asks for."""
+        return tuple(sorted({name for pod in self.instance.pods for name in pod.requests}))
+
+    @cached_property
+    def capacity(self) -> tuple[tuple[int, ...], ...]:
+        """What each node has."""
+        return tuple(tuple(node.resources.get(name, 0) for name in self.resources) for node in self.instance.nodes)
+
+    @cached_property
+    def request(self) -> tuple[tuple[int, ...], ...]:
+        """What each pod asks for."""
+        return tuple(tuple(pod.requests.get(name, 0) for name in self.resources) for pod in self.instance.pods)
+
+    @cached_property
+    def current(self) -> Assignment:
+        """Where the pods are now."""
+        index = {node.name: i for i, node in enumerate(self.instance.nodes)}
+        return tuple(WAITS if pod.node is None else index[pod.node] for pod in self.instance.pods)
+
+    @cached_property
+    def priorities(self) -> tuple[int, ...]:
+        """The priority of each tier, the highest first."""
+        return tuple(sorted({pod.priority for pod in self.instance.pods}, reverse=True))
+
+    @cached_property
+    def tier(self) -> tuple[int, ...]:
+        """The tier of each pod."""
+        index = {priority: t for t, priority in enumerate(self.priorities)}
+        return tuple(index[pod.priority] for pod in self.instance.pods)
+
+    @cached_property
+    def units(self) -> tuple[tuple[int, ...], ...]:
+        """What is placed whole or not at all, in the order of the first pod: gangs, and each other pod by itself."""
+        found: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for i, pod in enumerate(self.instance.pods):
+            found[(pod.group, -1 if pod.group else i)].append(i)
+        return tuple(map(tuple, found.values()))
+
+    @cached_property
+    def unit(self) -> tuple[int, ...]:
+        """The unit of each pod."""
+        index = {pod: u for u, pods in enumerate(self.units) for pod in pods}
+        return tuple(index[i] for i in range(len(self.instance.pods)))
+
+    @cached_property
+    def eligible(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes that are large enough for each pod alone, of its model, and in a domain of the level it needs."""
+        known: dict[tuple[object, ...], tuple[int, ...]] = {}
+        found = []
+        for pod, request in zip(self.instance.pods, self.request, strict=True):
+            key = (pod.model, pod.within, request)
+            if key not in known:
+                known[key] = tuple(
+                    n
+                    for n, node in enumerate(self.instance.nodes)
+                    if pod.model in ("", node.model)
+                    and (not pod.within or pod.within in node.domains)
+                    and all(need <= have for need, have in zip(request, self.capacity[n], strict=True))
+                )
+            found.append(known[key])
+        return tuple(found)
+
+    def domain(self, node: int, level: str) -> str:
+        """The domain of a node at a level."""
+        return self.instance.nodes[node].domains[level]
+
+    def fitting(self, pod: int, node: int) -> int:
+        """How many such pods an empty node takes; all there are if they ask for nothing."""
+        pairs = zip(self.capacity[node], self.request[pod], strict=True)
+        return min((have // need for have, need in pairs if need), default=len(self.request))
+
+    def placed(self, assignment: Sequence[int]) -> tuple[int, ...]:
+        """Pods that run, by tier."""
+        counts = Counter(tier for tier, node in zip(self.tier, assignment, strict=True) if node != WAITS)
+        return tuple(counts[t] for t in range(len(self.priorities)))
+
+    def moved(self, assignment: Sequence[int]) -> list[int]:
+        """Pods that run now and will run elsewhere."""
+        both = zip(self.current, assignment, strict=True)
+        return [i for i, (old, new) in enumerate(both) if WAITS not in (old, new) and old != new]
+
+    def evicted(self, assignment: Sequence[int]) -> list[int]:
+        """Pods that run now and will wait."""
+        both = zip(self.current, assignment, strict=True)
+        return [i for i, (old, new) in enumerate(both) if old != WAITS == new]
+
+    def rank(self, assignment: Sequence[int]) -> tuple[tuple[int, ...], int, int]:
+        """What is compared, the larger the better: pods placed by tier; few that move or are evicted; few evicted."""
+        evicted = len(self.evicted(assignment))
+        return self.placed(assignment), -len(self.moved(assignment)) - evicted, -evicted
+
+    def free(self, assignment: Sequence[int]) -> list[list[int]]:
+        """What is left on each node; below zero where it is overfull."""
+        left = [list(amounts) for amounts in self.capacity]
+        for i, node in enumerate(assignment):
+            if node != WAITS:
+                for r, amount in enumerate(self.request[i]):
+                    left[node][r] -= amount
+        return left
+
+    def violations(self, assignment: Sequence[int]) -> list[str]:
+        """What is wrong with an assignment, a sentence each; empty where it may be carried out."""
+        nodes, pods = self.instance.nodes, self.instance.pods
+        found = [
+            f"node {nodes[n].name} is overfull"
+            for n, left in enumerate(self.free(assignment))
+            if min(left, default=0) < 0
+        ]
+        for i, node in enumerate(assignment):
+            if node != WAITS and node not in self.eligible[i]:
+                found.append(f"pod {pods[i].name} may not run on node {nodes[node].name}")
+        for unit in self.units:
+            on = {assignment[i] for i in unit}
+            name, level = pods[unit[0]].group, pods[unit[0]].within
+            if WAITS in on and len(on) > 1:
+                found.append(f"gang {name} is placed in part")
+            elif WAITS not in on and level and len({nodes[n].domains.get(level) for n in on}) > 1:
+                found.append(f"gang {name} is in several domains {level}")
+        return found

@@ -1,0 +1,79 @@
+"""Counting bounds: the most pods of a tier that fit once nodes of one kind are melted into one.
+
+What does not fit the melted nodes fits no assignment. Two kinds of cuts remember that there were nodes: one of them
+takes so many of a class at most, and so many pods that each need more than a half, a third or a quarter of it. The
+program has a count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from kant.optimize.packing.problem import Problem
+from kant.optimize.solvers import cp_sat, deterministic
+
+PARTS = (1, 2, 3)
+
+
+class Relaxation:
+    """The melted cluster, for one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        kinds: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for n, node in enumerate(problem.instance.nodes):
+            kinds[problem.capacity[n], node.model, tuple(sorted(node.domains))].append(n)
+        classes: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for i, pod in enumerate(problem.instance.pods):
+            gang = pod.group
+            classes[gang, problem.tier[i], problem.request[i], pod.model, pod.within].append(i)
+        self.classes = list(classes.values())
+        self.model: Any = cp_sat().CpModel()
+        self.count: dict[tuple[int, int], Any] = {}
+        for k, pods in enumerate(self.classes):
+            eligible = set(problem.eligible[pods[0]])
+            for kind, nodes in enumerate(kinds.values()):
+                if nodes[0] in eligible:
+                    fit = problem.fitting(pods[0], nodes[0]) * len(nodes)
+                    self.count[k, kind] = self.model.new_int_var(0, min(fit, len(pods)), "")
+            self.model.add(self._placed(k) <= len(pods))
+        for kind, nodes in enumerate(kinds.values()):
+            self._add_capacity(kind, nodes)
+        gangs: dict[int, Any] = {}
+        for k, pods in enumerate(self.classes):
+            if problem.instance.pods[pods[0]].group:
+                on = gangs.setdefault(problem.unit[pods[0]], self.model.new_bool_var(""))
+                self.model.add(self._placed(k) == len(pods) * on)
+
+    def _placed(self, k: int) -> Any:
+        return sum(count for (mine, _), count in self.count.items() if mine == k)
+
+    def _add_capacity(self, kind: int, nodes: list[int]) -> None:
+        """What the nodes have together, and how many large pods one of them takes."""
+        here = [
+            (count, self.problem.request[self.classes[k][0]]) for (k, of), count in self.count.items() if of == kind
+        ]
+        for r, capacity in enumerate(self.problem.capacity[nodes[0]]):
+            self.model.add(sum(request[r] * count for count, request in here) <= capacity * len(nodes))
+            for part in PARTS:
+                large = [count for count, request in here if request[r] * (part + 1) > capacity]
+                if large:
+                    self.model.add(sum(large) <= part * len(nodes))
+
+    def bound(self, tier: int, above: tuple[int, ...], limit: float) -> tuple[int, float]:
+        """The most pods of `tier` while each higher tier keeps at least `above`; and what the solver took."""
+        model = self.model.clone()
+        goals = {
+            t: sum(self._placed(k) for k, pods in enumerate(self.classes) if self.problem.tier[pods[0]] == t)
+            for t in range(tier + 1)
+        }
+        for t in range(tier):
+            model.add(goals[t] >= above[t])
+        model.maximize(goals[tier])
+        solver = deterministic(limit)
+        status = solver.status_name(solver.solve(model))
+        most = self.problem.tier.count(tier)
+        if status in ("OPTIMAL", "FEASIBLE"):
+            most = min(most, int(solver.best_objective_bound + 1e-6))
+        return most, float(solver.response_proto.deterministic_time)
