@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.local.up import Up
 
 from kant.local import launch
+from kant.local.forks import ForkServer
 from kant.local.launch import SLICE, Launcher
 from kant.local.record import JobPhase, JobRecord, Submission
-from kant.local.runs import Claim, Spec, SupervisedRun
+from kant.local.runs import Spec, SupervisedRun
 from kant.local.settings import LocalSettings
 from kant.scheduler.profile import builtin_profile
 from kant.testing import make_cluster
@@ -29,10 +30,10 @@ class Slow(Launcher):
         settings = LocalSettings(make_cluster(8), builtin_profile("kant"), Path("/nowhere"))
         super().__init__(settings, lambda record, exit: None, lambda: self.now)
 
-    def begin(self, folder: Path, spec: Spec) -> SupervisedRun:
+    def begin(self, folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
         self.now += self.seconds
         self.begun.append(folder.parent.name)
-        return SupervisedRun(folder, Claim())
+        return SupervisedRun(folder)
 
     def _watch(self, record: JobRecord, run: SupervisedRun) -> None:
         self.runs[record.id] = run
@@ -70,10 +71,10 @@ def test_a_slice_begins_in_order_and_ends_in_time(jobs: int, seconds: float, can
 def test_what_cannot_begin_is_named_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Slow(0.0)
 
-    def begin(folder: Path, spec: Spec) -> SupervisedRun:
+    def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
         if folder.parent.name == "1":
             raise OSError(28, "No space left on device")
-        return launcher.begin(folder, spec)
+        return launcher.begin(folder, spec, server)
 
     monkeypatch.setattr(launch, "begin", begin)
     monkeypatch.setattr(launcher, "_spec", lambda record, folder: None)

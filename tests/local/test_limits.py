@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.local.up import Up, eventually
-from tests.patience import PATIENCE_S
 
 from kant.local import cgroups, memory
 from kant.local.completion import show_memory
 from kant.local.cores import share
-from kant.local.processes import marked
-from kant.local.runs import Spec, begin, clear, read_exit
+from kant.local.forks import ForkServer
+from kant.local.processes import marked, started
+from kant.local.runs import Spec, begin, clear, read_claim, read_exit
 
 MIB = 1 << 20
 HOLD = "held = bytearray({mib} << 20); held[::4096] = bytes(len(held[::4096])); "
@@ -93,6 +93,16 @@ def spec(home: Path, script: str, cgroup: Path, mib: int = 100) -> Spec:
     return Spec(("sh", "-c", script), env, str(home), 0o022, 1 << 20, 1.0, None, 0.0, mib, (), str(cgroup))
 
 
+def run_to_its_end(folder: Path, wish: Spec) -> None:
+    """Run it, and wait until its supervisor has gone."""
+    server = ForkServer()
+    run = begin(folder, wish, server)
+    server.take()
+    assert eventually(lambda: started(run.claim.pid) is None)
+    assert read_claim(folder) is not None
+    server.close()
+
+
 def stand_in(path: Path) -> Path:
     """A folder with the files of a cgroup that Kant writes and reads; nothing comes of it."""
     path.mkdir(parents=True)
@@ -105,8 +115,7 @@ def test_a_run_has_a_cgroup_that_the_kernel_may_end(tmp_path: Path) -> None:
     """With a folder in place of a cgroup: what the kernel does, the script does."""
     folder, own = tmp_path / "runs" / "1" / "1", stand_in(tmp_path / "cgroup")
     said = f"printf 'oom 1\\noom_kill 2\\n' > {own}/memory.events; kill -9 $$"
-    run = begin(folder, spec(tmp_path, said, own))
-    assert run.own is not None and run.own.wait(PATIENCE_S) == 0
+    run_to_its_end(folder, spec(tmp_path, said, own))
     ended = read_exit(folder)
     assert ended is not None and (ended.why, ended.signal) == ("memory", signal.SIGKILL)
     values = {name: (own / name).read_text() for name in ("memory.max", "memory.swap.max", "memory.oom.group")}
@@ -116,8 +125,7 @@ def test_a_run_has_a_cgroup_that_the_kernel_may_end(tmp_path: Path) -> None:
 
 def test_where_no_cgroup_can_be_made_the_supervisor_looks_and_leaves_none(tmp_path: Path) -> None:
     folder, own = tmp_path / "runs" / "1" / "1", tmp_path / "cgroup"
-    run = begin(folder, spec(tmp_path, f"test ! -e {own} && exec {take(300)}", own))
-    assert run.own is not None and run.own.wait(PATIENCE_S) == 0
+    run_to_its_end(folder, spec(tmp_path, f"test ! -e {own} && exec {take(300)}", own))
     ended = read_exit(folder)
     assert ended is not None and ended.why == "memory" and not own.exists()
 
@@ -132,10 +140,13 @@ def test_no_cgroup_is_left_of_a_run_whose_supervisor_is_killed(tmp_path: Path) -
     cgroups.sweep(base, runs, {lives})
     assert [each.exists() for each in (lost, lives, other)] == [False, True, True]
     own = stand_in(tmp_path / "cgroup")
-    run = begin(folders[0], spec(tmp_path, "echo here; sleep 60", own))
-    assert run.own is not None and eventually(lambda: any(folders[0].glob("log.*")))
-    run.own.kill()
-    run.own.wait(PATIENCE_S)
+    server = ForkServer()
+    run = begin(folders[0], spec(tmp_path, "echo here; sleep 60", own), server)
+    server.take()
+    assert eventually(lambda: any(folders[0].glob("log.*")))
+    os.kill(run.claim.pid, signal.SIGKILL)
+    assert eventually(lambda: started(run.claim.pid) is None)
+    server.close()
     clear(folders[0])
     assert (own / "cgroup.kill").read_text() == "1"
     assert eventually(lambda: marked(f"KANT_RUN={folders[0]}") == [])

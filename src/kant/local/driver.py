@@ -47,7 +47,9 @@ log = logging.getLogger("kant.local")
 PACE = 0.005  # seconds between two turns at least; and no less than the last one took
 IDLE = 1.0  # seconds after which the loop turns though nothing has happened
 FORGET = 50_000  # jobs that have left, with which the state is built anew
-BURST = 5_000  # submissions that one turn takes in
+BURST = 5_000  # submissions, and ends of runs, that one turn takes in at most
+LEAST = 50  # and those that it always does
+TURN = 0.05  # seconds that a turn should last, for others want their answers in between
 
 
 class LocalDriver:
@@ -67,6 +69,7 @@ class LocalDriver:
         self.jobs = LocalJobs(book, clock, self.launcher, widest, self._wake)
         self.completion = Completion(self.jobs)
         self.executor = LocalExecutor(self.jobs, self._evicted)
+        self._burst = LEAST
         self._new: list[JobRecord] = []
         self._ended: list[tuple[JobRecord, Exit]] = []
         self._answers: list[asyncio.Future[None]] = []
@@ -225,21 +228,23 @@ class LocalDriver:
 
     def turn(self, last: bool = False) -> float:
         """Take in, decide, write, carry out. Returns the seconds after which to turn again though nothing happens."""
-        came, self._new = self._new[:BURST], self._new[BURST:]
+        began = time.monotonic()
+        came, self._new = self._new[: self._burst], self._new[self._burst :]
         for record in came:
             self.jobs.records[record.id] = record
             self.jobs.touch(record)
             if record.phase is not JobPhase.HELD:
                 self.jobs.block(record)
         wait, ready = IDLE, self.jobs.ready
-        ended, self._ended = (self._ended, []) if ready else ([], self._ended)
+        most = self._burst if ready else 0
+        ended, self._ended = self._ended[:most], self._ended[most:]
         for record, exit in ended:
             self.completion.settle(record, exit)
         if ready and not last:
-            began = time.monotonic()
+            asked = time.monotonic()
             plan = self.core.cycle()
             if self.telemetry is not None:
-                self.telemetry.cycle(time.monotonic() - began, plan)
+                self.telemetry.cycle(time.monotonic() - asked, plan)
             log_decisions(log, plan, [node.name for node in self.settings.cluster.nodes])
             self.executor.execute(plan)
             for record in self.launcher.ready():
@@ -254,6 +259,10 @@ class LocalDriver:
             self.core.attribute()
             if plan.review_at >= 0:
                 wait = min(wait, max((plan.review_at - self.core.now) / 1e6, 0.0))
+        if time.monotonic() - began > TURN:
+            self._burst = max(self._burst // 2, LEAST)
+        elif max(len(came), len(ended)) == self._burst:
+            self._burst = min(self._burst * 2, BURST)
         if self._commit(came):
             for record, why in self.launcher.go():
                 self.completion.not_begun(record, why)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kant.local import cgroups
 from kant.local.cores import counted, share
+from kant.local.forks import ForkServer
 from kant.local.record import JobRecord
 from kant.local.runs import Exit, SupervisedRun, begin, find, read_spec
 from kant.local.submission import most_memory, spec_of
@@ -34,6 +35,7 @@ class Launcher:
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ticks = ticks
+        self.server = ForkServer()
         self.settings = settings
         self.over = over
         self.runs: dict[str, SupervisedRun] = {}
@@ -79,8 +81,8 @@ class Launcher:
     def ready(self) -> list[JobRecord]:
         """Those whose place is empty; from now on they hold it."""
         found = []
+        leaving = [held for other, held in self.holds.values() if other.stopping]
         for job, (record, place) in list(self.planned.items()):
-            leaving = [held for other, held in self.holds.values() if other.stopping]
             if job not in self.holds and not any(clash(place, held) for held in leaving):
                 del self.planned[job]
                 record.place = place
@@ -96,11 +98,11 @@ class Launcher:
         """
         self.stop_all()
         end = self.ticks() + SLICE
-        while self._to_begin and self.ticks() < end:
+        while self._to_begin and self.server.has_room and self.ticks() < end:
             record = self._to_begin.pop(0)
             folder = self.folder(record)
             try:
-                run = begin(folder, self._spec(record, folder))
+                run = begin(folder, self._spec(record, folder), self.server)
             except OSError as error:
                 self.gone(record)
                 yield record, error.strerror or str(error)
@@ -109,7 +111,7 @@ class Launcher:
 
     def _spec(self, record: JobRecord, folder: Path) -> Spec:
         """What its supervisor has to know; from now on it has its cores."""
-        others = [(self.cores[job], counted(place)) for job, (_, place) in self.holds.items() if job in self.cores]
+        others = [(cores, counted(self.holds[job][1])) for job, cores in self.cores.items()]
         cores = share(self.settings.cores, counted(record.place), others)
         if cores:
             self.cores[record.id] = cores
@@ -162,7 +164,8 @@ class Launcher:
     def forget(self) -> None:
         """Watch nothing any more; what runs runs on."""
         for run in self.runs.values():
-            run.forget(asyncio.get_running_loop())
+            run.forget()
+        self.server.close()
 
 
 def clash(new: Place, held: Place) -> bool:

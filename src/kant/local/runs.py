@@ -1,8 +1,8 @@
 """Runs: one try of a job to run, under a supervisor (local/supervisor.py), and what is known of it after a restart.
 
-A run begins exactly once. Before it, its intent is in the store; then its folder is made and its supervisor started,
-which claims the folder. If Kant was killed in between, the next Kant claims the folder itself: either it is too late,
-and the run is there to be adopted, or no supervisor will ever begin it.
+A run begins exactly once. Before it, its intent is in the store; then its folder is made, and the fork server
+(local/forks.py) makes its supervisor, which claims the folder. If Kant was killed in between, the next Kant claims the
+folder itself: either it is too late, and the run is there to be adopted, or no supervisor will ever begin it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +22,12 @@ import msgspec
 from msgspec import Struct
 
 from kant.local import supervisor
+from kant.local.forks import Answer, Fork, ForkServer
 from kant.local.memory import remove
 from kant.local.processes import boot_id, kill_marked, started
 
 MARK = "KANT_RUN"
 REBOOTED = "the machine was started anew"
-LOADER = ("LD_LIBRARY_PATH",)  # what an interpreter may need to start
 POLL = 0.2  # seconds between two looks at a process that cannot be watched
 
 
@@ -57,6 +55,9 @@ class Claim(Struct, frozen=True):
     boot: str = ""
 
 
+NOBODY = Claim()
+
+
 class Spec(Struct, frozen=True):
     """What a supervisor has to know. Times in seconds; no limit: None. Of memory and cores: 0 and none.
 
@@ -78,78 +79,108 @@ class Spec(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class SupervisedRun:
-    """A supervisor that lives, ours or one that was adopted. `over` is called once when it has gone."""
+    """A run with its supervisor: one that lives, or one that has been asked for (`server`) and is not there yet.
+
+    `over` is called once from the loop, when the supervisor has gone or will never come."""
 
     folder: Path
-    claim: Claim
-    own: subprocess.Popen[bytes] | None = None
+    claim: Claim = NOBODY
+    server: ForkServer | None = None
     over: Callable[[SupervisedRun], None] = lambda run: None
+    _refused: str = ""
+    _is_stopped: bool = False
     _handle: int = -1
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)
     _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Call `over` from the loop when the supervisor has gone."""
-        try:
-            self._handle = os.pidfd_open(self.pid)
-        except OSError:
-            self._poll(loop)
+        self._loop = loop
+        if self.server is not None:
+            self.server.watch(loop)
             return
-        if self.own is None and started(self.pid) != self.claim.start:  # gone, and another has its number
-            self._close()
-            loop.call_soon(self._gone, loop)
-            return
-        loop.add_reader(self._handle, self._gone, loop)
+        if self._handle < 0:
+            try:
+                self._handle = os.pidfd_open(self.claim.pid)
+            except OSError:
+                self._poll()
+                return
+            if started(self.claim.pid) != self.claim.start:  # gone, and another has its number
+                self._close()
+                loop.call_soon(self._gone)
+                return
+        loop.add_reader(self._handle, self._gone)
 
-    @property
-    def pid(self) -> int:
-        return self.own.pid if self.own is not None else self.claim.pid
-
-    def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
-        alive = self.own.poll() is None if self.own is not None else started(self.pid) == self.claim.start
-        if alive:
-            self._timer = loop.call_later(POLL, self._poll, loop)
+    def answered(self, answer: Answer) -> None:
+        """The fork server has answered, or has gone."""
+        self.server = None
+        if isinstance(answer, Fork):
+            self.claim, self._handle = Claim(answer.pid, answer.start), answer.handle
+        elif isinstance(answer, OSError):
+            self._refused = answer.strerror or str(answer)
         else:
-            loop.call_soon(self._gone, loop)
+            self._look()
+        if self._is_stopped:
+            self.stop()
+        if self._loop is not None:
+            self.watch(self._loop) if self.claim.pid else self._loop.call_soon(self._gone)
 
-    def _gone(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._handle >= 0:
-            loop.remove_reader(self._handle)
-        self._close()
-        if self.own is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.own.wait(1)
+    def _look(self) -> None:
+        """Find out what became of a question to which there is no answer."""
+        try:
+            found = find(self.folder)
+        except OSError as error:
+            self._refused = error.strerror or str(error)
+            return
+        if isinstance(found, SupervisedRun):
+            self.claim = found.claim
+        elif found is None:
+            self._refused = "the fork server was killed"
+
+    def _poll(self) -> None:
+        assert self._loop is not None
+        if started(self.claim.pid) == self.claim.start:
+            self._timer = self._loop.call_later(POLL, self._poll)
+        else:
+            self._loop.call_soon(self._gone)
+
+    def _gone(self) -> None:
+        self.forget()
         self.over(self)
+
+    def forget(self) -> None:
+        """Watch it no longer; it runs on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._handle >= 0 and self._loop is not None:
+            self._loop.remove_reader(self._handle)
+        self._loop = None
+        self._close()
 
     def _close(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
-    def forget(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watch it no longer; it runs on."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._handle >= 0:
-            loop.remove_reader(self._handle)
-        self._close()
-
     def stop(self) -> None:
         """Tell the supervisor to stop the job; telling it again does nothing."""
+        self._is_stopped = True
         with contextlib.suppress(ProcessLookupError):
             if self._handle >= 0:
                 signal.pidfd_send_signal(self._handle, signal.SIGTERM)
-            elif self.own is not None or started(self.pid) == self.claim.start:
-                os.kill(self.pid, signal.SIGTERM)
+            elif self.claim.pid and started(self.claim.pid) == self.claim.start:
+                os.kill(self.claim.pid, signal.SIGTERM)
 
     def exit(self) -> Exit:
         """How it ended, once it has gone."""
+        if self._refused:
+            return Exit(lost=self._refused, unborn=True)
         found = read_exit(self.folder)
         if found is not None:
             return found
         clear(self.folder)
-        status = self.own.returncode if self.own is not None else None
         if read_claim(self.folder) is None:
-            return Exit(lost=f"its supervisor ended with {status}", unborn=True)
+            return Exit(lost="its supervisor ended before it began", unborn=True)
         return Exit(lost="its supervisor was killed")
 
 
@@ -158,22 +189,15 @@ def mark(folder: Path) -> str:
     return f"{MARK}={folder}"
 
 
-def begin(folder: Path, spec: Spec) -> SupervisedRun:
-    """Start the run whose folder this is to be. Raises OSError, and then nothing runs."""
+def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
+    """Ask for the run whose folder this is to be. Raises OSError, and then nothing runs."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     file = os.open(folder / "spec.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(file, "wb") as out:
         out.write(msgspec.json.encode(spec))
-    own = subprocess.Popen(
-        [sys.executable, "-I", "-S", supervisor.__file__, str(folder)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd="/",
-        env={MARK: str(folder)} | {name: os.environ[name] for name in LOADER if name in os.environ},
-    )
-    return SupervisedRun(folder, Claim(own.pid), own)
+    run = SupervisedRun(folder, server=server)
+    server.ask(folder, run.answered)
+    return run
 
 
 def find(folder: Path) -> SupervisedRun | Exit | None:

@@ -1,7 +1,7 @@
 """The supervisor of one run of a job: a small process of its own, so that what it runs outlives Kant.
 
-It is started as `python -I -S supervisor.py FOLDER` and needs nothing but the standard library and memory.py beside it.
-FOLDER holds `spec.json`; the supervisor adds
+The fork server (fork_server.py) makes it, for the folder of a run. It needs nothing but the standard library and
+memory.py beside it. The folder holds `spec.json`; the supervisor adds
 
 - `claim`: who supervises (pid, start time, boot). Whoever makes this file first has the run. Kant makes it, with pid 0,
   where a run is not to begin any more, so that a supervisor that comes late does nothing.
@@ -20,15 +20,14 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 
-if __name__ == "__main__":
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
+if __name__ == "supervisor":  # beside the fork server
     from memory import EVERY, Cgroup, below, pause, taken  # type: ignore[import-not-found]
 else:
     from kant.local.memory import EVERY, Cgroup, below, pause, taken
 
+LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP = 2.0  # seconds that a process left behind has after SIGTERM
 AGAIN = 0.2  # seconds between two rounds of SIGKILL
@@ -165,8 +164,7 @@ class Supervisor:
         self._end()
 
     def _start(self) -> int:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         own = os.getpid()
         output, into = os.pipe2(os.O_CLOEXEC)
         nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -174,7 +172,7 @@ class Supervisor:
         if self.child == 0:
             try:
                 os.setsid()
-                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != own:
                     os._exit(1)
                 self.cgroup.enter()
@@ -215,20 +213,23 @@ class Supervisor:
 
     def _reap(self) -> bool:
         """Take in who has ended. False when nobody is left."""
+        ended = False
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
             if pid == 0:
-                return True
+                break
             if pid == self.child:
-                self.status = status
-                self.limit_at = self.warn_at = self.look_at = float("inf")
-                left = self._descendants()
-                self.swept = len(left)
-                self._signal(left, signal.SIGTERM)
-                self.kill_at = min(self.kill_at, now() + SWEEP)
+                self.status, ended = status, True
+        if ended:
+            self.limit_at = self.warn_at = self.look_at = float("inf")
+            left = self._descendants()
+            self.swept = len(left)
+            self._signal(left, signal.SIGTERM)
+            self.kill_at = min(self.kill_at, now() + SWEEP)
+        return True
 
     def _act_on_time(self) -> None:
         moment = now()
@@ -322,6 +323,7 @@ def main(folder: str) -> int:
         signal.signal(number, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with open(f"{folder}/spec.json") as file:
         spec = json.load(file)
     room = os.open(f"{folder}/exit", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -332,7 +334,3 @@ def main(folder: str) -> int:
         return 3
     Supervisor(folder, spec).run(wake)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
