@@ -2,15 +2,171 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json
+from kant.cli.inputs import Json, Seed, check_out, whole
 from kant.cli.output import print_json
 
+if TYPE_CHECKING:
+    from kant.serving.engine import EngineSettings
+    from kant.serving.requests import Requests
+    from kant.serving.summary import Served
+
 serve_app = App(name="serve", help="Simulate inference engines, request by request.", help_format="plaintext")
+
+RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
+RequestFormat = Annotated[
+    str | None, Parameter("--format", help="azure, mooncake, servegen or csv; detected where not given.")
+]
+ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the requests, the series and the report.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Setup:
+    """The engines and what they promise."""
+
+    engines: Annotated[int, Parameter(help="Engines side by side.", converter=whole)] = 4
+    model: Annotated[str, Parameter(help="The model (see `kant serve policies`).")] = "llama-3-8b"
+    gpu: Annotated[str, Parameter(help="The GPU that serves it.")] = "a100"
+    tensor_parallel: Annotated[
+        int | None, Parameter(help="GPUs of one engine. Default: the fewest in the table.", converter=whole)
+    ] = None
+    latency: Annotated[
+        Path | None, Parameter(help="Fit the latency from measured steps: a CSV file of tokens,decode,chunks,ms.")
+    ] = None
+    blocks: Annotated[
+        int | None, Parameter(help="KV blocks of an engine. Default: as many as its memory holds.", converter=whole)
+    ] = None
+    block_size: Annotated[int, Parameter(help="Tokens of a KV block.", converter=whole)] = 16
+    max_seqs: Annotated[int, Parameter(help="Requests that an engine runs at once.", converter=whole)] = 128
+    max_tokens: Annotated[int, Parameter(help="Tokens that a step computes at most.", converter=whole)] = 2048
+    prefix_cache: Annotated[bool, Parameter(help="Keep blocks for prompts that begin alike.")] = True
+    swap: Annotated[
+        bool, Parameter(help="The preempted keep their KV in host memory, instead of computing it again.", negative="")
+    ] = False
+    rate: Annotated[float | None, Parameter(help="Stretch the arrivals to so many requests a second.")] = None
+    requests: Annotated[int | None, Parameter(help="The first so many requests.", converter=whole)] = None
+    ttft: Annotated[float, Parameter(help="Objective: seconds to the first token.")] = 2.0
+    tpot: Annotated[float, Parameter(help="Objective: seconds for each token after it.")] = 0.1
+
+
+DEFAULT = Setup()
+
+
+@serve_app.command
+def simulate(
+    requests: RequestsFile,
+    /,
+    *,
+    format: RequestFormat = None,
+    policy: Annotated[str, Parameter(help="Who goes first on an engine (see `kant serve policies`).")] = "fcfs",
+    router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
+    setup: Setup = DEFAULT,
+    seed: Seed = 0,
+    out: ServeOut = None,
+    json: Json = False,
+) -> None:
+    """Serve the requests of a file with some engines; print what they waited for and got."""
+    from kant.cli.serve_show import show_served
+
+    check_out(out)
+    settings, coming, about = _prepared(requests, format, setup, seed)
+    summary, served = _run(coming, settings, setup, policy, router, seed)
+    summary = {**about, **summary}
+    if out is not None:
+        from kant.serving.bundle import write_bundle
+
+        write_bundle(out, [summary], [served])
+    if json:
+        print_json(summary)
+    else:
+        show_served([summary])
+
+
+@serve_app.command
+def compare(
+    requests: RequestsFile,
+    /,
+    *,
+    format: RequestFormat = None,
+    policy: Annotated[list[str] | None, Parameter(help="Once for each policy. Default: fcfs.", negative="")] = None,
+    router: Annotated[
+        list[str] | None, Parameter(help="Once for each router. Default: least-tokens.", negative="")
+    ] = None,
+    setup: Setup = DEFAULT,
+    seed: Seed = 0,
+    out: ServeOut = None,
+    json: Json = False,
+) -> None:
+    """Serve the same requests under every one of the policies and routers, side by side."""
+    from kant.cli.serve_show import show_served
+    from kant.model.errors import InputError
+
+    check_out(out)
+    pairs = [(p, r) for p in policy or ["fcfs"] for r in router or ["least-tokens"]]
+    if len(pairs) < 2 or len(set(pairs)) < len(pairs):
+        raise InputError("--policy and --router", "at least two different combinations", len(set(pairs)))
+    _known(pairs)
+    settings, coming, about = _prepared(requests, format, setup, seed)
+    runs = [_run(coming, settings, setup, p, r, seed) for p, r in pairs]
+    summaries = [{**about, **summary} for summary, _ in runs]
+    if out is not None:
+        from kant.serving.bundle import write_bundle
+
+        write_bundle(out, summaries, [served for _, served in runs])
+    if json:
+        print_json({"runs": summaries})
+    else:
+        show_served(summaries)
+
+
+@serve_app.command
+def generate(
+    kind: Annotated[str, Parameter(help="conversation, sharegpt, decode-heavy, balanced or prefill-heavy.")],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="The CSV file to write.")],
+    requests: Annotated[int, Parameter(help="How many.", converter=whole)] = 1000,
+    rate: Annotated[float, Parameter(help="Requests a second.")] = 4.0,
+    burstiness: Annotated[float, Parameter(help="Variation of the times between; 1 is a Poisson process.")] = 1.0,
+    groups: Annotated[int, Parameter(help="Groups of requests with a common prefix.", converter=whole)] = 0,
+    prefix: Annotated[int, Parameter(help="Tokens of that prefix.", converter=whole)] = 0,
+    seed: Seed = 0,
+) -> None:
+    """Draw requests after published statistics and write them as Kant's own table."""
+    from kant.cli.show import console
+    from kant.serving.generate import generate as draw
+    from kant.serving.read import write_requests
+
+    write_requests(draw(kind, requests, rate, seed, burstiness, groups, prefix), out)
+    console.print(f"{requests:,} requests written to {out}", soft_wrap=True)
+
+
+@serve_app.command
+def policies(*, json: Json = False) -> None:
+    """List the policies, the routers, and the models that have a latency."""
+    from kant.cli.serve_show import show_policies
+    from kant.serving.latency import combinations, kv_tokens
+    from kant.serving.policies import POLICIES
+    from kant.serving.router import ROUTERS
+
+    found: dict[str, list[dict[str, Any]]] = {
+        "policies": [{"policy": name, "about": _about(kind)} for name, kind in POLICIES.items()],
+        "routers": [{"router": name, "about": _about(kind)} for name, kind in ROUTERS.items()],
+        "models": [
+            {"model": model, "gpu": gpu, "tensor_parallel": degree, "kv_tokens": kv_tokens(model, gpu, degree)}
+            for model, gpu, degree in combinations()
+        ],
+    }
+    if json:
+        print_json(found)
+    else:
+        show_policies(found)
 
 
 @serve_app.command
@@ -37,3 +193,69 @@ def verify(
                 style="yellow",
             )
     return 0 if found.exact == found.requests else 1
+
+
+def _about(kind: object) -> str:
+    """The first sentence of a docstring."""
+    text = " ".join((getattr(kind, "__doc__", None) or "").split("\n\n")[0].split())
+    return text
+
+
+def _known(pairs: list[tuple[str, str]]) -> None:
+    """Refuse names that do not exist before anything is computed."""
+    from kant.serving.policies import policy_named
+    from kant.serving.router import router_named
+
+    for policy, router in pairs:
+        policy_named(policy)
+        router_named(router)
+
+
+def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[EngineSettings, Requests, dict[str, Any]]:
+    """The engines' settings and the requests, and what of both a summary says."""
+    from kant.model.errors import InputError
+    from kant.serving.engine import EngineSettings
+    from kant.serving.fit import fit_latency
+    from kant.serving.latency import kv_tokens, latency_model
+    from kant.serving.read import read_requests
+
+    latency, degree = latency_model(setup.model, setup.gpu, setup.tensor_parallel)
+    if setup.latency is not None:
+        latency = fit_latency(setup.latency, latency.kv_bytes)
+    if setup.block_size < 1:
+        raise InputError("--block-size", "a number of tokens from 1 on", setup.block_size)
+    for name, value in (("--ttft", setup.ttft), ("--tpot", setup.tpot)):
+        if not value > 0:
+            raise InputError(name, "a number of seconds above 0", value)
+    blocks = setup.blocks
+    if blocks is None:
+        blocks = kv_tokens(setup.model, setup.gpu, degree) // setup.block_size + 1
+    settings = EngineSettings(
+        latency, blocks, setup.block_size, setup.max_seqs, setup.max_tokens, setup.prefix_cache, swap=setup.swap
+    )
+    coming = read_requests(path, form, seed, setup.requests)
+    if setup.rate is not None:
+        coming = coming.at_rate(setup.rate)
+    about = {
+        "workload": coming.name,
+        "engines": setup.engines,
+        "model": setup.model,
+        "gpu": setup.gpu,
+        "tensor_parallel": degree,
+        "seed": seed,
+    }
+    return settings, coming, about
+
+
+def _run(
+    coming: Requests, settings: EngineSettings, setup: Setup, policy: str, router: str, seed: int
+) -> tuple[dict[str, Any], Served]:
+    """One run: its summary, and what became of each request."""
+    from kant.serving.fleet import simulate as run
+    from kant.serving.policies import policy_named
+    from kant.serving.router import router_named
+    from kant.serving.summary import Objectives, summarise
+
+    served = run(coming, settings, setup.engines, policy_named(policy), router_named(router), seed)
+    summary = summarise(served, Objectives(setup.ttft, setup.tpot))
+    return {"policy": policy, "router": router, **summary}, served

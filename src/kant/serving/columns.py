@@ -68,7 +68,8 @@ TOKENS_DONE = 11  # tokens computed by completed steps
 HEAD = 12  # first and last free block, in order of eviction; -1 where there is none
 TAIL = 13
 MOST_HELD = 14  # most blocks held at once
-STATE_WIDTH = 15
+RAN = 15  # requests in the latest step that was completed: the first rows of the plan
+STATE_WIDTH = 16
 
 # --- the clock of an engine ---------------------------------------------------------------------------------------
 CLOCK = 0  # when the latest step ended

@@ -187,3 +187,61 @@ class Engine:
         """Requests that run, in order of admission, then those that wait, in no order."""
         yield from self.running[: self.state[c.RUNS]].tolist()
         yield from self.waiting[: self.state[c.WAITS]].tolist()
+
+    @property
+    def next_event(self) -> float:
+        """When the step under way ends; now where one can begin at once; infinity where there is nothing to do."""
+        if self.state[c.PLANNED]:
+            return float(self.clock[c.END])
+        return self.now if self.state[c.RUNS] + self.state[c.WAITS] else FOREVER
+
+    def ran(self) -> Table:
+        """Requests of the latest completed step."""
+        return self.plan[: self.state[c.RAN], 0]
+
+    def reorder(self) -> None:
+        """Put those that wait into order again, after their priorities have changed."""
+        for i in range(int(self.state[c.WAITS]) // 2 - 1, -1, -1):
+            r = int(self.waiting[i])
+            kernel.sink(self.requests, self.times, self.limits, self.state, self.waiting, r, i)
+
+    def queue(self) -> list[int]:
+        """Those that wait, in the order in which they are admitted."""
+        waiting = self.waiting[: self.state[c.WAITS]]
+        keys = [self.requests[waiting, c.TIE], self.times[waiting, c.ARRIVAL]]
+        if self.limits[c.BY_PRIORITY]:
+            keys.append(self.times[waiting, c.PRIORITY])
+        order: list[int] = waiting[np.lexsort(keys)].tolist()
+        return order
+
+    def fork(self, outputs: Times) -> tuple[Engine, Table]:
+        """A copy with the requests that live, which end after as many tokens as `outputs` says of each request.
+
+        Returns it with the original number of each of its requests. What has already said more than was predicted is
+        taken to say ten tokens more (as Block does). The copy has no prefix cache.
+        """
+        live = np.concatenate([self.running[: self.state[c.RUNS]], self.waiting[: self.state[c.WAITS]]])
+        place = np.zeros(self.count + 1, dtype=np.int64)
+        place[live] = np.arange(len(live))
+        twin = object.__new__(Engine)
+        twin.settings = self.settings
+        twin.limits, twin.latency = self.limits.copy(), self.latency
+        twin.limits[c.CACHING] = 0
+        twin.state, twin.clock = self.state.copy(), self.clock.copy()
+        twin.state[c.ENDED] = 0
+        room = np.zeros((1, c.REQUEST_WIDTH), dtype=np.int64)
+        twin.requests = np.concatenate([self.requests[live], room])
+        twin.times = np.concatenate([self.times[live], np.zeros((1, c.TIMES_WIDTH))])
+        done = twin.requests[:-1, c.DONE]
+        said = outputs[live].astype(np.int64)
+        most = twin.settings.tokens + 1 - twin.requests[:-1, c.PROMPT]
+        twin.requests[:-1, c.OUTPUT] = np.minimum(np.where(said > done, said, done + 10), np.maximum(most, done + 1))
+        twin.count = len(live)
+        twin.waiting = np.zeros(len(live) + 1, dtype=np.int64)
+        twin.waiting[: self.state[c.WAITS]] = place[self.waiting[: self.state[c.WAITS]]]
+        twin.running, twin.plan = place[self.running], self.plan.copy()
+        twin.plan[:, 0] = place[self.plan[:, 0]]
+        twin.ended, twin.seats = np.zeros(len(live) + 1, dtype=np.int64), self.seats.copy()
+        twin.shared, twin.shared_count = self.shared[:1], 0
+        twin.blocks, twin.buckets, twin.held = self.blocks[:1], self.buckets[:1], self.held[:1]
+        return twin, live

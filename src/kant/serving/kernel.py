@@ -54,6 +54,7 @@ from kant.serving.columns import (
     PREEMPTIVE,
     PRIORITY,
     PROMPT,
+    RAN,
     REACHED,
     RUNNING,
     RUNS,
@@ -348,6 +349,7 @@ def complete(
                 running[kept] = r
                 kept += 1
         state[RUNS] = kept
+    state[RAN] = state[PLANNED]
     state[PLANNED] = 0
     state[STEPS] += 1
 

@@ -1,0 +1,222 @@
+"""Engines side by side, a router before them, and requests that come by the clock or when others have finished."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving import columns as c
+from kant.serving.columns import Table, Times
+from kant.serving.engine import FOREVER, Engine, EngineSettings
+from kant.serving.policy import Job, Policy
+from kant.serving.requests import Requests
+from kant.serving.router import Incoming, RoundRobin, Router, Site
+from kant.serving.summary import Served
+
+SAMPLES = 400
+"""Points in time of the series, about."""
+
+After = Callable[[int, float], Sequence[tuple[float, int]]]
+"""What follows when a request has finished: (arrival, request) for each that is released by it."""
+
+
+@dataclass(slots=True)
+class Fleet:
+    """The engines, and which of the requests each has by its own numbers."""
+
+    requests: Requests
+    engines: list[Engine]
+    origin: list[list[int]]
+    where: Table
+    number: Table
+    policy: Policy
+    router: Router
+    draw: np.random.Generator
+
+    def sites(self) -> list[Site]:
+        """The engines as a router sees them."""
+
+        def predicted(k: int) -> Callable[[], Times]:
+            return lambda: self.requests.predicted[self.origin[k]]
+
+        return [Site(engine, predicted(k)) for k, engine in enumerate(self.engines)]
+
+    def add(self, i: int, now: float, sites: Sequence[Site]) -> None:
+        """Route request `i`, which comes now."""
+        requests = self.requests
+        prompt, predicted, program = int(requests.prompt[i]), float(requests.predicted[i]), int(requests.program[i])
+        k = 0
+        if len(sites) > 1:
+            k = self.router.choose(Incoming(now, prompt, predicted, program), sites, self.draw)
+        engine = self.engines[k]
+        contents: Table | tuple[()] = ()
+        if engine.settings.prefix_cache:
+            contents = requests.contents(i, engine.settings.block_size)
+        job = Job(prompt, predicted, float(requests.priority[i]), program)
+        priority = self.policy.arrived(engine, job, engine.count)
+        self.origin[k].append(i)
+        self.where[i] = k
+        self.number[i] = engine.add(now, prompt, int(requests.output[i]), priority, contents)
+
+    def drive(self, engine: Engine, until: float) -> None:
+        """Let one engine run until a time, with its policy asked before every step."""
+        if not self.policy.by_step:
+            engine.run(until)
+            return
+        while True:
+            if self.end_step(engine, until) != c.STOPPED:
+                return
+            self.policy.before_step(engine)
+            engine.run(np.nextafter(engine.now, FOREVER), steps=1)
+
+    def end_step(self, engine: Engine, until: float) -> int:
+        """End the step under way if it ends by then, and tell the policy; STOPPED where another may begin."""
+        under_way, began = int(engine.state[c.PLANNED]), engine.now
+        why = engine.run(until, steps=0)
+        if self.policy.by_step and under_way and not engine.state[c.PLANNED]:
+            self.policy.after_step(engine, engine.now - began)
+            for r in engine.take_ended():
+                self.policy.finished(engine, r)
+        return why
+
+
+def simulate(
+    requests: Requests,
+    settings: EngineSettings,
+    engines: int = 1,
+    policy: Policy | None = None,
+    router: Router | None = None,
+    seed: int = 0,
+    after: After | None = None,
+    begin: Sequence[int] | None = None,
+) -> Served:
+    """Run all requests to their end.
+
+    Without `after` every request comes at its arrival. With it only those of `begin` do, and each that finishes
+    releases what `after` says. Raises InputError where a request can never be served.
+    """
+    if not 1 <= engines <= 10_000:
+        raise InputError("--engines", "a number of engines from 1 to 10000", engines)
+    requests.check(settings.block_size, settings.tokens, settings.prefix_cache)
+    policy = policy or Policy()
+    settings = replace(
+        settings,
+        policy="priority" if policy.by_priority else settings.policy,
+        preemptive=settings.preemptive or policy.preemptive,
+    )
+    count = len(requests)
+    requests = replace(requests, arrival=requests.arrival.copy())  # what is released gets its arrival then
+    fleet = Fleet(
+        requests,
+        [Engine(settings, max(count // engines, 16)) for _ in range(engines)],
+        [[] for _ in range(engines)],
+        np.full(count, -1, dtype=np.int64),
+        np.zeros(count, dtype=np.int64),
+        policy,
+        router or RoundRobin(),
+        np.random.Generator(np.random.PCG64(seed)),
+    )
+    series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(count))
+    return _served(fleet, series)
+
+
+def _sample(fleet: Fleet, now: float) -> list[tuple[float, ...]]:
+    usable = fleet.engines[0].settings.num_blocks - 1
+    return [
+        (now, k, float(e.state[c.RUNS]), float(e.state[c.WAITS]), 1 - float(e.state[c.FREE]) / usable)
+        for k, e in enumerate(fleet.engines)
+    ]
+
+
+def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
+    """Every request at its arrival; the engines run side by side in between."""
+    arrival = fleet.requests.arrival
+    every = max(float(arrival[-1] - arrival[0]) / SAMPLES, 1e-3)
+    sites = fleet.sites()
+    series: list[tuple[float, ...]] = []
+    look = float(arrival[0])
+
+    def reach(until: float) -> None:
+        for engine in fleet.engines:
+            fleet.drive(engine, until)
+
+    for i, now in enumerate(arrival.tolist()):
+        while look < now:
+            reach(look)
+            series += _sample(fleet, look)
+            look += every
+        reach(now)
+        fleet.add(i, now, sites)
+    while any(engine.next_event < FOREVER for engine in fleet.engines):
+        reach(look)
+        series += _sample(fleet, look)
+        every *= 1.05  # who knows how long the rest takes
+        look += every
+    return series
+
+
+def _by_release(fleet: Fleet, after: After, begin: Sequence[int]) -> list[tuple[float, ...]]:
+    """Requests that come when others have finished: the engines move event by event, in order of time."""
+    coming = [(float(fleet.requests.arrival[i]), int(i)) for i in begin]
+    heapq.heapify(coming)
+    sites = fleet.sites()
+    series: list[tuple[float, ...]] = []
+    look = 0.0
+    while True:
+        due = coming[0][0] if coming else FOREVER
+        k = min(range(len(fleet.engines)), key=lambda k: fleet.engines[k].next_event)
+        engine = fleet.engines[k]
+        event = engine.next_event
+        if event == due == FOREVER:
+            return series
+        if event > due or (event == due and not engine.state[c.PLANNED]):
+            now, i = heapq.heappop(coming)
+            fleet.requests.arrival[i] = now
+            fleet.add(i, now, sites)
+            continue
+        if event >= look:
+            series += _sample(fleet, event)
+            look = event + max((event + 1) / SAMPLES, 1e-3)
+        if not engine.state[c.PLANNED]:
+            fleet.policy.before_step(engine)
+            engine.run(np.nextafter(engine.now, FOREVER), steps=1)
+            continue
+        began = engine.now
+        engine.run(event, steps=0)
+        fleet.policy.after_step(engine, engine.now - began)
+        for r in engine.take_ended():
+            fleet.policy.finished(engine, r)
+            for when, i in after(fleet.origin[k][r], engine.now):
+                heapq.heappush(coming, (max(when, engine.now), i))
+
+
+def _served(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
+    count = len(fleet.requests)
+    times = np.full((count, c.TIMES_WIDTH), np.nan)
+    rows = np.zeros((count, c.REQUEST_WIDTH), dtype=np.int64)
+    for k, engine in enumerate(fleet.engines):
+        mine = np.flatnonzero(fleet.where == k)
+        times[mine], rows[mine] = engine.times[fleet.number[mine]], engine.requests[fleet.number[mine]]
+    clocks = np.array([engine.clock for engine in fleet.engines])
+    states = np.array([engine.state for engine in fleet.engines])
+    usable = fleet.engines[0].settings.num_blocks - 1
+    busy = clocks[:, c.BUSY].sum()
+    return Served(
+        fleet.requests,
+        fleet.where,
+        times[:, c.FIRST],
+        times[:, c.FINISH],
+        times[:, c.GAP],
+        rows[:, c.PREEMPTED],
+        np.maximum(rows[:, c.CACHED], 0),
+        int(states[:, c.STEPS].sum()),
+        float(clocks[:, c.KV_SECONDS].sum() / busy / usable) if busy else 0.0,
+        float(states[:, c.MOST_HELD].max() / usable),
+        int(states[:, c.LOOKED_UP].sum()),
+        int(states[:, c.HITS].sum()),
+        np.array(series).reshape(-1, 5),
+    )

@@ -1,0 +1,34 @@
+"""Policies of one engine, each in a file of its own, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kant.model.errors import InputError
+from kant.serving.policies.attained import Atlas, Mlfq, Plas
+from kant.serving.policies.past_future import Aggressive, Conservative, PastFuture
+from kant.serving.policies.priority import PreemptivePriority, Priority
+from kant.serving.policies.ranked import Ranked, RankedPreemptive, RemainingFirst
+from kant.serving.policy import Policy
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "fcfs": Policy,
+    "priority": Priority,
+    "preemptive-priority": PreemptivePriority,
+    "ranked": Ranked,
+    "ranked-preemptive": RankedPreemptive,
+    "srpt": RemainingFirst,
+    "mlfq": Mlfq,
+    "plas": Plas,
+    "atlas": Atlas,
+    "conservative": Conservative,
+    "aggressive": Aggressive,
+    "past-future": PastFuture,
+}
+
+
+def policy_named(name: str) -> Policy:
+    """A fresh policy of that name; raises InputError listing those that exist."""
+    if name not in POLICIES:
+        raise InputError("--policy", f"one of {', '.join(POLICIES)}", name)
+    return POLICIES[name]()

@@ -1,0 +1,21 @@
+"""The priority of the request itself: at admission, as vLLM has it, or before every step."""
+
+from __future__ import annotations
+
+from kant.serving.engine import Engine
+from kant.serving.policy import Job, Policy
+
+
+class Priority(Policy):
+    """vLLM's priority scheduling: it orders who waits, and who loses blocks where they run out."""
+
+    by_priority = True
+
+    def arrived(self, engine: Engine, job: Job, number: int) -> float:
+        return job.priority
+
+
+class PreemptivePriority(Priority):
+    """Priority before every step: a better one takes the seat and the blocks of a worse one."""
+
+    preemptive = True

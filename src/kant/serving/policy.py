@@ -1,0 +1,47 @@
+"""What a policy of one engine may do: set priorities, limit admissions, and learn from what has finished.
+
+A policy is a small class in a file of `policies`. It sees the engine's tables, and its requests by their number on that
+engine. Outputs that are not yet generated are no business of a policy; `Job.predicted` is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kant.serving.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a policy knows of a request when it comes: its prompt, what is predicted of its output, who calls."""
+
+    prompt: int
+    predicted: float
+    priority: float
+    program: int
+
+
+class Policy:
+    """First come, first served, as in vLLM: the base of all policies, which does nothing at all."""
+
+    preemptive = False
+    """Whether a better priority takes the seat of a worse one."""
+
+    by_priority = False
+    """Whether requests are ordered by priority before arrival."""
+
+    by_step = False
+    """Whether the policy is asked before every step and told after it; others only hear of arrivals."""
+
+    def arrived(self, engine: Engine, job: Job, number: int) -> float:
+        """The priority of a new request, lower first; `number` is what the engine will call it."""
+        return 0.0
+
+    def before_step(self, engine: Engine) -> None:
+        """Change priorities (then `engine.reorder()`), or allow so many admissions (`engine.state[ADMIT]`)."""
+
+    def after_step(self, engine: Engine, took: float) -> None:
+        """The step of `engine.ran()` took so many seconds."""
+
+    def finished(self, engine: Engine, number: int) -> None:
+        """A request has its last token."""

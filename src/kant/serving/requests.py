@@ -1,0 +1,102 @@
+"""Requests to a service, as columns: when they come, how long they are, what they share with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving.columns import Table, Times
+from kant.serving.engine import SPAN
+
+NOBODY = -1
+
+
+def _none() -> Table:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests in order of arrival; every column has one entry for each.
+
+    `arrival` in seconds; `prompt` and `output` in tokens; `priority`: lower goes first; `predicted` is what a predictor
+    says of the output; `program` names the program that calls (-1: none). Shared prefixes are said in one of two ways:
+    requests of a `group` (-1: none) share their first `prefix` tokens, or `hashes` numbers the contents of each `grain`
+    tokens of a prompt. `where` says where each stands in its file.
+    """
+
+    name: str
+    arrival: Times
+    prompt: Table
+    output: Table
+    priority: Times = field(default_factory=lambda: np.zeros(0))
+    predicted: Times = field(default_factory=lambda: np.zeros(0))
+    program: Table = field(default_factory=_none)
+    group: Table = field(default_factory=_none)
+    prefix: Table = field(default_factory=_none)
+    hashes: tuple[Table, ...] = ()
+    grain: int = 0
+    where: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        count = len(self.arrival)
+        for name, default in (
+            ("priority", np.zeros(count)),
+            ("predicted", self.output.astype(np.float64)),
+            ("program", np.full(count, NOBODY)),
+            ("group", np.full(count, NOBODY)),
+            ("prefix", np.zeros(count, dtype=np.int64)),
+        ):
+            if len(getattr(self, name)) != count:
+                object.__setattr__(self, name, default)
+
+    def __len__(self) -> int:
+        return len(self.arrival)
+
+    def place(self, i: int) -> str:
+        """Where request `i` stands, for a sentence."""
+        return self.where[i] if self.where else f"{self.name}: request {i}"
+
+    def contents(self, i: int, block_size: int) -> Table:
+        """A number for each leading full block of request `i` that others may share."""
+        if self.grain:
+            blocks = np.arange(self.prompt[i] // block_size)
+            per = self.grain // block_size
+            found: Table = self.hashes[i][blocks // per] * per + blocks % per
+            return found
+        if self.group[i] >= 0:
+            return int(self.group[i]) * SPAN + np.arange(self.prefix[i] // block_size)
+        return _none()
+
+    def check(self, block_size: int, tokens: int, prefix_cache: bool) -> None:
+        """Raise InputError where an engine with a KV of so many tokens cannot serve every request."""
+        if len(self) == 0:
+            raise InputError(self.name, "at least one request")
+        if prefix_cache and self.grain and self.grain % block_size:
+            raise InputError("--block-size", f"a divisor of {self.grain}, the tokens of a hash of the file", block_size)
+        need = self.prompt + self.output - 1
+        if need.max() > tokens:
+            i = int(np.argmax(need > tokens))
+            raise InputError(self.place(i), f"a request of at most {tokens} tokens, as many as the KV holds", need[i])
+
+    def at_rate(self, rate: float) -> Requests:
+        """The same requests, their arrivals stretched so that they come at `rate` a second in the mean."""
+        if not rate > 0:
+            raise InputError("--rate", "a number of requests a second above 0", rate)
+        span = float(self.arrival[-1] - self.arrival[0])
+        if span == 0:
+            raise InputError("--rate", "requests that do not all arrive at once", self.name)
+        factor = (len(self) - 1) / span / rate
+        return replace(self, arrival=(self.arrival - self.arrival[0]) * factor)
+
+    def first(self, count: int) -> Requests:
+        """The first `count` requests."""
+        cut = {
+            name: getattr(self, name)[:count]
+            for name in (
+                "arrival", "prompt", "output", "priority", "predicted", "program", "group", "prefix", "hashes", "where",
+            )
+        }  # fmt: skip
+        return replace(self, **cut)

@@ -1,0 +1,215 @@
+"""Routers: which engine a request goes to when it comes. Each sees the engines as they are at that moment.
+
+A router is one small class; what it counts is its own. A request is told by `Incoming`; the output that is only
+predicted is what routers may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving import columns as c
+from kant.serving.columns import Table, Times
+from kant.serving.engine import Engine
+
+Draw = np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request as a router sees it."""
+
+    now: float
+    prompt: int
+    predicted: float
+    program: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An engine as a router sees it, with the predicted output of each of its requests."""
+
+    engine: Engine
+    predicted: Callable[[], Times]
+
+    @property
+    def requests(self) -> int:
+        """Requests that run or wait."""
+        return int(self.engine.state[c.RUNS] + self.engine.state[c.WAITS])
+
+    def _rows(self) -> tuple[Table, Table]:
+        engine = self.engine
+        return (
+            engine.requests[engine.running[: engine.state[c.RUNS]]],
+            engine.requests[engine.waiting[: engine.state[c.WAITS]]],
+        )
+
+    def tokens(self) -> int:
+        """Tokens that its requests have, prompts and outputs so far."""
+        runs, waits = self._rows()
+        return int(sum(rows[:, c.PROMPT].sum() + rows[:, c.DONE].sum() for rows in (runs, waits)))
+
+    def pending_prefill(self) -> int:
+        """Tokens that are still to be computed before everybody decodes."""
+        left = 0
+        for rows in self._rows():
+            left += int((rows[:, c.PROMPT] + rows[:, c.DONE] - rows[:, c.COMPUTED]).sum())
+        return left
+
+    def freeness(self) -> float:
+        """Llumnix's load, larger for less: free KV less what waits, for each request that runs."""
+        engine = self.engine
+        _, waits = self._rows()
+        free = int(engine.state[c.FREE]) * engine.settings.block_size - int(waits[:, c.PROMPT].sum())
+        return free / max(1, int(engine.state[c.RUNS]))
+
+
+class Router(Protocol):
+    """Chooses an engine for each request."""
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        """The number of the engine that gets the request."""
+        ...
+
+
+def least(values: Sequence[float]) -> int:
+    """The place of the least value, the first of equals."""
+    return min(range(len(values)), key=values.__getitem__)
+
+
+@dataclass(slots=True)
+class RoundRobin:
+    """One engine after the other."""
+
+    turn: int = field(default=-1, init=False)
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        self.turn = (self.turn + 1) % len(sites)
+        return self.turn
+
+
+@dataclass(frozen=True, slots=True)
+class RandomEngine:
+    """Any engine, each as likely."""
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        return int(draw.integers(len(sites)))
+
+
+@dataclass(frozen=True, slots=True)
+class TwoChoices:
+    """Of two engines drawn at random the one with fewer requests (Mitzenmacher, TPDS 2001)."""
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        drawn = draw.permutation(len(sites))[:2].tolist()
+        return int(min(drawn, key=lambda i: (sites[i].requests, i)))
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestQueue:
+    """The engine with the fewest requests that run or wait; among equals, one drawn at random."""
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        counts = [site.requests for site in sites]
+        best = [i for i, count in enumerate(counts) if count == min(counts)]
+        return best[int(draw.integers(len(best)))]
+
+
+@dataclass(frozen=True, slots=True)
+class LeastTokens:
+    """The engine whose requests have the fewest tokens, prompts and outputs so far."""
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        return least([site.tokens() for site in sites])
+
+
+@dataclass(frozen=True, slots=True)
+class Llumnix:
+    """The engine with the most free KV for each request that runs (Sun et al., OSDI'24), without migration."""
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        return least([-site.freeness() for site in sites])
+
+
+@dataclass(frozen=True, slots=True)
+class Lmetric:
+    """The least product of tokens to prefill, this prompt included, and requests (LMetric, arXiv 2603.15202)."""
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        return least([(request.prompt + site.pending_prefill()) * (site.requests + 1) for site in sites])
+
+
+@dataclass(slots=True)
+class ProgramAffinity:
+    """Autellix's balancer (arXiv 2502.13965, Algorithm 2): long prompts stay with their program's engine.
+
+    Prompts of at most `short` tokens go to the engine with the fewest requests, as shared system prompts are cached
+    everywhere; longer ones to the engine on which their program first had one.
+    """
+
+    short: int = 2048
+    pinned: dict[int, int] = field(default_factory=dict, init=False)
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        used = least([site.requests for site in sites])
+        if request.prompt <= self.short or request.program < 0:
+            return used
+        return self.pinned.setdefault(request.program, used)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Block (arXiv 2508.03611): run each candidate forward from its state, and take the earliest predicted token.
+
+    `candidates` engines are drawn at random, all of them where it is 0. The prediction takes every request to say as
+    much as was predicted of it, and stops at this one's first token (`metric` ttft) or at its end (e2e).
+    """
+
+    candidates: int = 0
+    metric: str = "ttft"
+    horizon: int = 4000
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        chosen = list(range(len(sites)))
+        if 0 < self.candidates < len(sites):
+            chosen = sorted(draw.permutation(len(sites))[: self.candidates].tolist())
+        return min(chosen, key=lambda i: (*self.predict(request, sites[i]), i))
+
+    def predict(self, request: Incoming, site: Site) -> tuple[float, float]:
+        """When the request would have its first token (or its last) there, and the load of the engine then."""
+        twin, _ = site.engine.fork(site.predicted())
+        most = max(twin.settings.tokens + 1 - request.prompt, 1)
+        output = 1 if self.metric == "ttft" else min(max(round(request.predicted), 1), most)
+        r = twin.add(request.now, request.prompt, output, tie=site.engine.count)
+        for _ in range(self.horizon):
+            if twin.requests[r, c.STATE] == c.FINISHED:
+                break
+            twin.run(stop_at_finish=True)
+        else:
+            return twin.now, float(site.tokens())
+        return float(twin.times[r, c.FINISH]), float(site.tokens())
+
+
+ROUTERS: dict[str, Callable[[], Router]] = {
+    "round-robin": RoundRobin,
+    "random": RandomEngine,
+    "two-choices": TwoChoices,
+    "shortest-queue": ShortestQueue,
+    "least-tokens": LeastTokens,
+    "llumnix": Llumnix,
+    "lmetric": Lmetric,
+    "program-affinity": ProgramAffinity,
+    "block": Block,
+}
+
+
+def router_named(name: str) -> Router:
+    """A fresh router of that name; raises InputError listing those that exist."""
+    if name not in ROUTERS:
+        raise InputError("--router", f"one of {', '.join(ROUTERS)}", name)
+    return ROUTERS[name]()
