@@ -21,11 +21,11 @@ def storage_class(name: str, provisioner: str = "test.kant.dev/disk", **more: An
     } | more
 
 
-def volume(name: str, claim: str, key: str = "", *values: str) -> Object:
+def volume(name: str, claim: str, key: str = "", *values: str, mode: str = "ReadWriteOnce") -> Object:
     """A volume of a claim; with `key` on nodes with one of these values of that label alone."""
     spec: Object = {
         "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
+        "accessModes": [mode],
         "hostPath": {"path": "/nowhere"},
         "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim},
     }

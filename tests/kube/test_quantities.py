@@ -96,7 +96,7 @@ def test_what_kant_cannot_give_is_said(limits: dict[str, str | int | float], sen
 def test_other_devices_are_asked_for_beside_gpus() -> None:
     limits: dict[str, str | int | float] = {"nvidia.com/gpu": 8, "rdma/hca": 1, "ephemeral-storage": "1Gi"}
     asked = requests_of(PodSpec(containers=(Container(Resources(None, limits)),)))
-    assert (asked.demand.gpus, asked.others) == (8, (("rdma/hca", 1),))
+    assert (asked.demand.gpus, asked.others) == (8, (("ephemeral-storage", 1024), ("rdma/hca", 1)))
 
 
 def test_what_somebody_elses_pod_uses_counts_though_kant_would_refuse_it() -> None:

@@ -13,6 +13,7 @@ from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
 from tests.kube.storage_objects import CLAIMS, COMPLETED, claim, storage_class, uses, volume
 
+ONE_POD = "ReadWriteOncePod"
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -114,6 +115,22 @@ def test_a_volume_that_cannot_be_made_or_lies_elsewhere_sends_its_pod_on(plane: 
             await provision(api, "d", other)
             pods = await until(api, lambda pods: bound(pods) == ["d"])
             assert where(pods)["d"] != node
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_claim_for_one_pod_is_used_by_one_at_a_time(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([*zoned("a", "b"), volume("pv", "one", mode=ONE_POD), claim("one", "pv", mode=ONE_POD)])
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([make_pod(f"p{number}", **uses("one")) for number in range(2)])
+            pods = await until(
+                api,
+                lambda pods: len(bound(pods)) == 1 and any(says(pods, f"p{i}", "takes one pod") for i in range(2)),
+            )
+            (first,) = bound(pods)
+            await api.delete(f"/api/v1/namespaces/default/pods/{first}", grace_s=0)
+            await until(api, lambda pods: len(pods) == 1 and len(bound(pods)) == 1)
 
     perform(plane, story, tmp_path)
 

@@ -49,8 +49,26 @@ class KubeExecutor(PlanExecutor):
 
     def execute(self, plan: Plan) -> None:
         self._by = {}
-        super().execute(plan)
+        for decision in self._feasible(plan.decisions):
+            self.apply(decision)
         self.evictions += self._by.values()
+
+    def _feasible(self, decisions: list[Decision]) -> list[Decision]:
+        """The decisions before the first for which somebody would be stopped in vain: it could not start even then."""
+        victims: dict[str, list[str]] = {}
+        for decision in decisions:
+            if isinstance(decision, Preempt) and decision.by:
+                victims.setdefault(decision.by, []).append(decision.job)
+        for start in decisions if victims else ():
+            if isinstance(start, Start) and start.job in victims and start.job in self.workloads.by_job:
+                why = self.workloads.transitions.why_not(start.job, start.allocation, victims[start.job])
+                if why:
+                    self.workloads.messages.say(self.workloads.by_job[start.job], why, UNSCHEDULABLE)
+                    first = next(
+                        at for at, one in enumerate(decisions) if isinstance(one, Preempt) and one.by == start.job
+                    )
+                    return decisions[:first]
+        return decisions
 
     def apply(self, decision: Decision) -> None:
         """Apply one decision, unless its job has moved: its pods then come anew as another job."""

@@ -6,13 +6,14 @@ sets of what is dirty. A change that comes twice, or late, only makes something 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from kant.kube.objects.views import Budget, Claim, Loose, Node, PersistentVolume, Pod, StorageClass
+from kant.kube.translate.levels import HOSTNAME
+from kant.kube.translate.neighbours import rules_of
 from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE, ClaimName, Storage, claims_of
 
 ENDED = ("Succeeded", "Failed")
@@ -25,7 +26,8 @@ def is_over(pod: Pod) -> bool:
 
 @dataclass(slots=True)
 class Mirror:
-    """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` counts a node's pods.
+    """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
+    node's pods, `ruled` those with required anti-affinity, and `wide` those with such beyond their node.
 
     `bound_here` has the node of pods that we have bound, until the watch says so. `budgets` of disruptions and `claims`
     are by (namespace, name), `volumes` and `storage_classes` by name; `unreadable` are the paths of those of the last
@@ -45,7 +47,9 @@ class Mirror:
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
-    on_node: Counter[str] = field(default_factory=Counter)
+    on_node: dict[str, dict[str, None]] = field(default_factory=dict)
+    ruled: dict[str, dict[str, None]] = field(default_factory=dict)
+    wide: dict[str, None] = field(default_factory=dict)
     touched: dict[str, Pod] = field(default_factory=dict)
     bound_here: dict[str, str] = field(default_factory=dict)
     nodes_touched: dict[str, None] = field(default_factory=dict)
@@ -69,6 +73,8 @@ class Mirror:
     def _note_claims(self, pod: Pod, gone: bool = False) -> None:
         for name in claims_of(pod):
             claim = pod.metadata.namespace, name
+            if gone or is_over(pod):
+                self.claims_touched[claim] = None
             if not gone:
                 self.users.setdefault(claim, {})[pod.metadata.uid] = None
             elif claim in self.users:
@@ -94,8 +100,16 @@ class Mirror:
                 self.pod("modified", pod)
 
     def _count(self, pod: Pod | None, by: int) -> None:
-        if pod is not None and pod.spec.node_name and not is_over(pod):
-            self.on_node[pod.spec.node_name] += by
+        if pod is None or not pod.spec.node_name or is_over(pod):
+            return
+        rules = rules_of(pod)
+        kept = [(self.on_node, True), (self.ruled, bool(rules))]
+        for index in (own for own, counts in kept if counts):
+            _keep(index, pod.spec.node_name, pod.metadata.uid, by > 0)
+        if any(rule.key != HOSTNAME for rule in rules):
+            self.wide[pod.metadata.uid] = None
+            if by < 0:
+                del self.wide[pod.metadata.uid]
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """All pods there are."""
@@ -108,7 +122,8 @@ class Mirror:
             if uid not in self.pods:
                 self.touched[uid] = pod
         self.pods = fresh
-        self.on_node.clear()
+        for index in (self.on_node, self.ruled, self.wide):
+            index.clear()
         self.users.clear()
         for pod in fresh.values():
             self._count(pod, 1)
@@ -226,6 +241,16 @@ class Mirror:
     def named(self, plural: str, namespace: str, name: str) -> Loose | None:
         """One object; None where there is none."""
         return self.objects.get(plural, {}).get((namespace, name))
+
+
+def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -> None:
+    """Note, or forget, a pod on a node."""
+    if there:
+        index.setdefault(node, {})[uid] = None
+        return
+    index[node].pop(uid, None)
+    if not index[node]:
+        del index[node]
 
 
 def _claim_essence(claim: Claim) -> tuple[object, ...]:

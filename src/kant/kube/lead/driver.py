@@ -46,6 +46,8 @@ CALM = 0.5  # seconds without a change of the nodes after which the state is bui
 LONGEST_UNREST = 5.0
 PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
 BREATH = 0.25  # but no more than this: a state that took long to build has first bindings to be told of
+FAILING = 2.0  # seconds between two states that are built because nodes fail less
+LEAST_WORK = 20.0  # and as many times as long as it took to build the last one
 IDLE = 1.0  # seconds after which the loop turns though nothing has happened
 
 
@@ -88,6 +90,7 @@ class KubeDriver:
         self.answers: Answers
         self._unrest = self._calm_since = -1.0
         self._change_at = 0
+        self._built_at = self._build_s = 0.0
         self._journal_trouble = ""
 
     def take_profile(self, profile: Profile) -> None:
@@ -209,7 +212,7 @@ class KubeDriver:
 
     def build(self) -> bool:
         """The state anew, from what the API server has said. False where there is no node yet."""
-        mirror = self.mirror
+        mirror, began = self.mirror, time.monotonic()
         mirror.hear(list(mirror.bound_here))
         now = int(time.time() * 1e6)
         zero = self.translation.beginning(now)
@@ -228,6 +231,8 @@ class KubeDriver:
         self._say_built(self.core)
         restore_calibration(self.core, learned)
         self._look_up()
+        self._built_at = time.monotonic()
+        self._build_s = self._built_at - began
         return True
 
     def _new_core(self, spec: ClusterSpec, zero: int) -> Core:
@@ -252,6 +257,7 @@ class KubeDriver:
         budgets = Budgets(mirror)
         self.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
+        self.translation.filters.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, mirror, self.workloads, binder.leaving)
         self.answers = Answers(
@@ -297,6 +303,7 @@ class KubeDriver:
                 keys.update(workloads.vacant_on(name))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
+        self._look_at_filters(nodes, pods)
         claims, mirror.claims_touched = mirror.claims_touched, {}
         keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
         self._look_at_clock()
@@ -344,6 +351,16 @@ class KubeDriver:
             if key is not None:
                 keys[key] = None
         return keys
+
+    def _look_at_filters(self, nodes: dict[str, None], pods: dict[str, Pod]) -> None:
+        """Build the state anew, but not too often, where nodes that failed a filter of waiting pods do not any more."""
+        assert self.core is not None
+        if self._change_at - self.core.now <= FAILING * 1e6 or not self.translation.filters.failing:
+            return
+        touched = [*nodes, *(pod.spec.node_name for pod in pods.values() if pod.spec.node_name)]
+        if touched and self.translation.filters.improved(touched):
+            wait = max(self._built_at + max(FAILING, LEAST_WORK * self._build_s) - time.monotonic(), 0.0)
+            self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
 
     def _take_overrun(self) -> None:
         """Nodes have lost GPUs that somebody holds."""

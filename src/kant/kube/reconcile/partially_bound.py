@@ -78,7 +78,7 @@ class PartiallyBound:
             if gang.job in starts:
                 self.transitions.start(gang, starts[gang.job].allocation, held[gang])
         for gang in found:
-            if gang.phase is Phase.WAITING and gang.job not in starts:
+            if gang.phase is Phase.WAITING:  # there is no place for the rest, or it may not have it
                 self._keep_in_part(gang)
 
     def _keep_in_part(self, workload: Workload) -> None:

@@ -27,7 +27,7 @@ class PodCapacity:
         self.limits[node] = int(text) if text.isdigit() else NO_LIMIT
 
     def left(self, node: str) -> int:
-        return self.limits.get(node, NO_LIMIT) - self.mirror.on_node[node] - self.promised[node]
+        return self.limits.get(node, NO_LIMIT) - len(self.mirror.on_node.get(node, ())) - self.promised[node]
 
     def short(self, wanted: Mapping[str, int]) -> str:
         """A node that takes fewer pods than are wanted on it; "" where each takes enough."""

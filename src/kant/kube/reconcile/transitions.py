@@ -6,11 +6,12 @@ Which transition is due is decided elsewhere: by `workloads`, by `partially_boun
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Collection, Sequence
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.existing_pods import ExistingPods
-from kant.kube.reconcile.messages import Messages
+from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.translation import Translation
@@ -97,13 +98,39 @@ class Transitions:
             self.pod_capacity.spare(short, core.clock())
             self.crowded[short] = None
             return
+        why = self._check(workload, slots)
+        if why:
+            core.happen(JobRefused(core.now, workload.job, why))
+            self.messages.say(workload, why, UNSCHEDULABLE)
+            return
         workload.slots, workload.members, workload.phase = slots, [], Phase.PLACED
         self.pod_capacity.promised.update(wanted)
+        for slot in slots:
+            if not slot.bound:
+                self.translation.filters.promised.setdefault(slot.node, {})[slot.pod] = None
         self.crowded.update(dict.fromkeys(wanted))
         self.unbound[workload] = None
         self.unprotected[workload] = None
         self.time_partial(workload)
         self.to_bind.append(workload)
+
+    def why_not(self, job: str, allocation: Allocation, victims: Sequence[str]) -> str:
+        """Why a job could not have these places though the victims were gone; "" where it could."""
+        workload = self.by_job[job]
+        slots = slots_of(allocation, workload.members, self._names)
+        gone = {slot.pod for victim in victims if victim in self.by_job for slot in self.by_job[victim].slots}
+        return self._check(workload, slots, gone)
+
+    def _check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
+        """Why its pods may not have these places, which the core does not know; "" where they may."""
+        filters, pods = self.translation.filters, self.mirror.pods
+        placed = [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
+        why = filters.check(placed, going)
+        if why:
+            self.translation.stale = True
+            if filters.among_themselves(placed):
+                filters.spread.add(workload.key)
+        return why
 
     def started_elsewhere(self, workload: Workload) -> bool:
         """Note a start by somebody else, who has bound all of its pods as they were to be. False: nobody has."""
@@ -135,13 +162,18 @@ class Transitions:
 
     def count_promised(self) -> None:
         """Count the pods that are to be bound to each node, and of which the watch has not said that they are."""
+        promised = self.translation.filters.promised
         self.pod_capacity.promised.clear()
+        promised.clear()
         unheard = self.mirror.bound_here
         for workload in list(self.unbound):
             nodes = [s.node for s in workload.slots if not s.done and (not s.bound or s.pod in unheard)]
             if workload.phase is not Phase.PLACED or not nodes:
                 del self.unbound[workload]
             self.pod_capacity.promised.update(nodes)
+            for slot in workload.slots if nodes else ():
+                if slot.pod and not slot.done:
+                    promised.setdefault(slot.node, {})[slot.pod] = None
 
     # --- it waits again, or ends ----------------------------------------------------------------------------------
 
@@ -151,6 +183,7 @@ class Transitions:
         self.core.happen(JobRefused(self.core.now, workload.job, why, blameless))
         workload.members = [Member(pods[slot.pod], slot.demand) for slot in workload.slots if slot.pod in pods]
         give_up(workload.slots)
+        self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
         workload.phase, workload.slots = Phase.WAITING, []
 
     def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:

@@ -17,13 +17,14 @@ from kant.kube.objects.times import microseconds
 from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Pod
 from kant.kube.objects.views import Node as View
+from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.translate.crds import ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.flavors import Flavors, admits, why_nowhere
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
-from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, selection
+from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
 from kant.kube.translate.resources import requests_of, used_of
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.volumes import ClaimWaitsError, check_claims, why_out_of_reach
@@ -68,6 +69,7 @@ class Translation:
         self.shadow = shadow
         self.flavors = Flavors()
         self.levels = Levels()
+        self.filters = NodeFilters(mirror, scheduler)
         self.groups: dict[str, Loose | None] = {}
         self.reserved: list[ReservedNodes] = []
         self.complaints: dict[str, str] = {}
@@ -90,9 +92,11 @@ class Translation:
         mirror = self.mirror
         self.stale, self.epoch, self.complaints = False, zero, {}
         self.flavors = Flavors(turns=self.flavors.turns)
-        for pod in mirror.pods.values():
-            if self.is_ours(pod) and not pod.spec.node_name:
-                self._learn(pod)
+        waiting = [pod for pod in mirror.pods.values() if not pod.spec.node_name and self.is_ours(pod)]
+        self.filters.begin(waiting)
+        self.flavors.failing = self.filters.failing
+        for pod in waiting:
+            self._learn(pod)
         found, wrong = levels_of(
             item for kind, items in mirror.objects.items() if kind.startswith("topologies") for item in items.values()
         )
@@ -230,6 +234,8 @@ class Translation:
             raise StaleFlavorsError
         self._check_claims(pods)
         job = self._job(ref, pods)
+        if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
+            job = replace(job, affinity_group=f"gang {job.id}", apart="node", apart_required=True)
         if is_nowhere(job):
             raise NoMatchingNodeError(self._why_nowhere(pods))
         return replace(job, id=core.fresh_id(job.id))
@@ -240,26 +246,40 @@ class Translation:
             for pod in pods:
                 if pod.spec.volumes:
                     check_claims(pod, self.mirror.storage)
+                    taken = self.filters.claim_taken(pod)
+                    if taken:
+                        raise ClaimWaitsError(taken)
         except ClaimWaitsError as waits:
             raise NotYetError(str(waits)) from None
         except InputError as error:
             raise MalformedError(str(error)) from None
 
+    def _key(self, ref: GroupRef | None, pods: list[Pod]) -> str:
+        return "/".join(ref.key) if ref is not None else pods[0].metadata.uid
+
+    def _selection(self, pod: Pod) -> Selection:
+        return selection(pod, self.mirror.storage, self.filters.requirements)
+
     def _why_nowhere(self, pods: list[Pod]) -> str:
         nodes, storage = self.mirror.nodes.values(), self.mirror.storage
         for pod in pods:
+            would = [view.metadata.name for view in nodes if admits(selection(pod, storage), view)]
+            why = self.filters.why_nowhere(pod, would)
+            if why and all(self.filters.failing.get(name) for name in would):
+                return why
             said = why_out_of_reach(pod, storage)
             bare = replace(pod, spec=replace(pod.spec, volumes=()))
-            reached = not said or any(admits(selection(pod, storage), view) for view in nodes)
-            if not reached and any(admits(selection(bare), view) for view in nodes):
+            if said and not would and any(admits(selection(bare), view) for view in nodes):
                 return f"no node that would do reaches its volumes: {said}"
         return why_nowhere([selection(pod, storage) for pod in pods], nodes)
 
-    def _job(self, ref: GroupRef | None, pods: list[Pod]) -> Job:
+    def _job(self, ref: GroupRef | None, pods: list[Pod], waits: bool = True) -> Job:
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
-        found = job_of(name, pods, Setting(self.levels, self.flavors, self.epoch, storage=self.mirror.storage), spec)
+        filters = self.filters.requirements if waits else no_filters
+        setting = Setting(self.levels, self.flavors, self.epoch, storage=self.mirror.storage, filters=filters)
+        found = job_of(name, pods, setting, spec)
         if isinstance(found, InvalidObject):
             has_turn = all(self.flavors.has_turn(one) for one in self._selections(pods))
             raise MalformedError(found.sentence) if has_turn else NotYetError(found.sentence)
@@ -269,7 +289,7 @@ class Translation:
 
     def _selections(self, pods: list[Pod]) -> list[Selection]:
         try:
-            return [selection(pod, self.mirror.storage) for pod in pods]
+            return [self._selection(pod) for pod in pods]
         except InputError:
             return []  # something is wrong with one of them
 
@@ -277,7 +297,7 @@ class Translation:
         """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""
         if not foreign:
             try:
-                job = self._job(ref, [_anywhere(pod) for pod in pods])
+                job = self._job(ref, [_anywhere(pod) for pod in pods], waits=False)
                 name = core.fresh_id(job.id)
                 return replace(job, id=name, models=(), flavors=(), within="", within_required=False, apart="")
             except MalformedError:
@@ -297,7 +317,7 @@ class Translation:
 
     def _learn(self, pod: Pod) -> bool:
         try:
-            return self.flavors.learn(selection(pod, self.mirror.storage))
+            return self.flavors.learn(self._selection(pod))
         except InputError:
             return False  # it is refused when its job is made
 

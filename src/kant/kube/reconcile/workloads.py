@@ -344,6 +344,9 @@ class Workloads:
             if slot is not None:
                 slot.pod = pod.metadata.uid
                 lost = lost or slot.node in self.out_of_service
+                lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
+                self.transitions.unbound[workload] = None
+                self.transitions.crowded[slot.node] = None
                 if workload not in self.transitions.to_bind:
                     self.transitions.to_bind.append(workload)
             elif workload.whole and self._is_read(workload):

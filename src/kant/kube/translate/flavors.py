@@ -6,11 +6,11 @@ told apart by which of the requests of waiting pods they meet (`served`), and re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kant.kube.objects import views as k
-from kant.kube.objects.quantity import count
 from kant.kube.translate.nodes import STATE_TAINTS, model_of
+from kant.kube.translate.resources import amount_of
 from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, tolerates
 from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS
@@ -36,6 +36,9 @@ class Flavors:
 
     `served` has the requests that take their turn, None where nodes are told apart by labels and taints. `turns` counts
     how often each request was served: those served least come first. `turned_away`: a pod has to wait for its turn.
+
+    `failing` has, by node, what stands beside its labels for now: conditions of pods that it does not meet. `bounds`
+    are the amounts of a device that pods ask for: nodes are told apart by which of them they have.
     """
 
     def __init__(self, most: int = MAX_POOLS, turns: Mapping[Selection, int] | None = None) -> None:
@@ -45,6 +48,8 @@ class Flavors:
         self.turned_away = False
         self._earlier = turns or {}
         self._meets: dict[str, frozenset[Selection]] = {}
+        self.failing: Mapping[str, Collection[str]] = {}
+        self.bounds: dict[str, set[int]] = {}
         self.wanted: set[str] = set()
         self.named: set[tuple[str, str]] = set()
         self.keys: tuple[str, ...] = ()
@@ -59,6 +64,10 @@ class Flavors:
         fresh = bool(selection.keys - self.wanted) or bool(selection.compared & self.coarse)
         fresh = fresh or (self.served is not None and request not in self.turns)
         self.turns.setdefault(request, self._earlier.get(request, 0))
+        for key, amount in selection.amounts:
+            bounds = self.bounds.setdefault(key, set())
+            fresh = fresh or amount not in bounds
+            bounds.add(amount)
         values = selection.values - self.named
         self.wanted |= selection.keys
         self.named |= values
@@ -68,7 +77,7 @@ class Flavors:
         """The flavor of each node by its name."""
         views = sorted(nodes, key=lambda view: view.metadata.name)
         models = [model_of(view) for view in views]
-        facts = [_facts(view) for view in views]
+        facts = [self._facts(view) for view in views]
         self.served, self._parts, self._accepted = None, {}, {}
         chosen: list[tuple[object, ...]] = [(_taints(view),) for view in views]
         if _pools(models, chosen) > self.most:
@@ -95,7 +104,7 @@ class Flavors:
         """Tell nodes apart by as many requests as can be served at once, those first that were served least."""
         self.keys, self.coarse, self.served, self._meets = (), frozenset(), [], {}
         kinds: list[tuple[object, ...]] = [()] * len(views)
-        seen = [(_facts(view), _taints(view)) for view in views]
+        seen = [(self._facts(view), _taints(view)) for view in views]
         for request in sorted(self.turns, key=lambda one: (one != PLAIN, self.turns[one])):
             tried = [(*kind, request.admits(*own)) for kind, own in zip(kinds, seen, strict=True)]
             if _pools(models, tried) <= self.most or len(self.served) < 2:  # at least one besides the plain one
@@ -106,11 +115,16 @@ class Flavors:
 
     def _value(self, key: str, facts: dict[str, str]) -> str | None:
         value = facts.get(key)
+        if value is not None and key in self.bounds:
+            return str(max((amount for amount in self.bounds[key] if amount <= int(value)), default=0))
         return OTHER if value is not None and key in self.coarse and (key, value) not in self._told else value
+
+    def _facts(self, view: k.Node) -> dict[str, str]:
+        return _facts(view) | dict.fromkeys(self.failing.get(view.metadata.name, ()), "yes")
 
     def flavor_of(self, view: k.Node) -> str:
         """The flavor of a node, by the keys in use; `rebuild` must have seen it, or one like it, to admit pods."""
-        facts, taints = _facts(view), _taints(view)
+        facts, taints = self._facts(view), _taints(view)
         if self.served is not None:
             met = [number for number, request in enumerate(self.served) if request.admits(facts, taints)]
             name = _name_of(met)
@@ -202,7 +216,7 @@ def _facts(view: k.Node) -> dict[str, str]:
     facts[NAME] = view.metadata.name
     for name, amount in (view.status.allocatable or {}).items():
         try:
-            facts[DEVICE + name] = str(count(amount, name))
+            facts[DEVICE + name] = str(amount_of(name, amount, name, up=False))
         except InputError:
             continue  # cpu and memory may be fractions; nobody selects on them
     return facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,9 +16,10 @@ from kant.kube.translate.flavors import NOWHERE, Flavors
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import Levels
+from kant.kube.translate.neighbours import apart_group
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.resources import GPU_RESOURCES, requests_of
-from kant.kube.translate.selectors import Selection, apart_of, selection_of
+from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
@@ -26,6 +27,15 @@ from kant.model.job import Demand, Job, PodGroup
 _DIGITS = re.compile(r"([0-9]+)")
 _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 """What controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
+
+
+Filters = Callable[[k.Pod], tuple[k.Requirement, ...]]
+"""What a pod demands of its node for now, besides what it says."""
+
+
+def no_filters(pod: k.Pod) -> tuple[k.Requirement, ...]:
+    """Nothing."""
+    return ()
 
 
 class Setting(NamedTuple):
@@ -36,6 +46,7 @@ class Setting(NamedTuple):
     epoch: int = 0
     gpus: tuple[str, ...] = GPU_RESOURCES
     storage: Storage = NO_STORAGE
+    filters: Filters = no_filters
 
 
 class GangJob(NamedTuple):
@@ -59,13 +70,21 @@ def about(pod: k.Pod) -> str:
     return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def selection(pod: k.Pod, storage: Storage = NO_STORAGE, gpus: tuple[str, ...] = GPU_RESOURCES) -> Selection:
+def selection(
+    pod: k.Pod,
+    storage: Storage = NO_STORAGE,
+    filters: Filters = no_filters,
+    gpus: tuple[str, ...] = GPU_RESOURCES,
+) -> Selection:
     """What the pod demands of its node besides amounts, for `Flavors.learn`. Raises InputError."""
     where = f"{about(pod)}, spec"
     found = selection_of(pod.spec, where, requests_of(pod.spec, where, gpus).others, models=PRODUCT)
     pool = (pod.metadata.labels or {}).get(NODE_POOL)
     if pool:
         found = found._replace(always=(*found.always, k.Requirement(NODE_POOL, "In", (pool,))))
+    narrowed = filters(pod)
+    if narrowed:
+        found = found._replace(always=(*found.always, *narrowed))
     return reaching(found, pod, storage) if pod.spec.volumes else found
 
 
@@ -132,7 +151,8 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
 def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     where = f"{about(pod)}, spec"
     asked = requests_of(pod.spec, where, setting.gpus)
-    select = selection(pod, setting.storage, setting.gpus)
+    check_neighbours(pod, where)
+    select = selection(pod, setting.storage, setting.filters, setting.gpus)
     own = (pod.metadata.labels or {}).get(NODE_POOL, "")
     if spec is not None and spec.node_pool not in ("", own):
         raise InputError(f"{about(pod)}, label {NODE_POOL}", f"that of its group, {spec.node_pool}", own or None)
@@ -141,7 +161,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
         asked.demand,
         () if product is None else (product,),
         setting.flavors.accepted(select, f"{where}.nodeSelector and affinity.nodeAffinity"),
-        apart_of(pod, where),
+        apart_group(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
     )
 

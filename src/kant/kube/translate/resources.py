@@ -5,7 +5,8 @@ Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sideca
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,14 +23,14 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.int
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 """Shares of a GPU in the words of HAMi."""
 
-UNCOUNTED = ("ephemeral-storage", "storage", "pods")
-"""What every node has, and Kant does not count."""
+UNCOUNTED = ("storage", "pods")
+"""What no container asks for."""
 
 Amounts = dict[str, Fraction]
 
 
 class PodRequests(NamedTuple):
-    """`others` are extended resources besides GPUs: a node must have as many, but Kant does not add them up."""
+    """`others` are what the core does not count, in whole numbers, or MiB of what is bytes."""
 
     demand: Demand
     others: tuple[tuple[str, int], ...] = ()
@@ -59,6 +60,51 @@ def used_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> Demand:
     return found
 
 
+def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True) -> int:
+    """An amount of a resource that the core does not count: MiB of what is bytes, else whole things."""
+    return mib(value, where, up) if is_bytes(name) else count(value, where)
+
+
+def is_bytes(name: str) -> bool:
+    """Whether amounts of a resource that the core does not count are bytes."""
+    return name == "ephemeral-storage" or name.startswith("hugepages-")
+
+
+def capacity_of(amounts: Mapping[str, Quantity], gpus: tuple[str, ...] = GPU_RESOURCES) -> Demand:
+    """GPUs, CPU and memory among what a node has to give; nothing of what nobody can tell."""
+    found = Demand()
+    with suppress(InputError):
+        found = Demand(
+            sum(count(amounts[name], name) for name in gpus if name in amounts),
+            GPU,
+            milli(amounts.get("cpu", 0), "cpu", up=False),
+            mib(amounts.get("memory", 0), "memory", up=False),
+        )
+    return found
+
+
+def others_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> dict[str, int]:
+    """What any pod takes of its node besides GPUs, CPU and memory; nothing of what nobody can tell."""
+    key = (_key(spec), gpus)
+    found = _known_others.get(key)
+    if found is None:
+        found = _others(spec, gpus)
+        if len(_known_others) == _MOST_KNOWN:
+            _known_others.clear()
+        _known_others[key] = found
+    return found
+
+
+def _others(spec: PodSpec, gpus: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    with suppress(InputError):
+        for name, amount in _total(spec, "spec").items():
+            if amount and name not in (*gpus, "cpu", "memory", *UNCOUNTED):
+                with suppress(InputError):
+                    found[name] = amount_of(name, amount, name)
+    return found
+
+
 def _used(spec: PodSpec, gpus: tuple[str, ...]) -> Demand:
     try:
         total = _total(spec, "spec")
@@ -73,6 +119,7 @@ _NONE = Fraction(0)
 _known: dict[Hashable, PodRequests] = {}
 """What was read before: the pods of one workload are alike, and exact sums cost more than all else about a pod."""
 _known_used: dict[Hashable, Demand] = {}
+_known_others: dict[Hashable, dict[str, int]] = {}
 _MOST_KNOWN = 4096
 
 
@@ -103,7 +150,7 @@ def _asked(spec: PodSpec, where: str, gpus: tuple[str, ...]) -> PodRequests:
             unsupported(f"{place}, {name}", "MIG devices of the device plugin (whole GPUs only)")
         if name in SHARES:
             unsupported(f"{place}, {name}", "shares of a GPU")
-        others.append((name, count(amount, f"{place}, {name}")))
+        others.append((name, amount_of(name, amount, f"{place}, {name}")))
     demand = Demand(
         count(total[kinds[0]], f"{place}, {kinds[0]}") if kinds else 0,
         GPU,

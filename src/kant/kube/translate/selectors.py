@@ -6,20 +6,18 @@ a flavor in place of those of a node.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.validation import unsupported
-from kant.kube.translate.levels import HOSTNAME
 from kant.model.errors import InputError
 
 NAME = "metadata.name"
 """The field of a node that `matchFields` may ask for; it stands beside the labels."""
 
 DEVICE = "resource:"
-"""Before the name of an extended resource that Kant does not count: how many a node has stands beside the labels."""
+"""Before the name of a resource that the core does not count: how many a node has stands beside the labels."""
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 Taint = tuple[str, str, str]
@@ -54,6 +52,11 @@ class Selection(NamedTuple):
     def compared(self) -> frozenset[str]:
         """The keys whose values it compares as numbers."""
         return frozenset(one.key for one in self._asked if one.operator in ("Gt", "Lt"))
+
+    @property
+    def amounts(self) -> list[tuple[str, int]]:
+        """How many of each device it asks for, by the key of the device."""
+        return [(one.key, int(one.values[0]) + 1) for one in self.always if one.key.startswith(DEVICE)]
 
     @property
     def _asked(self) -> list[k.Requirement]:
@@ -147,11 +150,8 @@ def tolerates(toleration: k.Toleration, taint: Taint) -> bool:
 # --- pods beside each other --------------------------------------------------------------------------------------
 
 
-def apart_of(pod: k.Pod, where: str) -> str:
-    """The affinity group of which no node may have two pods, as required anti-affinity to its own kind says; or "".
-
-    Raises InputError for all other rules about the pods beside it that must hold: none of them is ignored.
-    """
+def check_neighbours(pod: k.Pod, where: str) -> None:
+    """Raise InputError for rules about the pods beside it that must hold, and that Kant cannot keep."""
     spec = pod.spec
     beside = spec.affinity.pod_affinity if spec.affinity else None
     if beside and beside.required_during_scheduling_ignored_during_execution:
@@ -161,22 +161,13 @@ def apart_of(pod: k.Pod, where: str) -> str:
             unsupported(f"{where}.topologySpreadConstraints", "spreading with whenUnsatisfiable DoNotSchedule")
     if spec.resource_claims:
         unsupported(f"{where}.resourceClaims", "resource claims (dynamic resource allocation)")
-    if any(port.host_port for container in (*spec.containers, *spec.init_containers) for port in container.ports):
-        unsupported(f"{where}.containers, ports", "host ports")
     anti = spec.affinity.pod_anti_affinity if spec.affinity else None
-    terms = anti.required_during_scheduling_ignored_during_execution if anti else ()
-    if not terms:
-        return ""
-    place = f"{where}.affinity.podAntiAffinity"
-    if len(terms) > 1 or not _is_to_its_own_kind(terms[0], pod):
-        unsupported(place, f"required anti-affinity but one to pods like itself, by {HOSTNAME}, in its own namespace")
-    return f"{pod.metadata.namespace}/{_text(terms[0].label_selector)}"
-
-
-def _is_to_its_own_kind(term: k.PodTerm, pod: k.Pod) -> bool:
-    own = term.namespaces in ((), (pod.metadata.namespace,)) and term.namespace_selector is None
-    plain = not term.match_label_keys and not term.mismatch_label_keys and term.topology_key == HOSTNAME
-    return own and plain and term.label_selector is not None and selects(term.label_selector, pod.metadata.labels or {})
+    for term in anti.required_during_scheduling_ignored_during_execution if anti else ():
+        place = f"{where}.affinity.podAntiAffinity"
+        if term.namespace_selector not in (None, k.LabelSelector()):
+            unsupported(f"{place}, namespaceSelector", "namespaces that are selected by their labels")
+        for requirement in term.label_selector.match_expressions if term.label_selector else ():
+            _check(requirement, f"{place}, {requirement.key}")
 
 
 def selects(selector: k.LabelSelector, labels: Mapping[str, str]) -> bool:
@@ -184,11 +175,3 @@ def selects(selector: k.LabelSelector, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in (selector.match_labels or {}).items()) and all(
         matches(labels, requirement) for requirement in selector.match_expressions
     )
-
-
-def _text(selector: k.LabelSelector | None) -> str:
-    """The selector as text, equal for equal selectors however they are written down."""
-    assert selector is not None
-    terms = [[key, "In", [value]] for key, value in (selector.match_labels or {}).items()]
-    terms += [[one.key, one.operator, sorted(one.values)] for one in selector.match_expressions]
-    return json.dumps(sorted(terms), separators=(",", ":"))

@@ -1,0 +1,326 @@
+"""Node filters: what the core does not count, checked exactly for each pod before it gets its place.
+
+These are amounts besides GPUs, CPU and memory (ephemeral storage, rdma/hca, hugepages), ports of the host, and pods
+that must not run beside each other. The core chooses nodes without knowing of them. A start that would break one is
+refused; from then on the nodes that fail count as another flavor, until they do not fail any more. So nothing is ever
+overcommitted, while what GPUs bound anyway, such as one adapter for each GPU, costs nothing.
+
+The word is kube-scheduler's (filter plugins NodeResourcesFit, NodePorts, InterPodAffinity).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2s
+
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.names import OWN
+from kant.kube.objects.views import Pod, Requirement
+from kant.kube.translate.levels import HOSTNAME
+from kant.kube.translate.neighbours import Rule, apart_group, domain_of, own_kind, ports_of, rules_of
+from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of
+from kant.kube.translate.volumes import ONE_POD, claims_of
+from kant.model.errors import InputError
+from kant.model.job import Demand
+
+FILTER = f"{OWN}/filter:"
+"""Before the name of a filter, which stands beside the labels of the nodes that fail it. No label has a colon."""
+
+NOBODY: Collection[str] = frozenset()
+Placed = Sequence[tuple[str, Pod]]
+"""Pods, and the nodes that they are to have."""
+
+
+class NodeFilters:
+    """`failing` has, by node, the filters that it failed when the state was built.
+
+    `promised` has, by node, the uids of pods that are to be bound there. `leaving` likewise has pods that will be gone
+    before anything is bound.
+    """
+
+    def __init__(self, mirror: Mirror, scheduler: str) -> None:
+        self.mirror = mirror
+        self.scheduler = scheduler
+        self.promised: dict[str, dict[str, None]] = {}
+        self.leaving: Mapping[str, Mapping[str, None]] = {}
+        self.failing: dict[str, frozenset[str]] = {}
+        self.pods: dict[str, Pod] = {}  # one for each filter in use
+        self.spread: set[str] = set()
+        self._clean: set[str] = set()  # filters that no node failed when they were looked at
+        self._short: dict[tuple[str, int], set[Demand]] = {}  # amounts that were short where the core saw a place
+        self._held: dict[tuple[str, int], dict[str, frozenset[str]]] = {}  # nodes that victims cannot help, and by whom
+        self._rules: dict[Rule, None] = {}  # of pods that have nodes
+
+    # --- what nodes fail, for flavors ---------------------------------------------------------------------------
+
+    def begin(self, waiting: Iterable[Pod]) -> None:
+        """Find out which nodes fail the filters of these pods now."""
+        self.promised = {}
+        self._rules = dict.fromkeys(
+            rule
+            for uids in self.mirror.ruled.values()
+            for uid in uids
+            if (pod := self.mirror.pods.get(uid)) is not None
+            for rule in rules_of(pod)
+        )
+        self.pods, self._clean, self.failing = {}, set(), {}
+        for pod in waiting:
+            for name in self._names(pod):
+                self.pods.setdefault(name, pod)
+        for node in self.mirror.nodes if self.pods else ():
+            names = frozenset(name for name, pod in self.pods.items() if self._fails(name, node, pod))
+            if names:
+                self.failing[node] = names
+        self._short = {one: demands for one, demands in self._short.items() if self._is_told(one)}
+        self._held = {one: nodes for one, nodes in self._held.items() if one in self._short}
+        failed = {name for names in self.failing.values() for name in names}
+        self._clean = self.pods.keys() - failed
+
+    def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
+        """The filters that some node fails for a pod: its own must fail none of them."""
+        names = self._names(pod)
+        for name in names:
+            if name not in self.pods:  # nobody has asked for this before
+                self.pods[name] = pod
+                if not any(self._fails(name, node, pod) for node in self.mirror.nodes):
+                    self._clean.add(name)
+        return tuple(Requirement(name, "DoesNotExist") for name in names if name not in self._clean)
+
+    def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
+        """Which filters fail at all of these nodes, which would do but for them, in one sentence."""
+        at = list(nodes)
+        found = [name for name in self._names(pod) if any(name in self.failing.get(node, ()) for node in at)]
+        return "; ".join(self._words(name, at, pod) for name in found)
+
+    def _words(self, name: str, nodes: Sequence[str], pod: Pod) -> str:
+        kind, _, what = name.removeprefix(FILTER).partition(" ")
+        if kind == "port":
+            return f"port {what} is taken on the nodes that would do"
+        if kind == "beside":
+            others = (self._beside(pod, node, (), counted=True) for node in nodes)
+            other = next((one for one in others if one is not None), None)
+            such = f", such as pod {_name(other)}" if other is not None else ""
+            return f"on the nodes that would do are pods beside which it must not run{such}"
+        resource, _, amount = what.partition(" ")
+        return f"no node that would do has {amount}{_unit(resource)} of {resource} left"
+
+    def _names(self, pod: Pod) -> list[str]:
+        names = [_amount_name(*one) for one in others_of(pod.spec).items() if one in self._short] if self._short else []
+        names += [f"{FILTER}port {port}" for port in ports_of(pod.spec)]
+        rules = rules_of(pod)
+        theirs = [rule for rule in self._rules if rule.forbids(pod)] if self._rules else []
+        if rules or theirs:
+            parts = [*sorted(map(repr, rules)), "", *sorted(map(repr, theirs)), apart_group(pod)]
+            names.append(f"{FILTER}beside {blake2s(chr(10).join(parts).encode(), digest_size=6).hexdigest()}")
+        return names
+
+    def _fails(self, name: str, node: str, pod: Pod) -> bool:
+        kind, _, what = name.removeprefix(FILTER).partition(" ")
+        if kind == "port":
+            return any(what in ports_of(one.spec) and not self._is_kin(pod, one) for one in self._on(node))
+        if kind == "beside":
+            return self._beside(pod, node, (), counted=True) is not None
+        resource, _, text = what.partition(" ")
+        return self._is_short(node, resource, int(text))
+
+    def _is_short(self, node: str, resource: str, amount: int) -> bool:
+        """Whether a node has too little left for pods for which the core sees a place there, be it by victims."""
+        if self._free(node, resource) >= amount:
+            return False
+        holders = self._held.get((resource, amount), {}).get(node)
+        if holders and holders <= self._holders(node, resource):
+            return True
+        there = self._core_free(node)
+        return any(_fits(demand, there) for demand in self._short.get((resource, amount), ()))
+
+    def _is_told(self, one: tuple[str, int]) -> bool:
+        return any(_amount_name(*one) in names for names in self.failing.values())
+
+    def improved(self, nodes: Iterable[str]) -> bool:
+        """Whether one of these nodes fails a filter no more, or any does on which pods elsewhere bear."""
+        wide = any(rule.key != HOSTNAME for pod in self.pods.values() for rule in rules_of(pod)) or bool(
+            self.mirror.wide
+        )
+        seen = self.failing if wide and self.failing else (node for node in nodes if node in self.failing)
+        return any(not self._fails(name, node, self.pods[name]) for node in seen for name in self.failing[node])
+
+    # --- whether pods may have their places -----------------------------------------------------------------------
+
+    def check(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
+        """Why these pods may not have these places together, in one sentence; "" where they may.
+
+        Pods in `going` will be gone. What is found short is told apart from now on.
+        """
+        taken = next((why for _, pod in placed if (why := self.claim_taken(pod, going))), "")
+        if taken:
+            return taken
+        for node, pods in _by_node(placed).items():
+            uids = {pod.metadata.uid for pod in pods} | set(going)
+            why = self._amounts(node, pods, uids, bool(going)) or self._ports(node, pods, uids)
+            if why:
+                self._clean.clear()
+                return why
+        if self._any_rules(placed):
+            for node, pod in placed:
+                other = self._beside(pod, node, placed, set(going))
+                if other is not None:
+                    self._clean.clear()
+                    return f"it must not run beside pod {_name(other)}, as on node {node}"
+        return ""
+
+    def claim_taken(self, pod: Pod, going: Collection[str] = NOBODY) -> str:
+        """Which claim of a pod another pod has that shares it with nobody (ReadWriteOncePod), in one sentence."""
+        mirror = self.mirror
+        for name in claims_of(pod):
+            key = pod.metadata.namespace, name
+            claim = mirror.claims.get(key)
+            if claim is None or ONE_POD not in claim.spec.access_modes:
+                continue
+            for uid in mirror.users.get(key, ()):
+                other = mirror.pods.get(uid)
+                if other is None or uid == pod.metadata.uid or uid in going or is_over(other):
+                    continue
+                if other.spec.node_name or any(uid in there for there in self.promised.values()):
+                    return f"its claim {name} takes one pod (ReadWriteOncePod), and pod {_name(other)} has it"
+        return ""
+
+    def among_themselves(self, placed: Placed) -> bool:
+        """Whether these pods are in each other's way, and might not be if each had a node for itself."""
+        for node, pods in _by_node(placed).items():
+            if len(pods) > 1 and not any(self.check([(node, pod)]) for pod in pods):
+                return True
+        return False
+
+    def _amounts(self, node: str, pods: Sequence[Pod], ignored: Collection[str], going: bool) -> str:
+        asked: Counter[str] = Counter()
+        for pod in pods:
+            asked.update(others_of(pod.spec))
+        for resource, amount in asked.items():
+            free = self._free(node, resource, ignored)
+            if free < amount:
+                for pod in pods:
+                    own = others_of(pod.spec).get(resource)
+                    if own:
+                        self._short.setdefault((resource, own), set()).add(used_of(pod.spec))
+                        if going:
+                            held = self._held.setdefault((resource, own), {})
+                            held[node] = self._holders(node, resource, ignored)
+                return f"node {node} has {max(free, 0)}{_unit(resource)} of {resource} left, and it asks for {amount}"
+        return ""
+
+    def _ports(self, node: str, pods: Sequence[Pod], ignored: Collection[str]) -> str:
+        asked = Counter(port for pod in pods for port in ports_of(pod.spec))
+        if not asked:
+            return ""
+        taken = {port for one in self._on(node, ignored) for port in ports_of(one.spec)}
+        port = next((port for port, count in asked.items() if count > 1 or port in taken), "")
+        return f"port {port} of node {node} is taken" if port else ""
+
+    def _any_rules(self, placed: Placed) -> bool:
+        mirror = self.mirror
+        return bool(mirror.wide) or any(
+            node in mirror.ruled or rules_of(pod) or any(
+                rules_of(one) for uid in self.promised.get(node, ()) if (one := mirror.pods.get(uid)) is not None
+            )
+            for node, pod in placed
+        )  # fmt: skip
+
+    # --- pods beside each other -----------------------------------------------------------------------------------
+
+    def _beside(
+        self, pod: Pod, node: str, placed: Placed, going: Collection[str] = NOBODY, counted: bool = False
+    ) -> Pod | None:
+        """A pod beside which this one must not run at the node. `counted`: but for those that the core keeps apart."""
+        own, kin = rules_of(pod), own_kind(pod)
+        ignored = {pod.metadata.uid, *going}
+        for where, other in self._near(own, node, placed):
+            if other.metadata.uid in ignored:
+                continue
+            rules = [rule for rule in own if rule.forbids(other)]
+            rules += [rule for rule in rules_of(other) if rule.forbids(pod)]
+            if counted and self._is_kin(pod, other):
+                rules = [rule for rule in rules if rule != kin]
+            if any(self._is_one_domain(rule.key, node, where) for rule in rules):
+                return other
+        return None
+
+    def _is_kin(self, pod: Pod, other: Pod) -> bool:
+        """Whether the core keeps these two apart."""
+        group = apart_group(pod)
+        return bool(group) and other.spec.scheduler_name == self.scheduler and apart_group(other) == group
+
+    def _near(self, own: Sequence[Rule], node: str, placed: Placed) -> Iterator[tuple[str, Pod]]:
+        """The pods that may be in the way of one with these rules at a node, and where they are."""
+        pods = self.mirror.pods
+        if any(rule.key != HOSTNAME for rule in own):
+            nodes: Iterable[str] = {*self.mirror.on_node, *self.promised}
+        else:
+            nodes = (node,)
+            wide = (pods[uid] for uid in self.mirror.wide if uid in pods)
+            yield from ((pod.spec.node_name, pod) for pod in wide if not is_over(pod))
+        for one in nodes:
+            yield from ((one, pod) for pod in self._on(one))
+        yield from placed
+
+    def _is_one_domain(self, key: str, one: str, other: str) -> bool:
+        nodes = self.mirror.nodes
+        first, second = (
+            domain_of(nodes[name].metadata.labels, name, key) if name in nodes else None for name in (one, other)
+        )
+        return first is not None and first == second
+
+    # --- what is on a node ----------------------------------------------------------------------------------------
+
+    def _on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
+        """The pods that are on a node or are to be, but for those that will be gone."""
+        pods, gone = self.mirror.pods, self.leaving.get(node, {})
+        uids = dict.fromkeys((*self.mirror.on_node.get(node, ()), *self.promised.get(node, ())))
+        found = (pods.get(uid) for uid in uids if uid not in gone and uid not in ignored)
+        return [pod for pod in found if pod is not None and not is_over(pod)]
+
+    def _free(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> int:
+        view = self.mirror.nodes.get(node)
+        amounts = (view.status.allocatable or view.status.capacity or {}) if view is not None else {}
+        try:
+            there = amount_of(resource, amounts.get(resource, 0), resource, up=False)
+        except InputError:
+            there = 0
+        return there - sum(others_of(pod.spec).get(resource, 0) for pod in self._on(node, ignored))
+
+    def _holders(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> frozenset[str]:
+        return frozenset(pod.metadata.uid for pod in self._on(node, ignored) if others_of(pod.spec).get(resource))
+
+    def _core_free(self, node: str) -> Demand:
+        """What the core sees free on a node."""
+        view = self.mirror.nodes.get(node)
+        there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
+        used = [used_of(pod.spec) for pod in self._on(node)]
+        return Demand(
+            there.gpus - sum(one.gpus for one in used),
+            cpu=there.cpu - sum(one.cpu for one in used),
+            memory=there.memory - sum(one.memory for one in used),
+        )
+
+
+def _by_node(placed: Placed) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = {}
+    for node, pod in placed:
+        found.setdefault(node, []).append(pod)
+    return found
+
+
+def _fits(demand: Demand, there: Demand) -> bool:
+    return demand.gpus <= there.gpus and demand.cpu <= there.cpu and demand.memory <= there.memory
+
+
+def _amount_name(resource: str, amount: int) -> str:
+    return f"{FILTER}amount {resource} {amount}"
+
+
+def _unit(resource: str) -> str:
+    return " MiB" if is_bytes(resource) else ""
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

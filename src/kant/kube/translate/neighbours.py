@@ -1,0 +1,92 @@
+"""Pods that must not run beside each other: required anti-affinity, of the one or of the other, and ports of the host.
+
+A pod obeys its own rules, and those of the pods that are there already. Source: kube-scheduler's plugins
+InterPodAffinity and NodePorts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from kant.kube.objects import views as k
+from kant.kube.translate.levels import HOSTNAME
+from kant.kube.translate.selectors import matches
+
+
+class Rule(NamedTuple):
+    """No pod of these namespaces (none: of any) with labels that `selector` matches, in one domain of the label `key`.
+
+    `selector` is the text of a list of requirements, equal for equal selectors; "" matches nothing.
+    """
+
+    namespaces: tuple[str, ...]
+    selector: str
+    key: str = HOSTNAME
+
+    def forbids(self, pod: k.Pod) -> bool:
+        """Whether the rule is about this pod."""
+        meta = pod.metadata
+        if not self.selector or (self.namespaces and meta.namespace not in self.namespaces):
+            return False
+        return all(matches(meta.labels or {}, one) for one in _requirements(self.selector))
+
+
+def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
+    """The required anti-affinity of a pod. Of namespaces that are selected by labels it is about all there are."""
+    affinity = pod.spec.affinity
+    anti = affinity.pod_anti_affinity if affinity is not None else None
+    if anti is None:
+        return ()
+    return tuple(_rule(term, pod) for term in anti.required_during_scheduling_ignored_during_execution)
+
+
+def own_kind(pod: k.Pod) -> Rule | None:
+    """The rule by which a node takes only one pod like it, which the core keeps; None where it has none."""
+    return next((rule for rule in rules_of(pod) if _is_to_its_own_kind(rule, pod)), None)
+
+
+def apart_group(pod: k.Pod) -> str:
+    """The affinity group of which the core lets a node have one pod: those like it by its rule, or by their ports."""
+    rule = own_kind(pod)
+    if rule is not None:
+        return f"{pod.metadata.namespace}/{rule.selector}"
+    ports = ports_of(pod.spec)
+    return f"ports {', '.join(ports)}" if ports else ""
+
+
+def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
+    """The ports of its host that a pod takes, such as TCP/8080. Every address of the host is taken for all of them."""
+    ports = (port for container in (*spec.containers, *spec.init_containers) for port in container.ports)
+    return tuple(sorted({f"{port.protocol or 'TCP'}/{port.host_port}" for port in ports if port.host_port}))
+
+
+def selector_text(selector: k.LabelSelector | None) -> str:
+    """The selector as text, equal for equal selectors however they are written down; "" for none."""
+    if selector is None:
+        return ""
+    terms = [[key, "In", [value]] for key, value in (selector.match_labels or {}).items()]
+    terms += [[one.key, one.operator, sorted(one.values)] for one in selector.match_expressions]
+    return json.dumps(sorted(terms), separators=(",", ":"))
+
+
+def domain_of(labels: Mapping[str, str] | None, node: str, key: str) -> str | None:
+    """The domain of a node by a label; a host is the node itself. None where it has no such label."""
+    return node if key == HOSTNAME else (labels or {}).get(key)
+
+
+def _rule(term: k.PodTerm, pod: k.Pod) -> Rule:
+    spaces = term.namespaces or (pod.metadata.namespace,)
+    spaces = () if term.namespace_selector is not None else spaces
+    return Rule(spaces, selector_text(term.label_selector), term.topology_key)
+
+
+def _is_to_its_own_kind(rule: Rule, pod: k.Pod) -> bool:
+    return rule.namespaces == (pod.metadata.namespace,) and rule.key == HOSTNAME and rule.forbids(pod)
+
+
+@lru_cache(maxsize=1024)
+def _requirements(text: str) -> tuple[k.Requirement, ...]:
+    return tuple(k.Requirement(key, operator, tuple(values)) for key, operator, values in json.loads(text))

@@ -1,0 +1,152 @@
+"""What the core does not count, on a real API server: no node is overcommitted, and nobody waits without the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kube.api import Api
+from tests.kube.audit import Auditor
+from tests.kube.control_plane import ControlPlane
+from tests.kube.kubelet import FakeKubelet
+from tests.kube.live import bound, perform, profile, says, until, where
+from tests.kube.objects import Object, make_gang, make_node, make_pod, make_priority_class
+from tests.kube.running import kant
+
+HCA, SCRATCH, HOST, ZONE = "rdma/hca", "ephemeral-storage", "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def node(name: str, labels: dict[str, str] | None = None, **more: str) -> Object:
+    """A node with more to give; `rdma__hca` stands for rdma/hca, `ephemeral_storage` for ephemeral-storage."""
+    made = make_node(name, labels=labels)
+    for key, amount in more.items():
+        made["status"]["capacity"][key.replace("__", "/").replace("_", "-")] = amount
+    return made
+
+
+def asks(pod: Object, resource: str, amount: str) -> Object:
+    resources = pod["spec"]["containers"][0].setdefault("resources", {})
+    resources.setdefault("requests", {})[resource] = amount
+    resources.setdefault("limits", {})[resource] = amount
+    return pod
+
+
+def keeps_from(key: str, **labels: str) -> Object:
+    """Required anti-affinity to pods with these labels, in one domain of a label."""
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": key}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+async def gone(api: Api, pod: str) -> None:
+    await api.delete(f"/api/v1/namespaces/default/pods/{pod}", grace_s=0)
+
+
+def test_devices_and_storage_that_the_core_does_not_count_are_never_overcommitted(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([node(f"n{number}", rdma__hca="2", ephemeral_storage="10Gi") for number in range(2)])
+        await api.create(asks(make_pod("theirs", 0, scheduler="somebody", node="n0"), HCA, "1"))
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([asks(make_pod(f"h{number}", 0), HCA, "1") for number in range(4)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 4)
+            found = where(pods)
+            assert sorted(found.values()) == ["n0", "n0", "n1", "n1"]
+            (left,) = {f"h{number}" for number in range(4)} - found.keys()
+            await until(api, lambda pods: says(pods, left, f"no node that would do has 1 of {HCA} left"))
+            await gone(api, "theirs")
+            pods = await until(api, lambda pods: left in bound(pods))
+            assert where(pods)[left] == "n0"
+            await api.create_all([asks(make_pod(f"s{number}", 0), SCRATCH, "6Gi") for number in range(3)])
+            pods = await until(api, lambda pods: sum(name.startswith("s") for name in bound(pods)) == 2)
+            found = where(pods)
+            assert {found.get(f"s{number}", "") for number in range(3)} == {"n0", "n1", ""}
+            (left,) = {f"s{number}" for number in range(3)} - found.keys()
+            await until(api, lambda pods: says(pods, left, f"no node that would do has 6144 MiB of {SCRATCH} left"))
+
+    perform(plane, story, tmp_path)
+
+
+def test_pods_of_a_gang_that_need_the_only_adapter_of_a_node_get_a_node_each(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([node(f"n{number}", rdma__hca="1") for number in range(2)])
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            await api.create_all([asks(pod, HCA, "1") for pod in make_gang("g", 2, 1)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 2)
+            assert set(where(pods).values()) == {"n0", "n1"}
+            (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+
+    perform(plane, story, tmp_path)
+
+
+def test_nobody_is_evicted_for_a_pod_that_could_not_start_even_then(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_priority_class("high", 1000), node("n0", rdma__hca="1")])
+        await api.create(asks(make_pod("theirs", 0, scheduler="somebody", node="n0"), HCA, "1"))
+        ruled = profile("[preemption]\npriority = true\nmin_run_s = 0\n")
+        async with FakeKubelet(api), kant(plane, profile=ruled, journal=tmp_path) as driver:
+            await api.create(make_pod("low", 8, annotations={"scheduling.kant.dev/preemptible": "true"}))
+            await until(api, lambda pods: "low" in bound(pods))
+            await api.create(asks(make_pod("high", 8, priority_class="high"), HCA, "1"))
+            await until(api, lambda pods: says(pods, "high", f"no node that would do has 1 of {HCA} left"))
+            assert driver.counts.evicted == 0 and "low" in bound(await api.list("pods"))
+            await gone(api, "theirs")
+            await until(api, lambda pods: "high" in bound(pods))
+            assert driver.counts.evicted == 1
+
+    perform(plane, story, tmp_path)
+
+
+def test_pods_that_must_not_run_beside_each_other_do_not(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        zones = ("a", "a", "b")
+        await api.create_all([node(f"n{number}", {ZONE: zone}) for number, zone in enumerate(zones)])
+        await api.create(make_pod("db", 1, scheduler="somebody", node="n0", labels={"app": "db"}))
+        lone = make_pod("lone", 1, scheduler="somebody", node="n1", labels={"app": "lone"})
+        lone["spec"] |= keeps_from(HOST, app="web")
+        await api.create(lone)
+        async with kant(plane, journal=tmp_path):
+            web = [make_pod(f"web-{number}", 1, labels={"app": "web"}) for number in range(2)]
+            for pod in web:
+                pod["spec"] |= keeps_from(ZONE, app="db")  # not in zone a; and n1 does not want them either
+            quiet = make_pod("quiet", 1, labels={"app": "web"})  # says nothing itself
+            quiet["spec"]["nodeSelector"] = {ZONE: "a"}
+            await api.create_all([*web, quiet])
+            pods = await until(api, lambda pods: {"web-0", "web-1", "quiet"} <= {*bound(pods)})
+            found = where(pods)
+            assert (found["web-0"], found["web-1"], found["quiet"]) == ("n2", "n2", "n0")
+            more = make_pod("more", 1, labels={"app": "web"})
+            more["spec"] |= keeps_from(ZONE, app="web") | {"nodeSelector": {ZONE: "b"}}
+            await api.create(more)
+            await until(api, lambda pods: says(pods, "more", "beside which it must not run, such as pod default/web-"))
+            for name in ("web-0", "web-1"):
+                await gone(api, name)
+            pods = await until(api, lambda pods: "more" in bound(pods))
+            assert where(pods)["more"] == "n2"
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_port_of_a_host_is_taken_once(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([node(f"n{number}") for number in range(3)])
+
+        def serving(name: str, port: int, **more: str) -> Object:
+            pod = make_pod(name, 0, **more)
+            pod["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
+            return pod
+
+        await api.create(serving("theirs", 8080, scheduler="somebody", node="n0"))
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([serving(f"p{number}", 8080) for number in range(3)])
+            await api.create(serving("other", 9090))
+            pods = await until(api, lambda pods: len(bound(pods)) == 4)
+            found = where(pods)
+            assert sorted(found[name] for name in found if name.startswith("p")) == ["n1", "n2"]
+            (left,) = {"p0", "p1", "p2"} - found.keys()
+            await gone(api, "theirs")
+            pods = await until(api, lambda pods: left in bound(pods))
+            assert where(pods)[left] == "n0"
+
+    perform(plane, story, tmp_path)
