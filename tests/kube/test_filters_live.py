@@ -75,7 +75,7 @@ def test_pods_of_a_gang_that_need_the_only_adapter_of_a_node_get_a_node_each(
             await api.create_all([asks(pod, HCA, "1") for pod in make_gang("g", 2, 1)])
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
             assert set(where(pods).values()) == {"n0", "n1"}
-            (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+            (await auditor.report()).assert_kept(all_bound=True)
 
     perform(plane, story, tmp_path)
 

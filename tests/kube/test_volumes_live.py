@@ -92,7 +92,7 @@ def test_a_gang_waits_for_the_volumes_that_are_made_where_it_goes(plane: Control
             await provision(api, "g-1", "b")
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
             assert set(where(pods).values()) == {"n1"}
-            (await auditor.report()).assert_kept(partial_s=5.0, all_bound=True)
+            (await auditor.report()).assert_kept(all_bound=True)
 
     perform(plane, story, tmp_path)
 
