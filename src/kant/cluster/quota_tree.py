@@ -177,6 +177,16 @@ class QuotaTree(QuotaLimits):
     # --- who borrows from whom ---------------------------------------------------------------------------------
 
     @cached_property
+    def nominal_quotas(self) -> list[int]:
+        """By slot, `nominal`."""
+        return [self.nominal(node, key) for node in range(len(self.queues)) for key in range(len(self.keys))]
+
+    @cached_property
+    def own_min_runs(self) -> dict[int, int]:
+        """How long a job runs before it may be preempted (µs), of those nodes whose queue says so."""
+        return {node: queue.min_run for node, queue in enumerate(self.queues) if queue.min_run}
+
+    @cached_property
     def nominal_parts(self) -> list[int]:
         """By slot, the part of the nominal quotas that is for the queue's own jobs.
 

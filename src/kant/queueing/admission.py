@@ -37,12 +37,13 @@ class Admission:
 
     def closed(self, row: int) -> Closed | BaseJobWaits | None:
         """Why the job may not start, whatever is free; None where it may."""
-        base, queue = self.state.jobs[row, [J_BASE, J_QUEUE]].tolist()
+        base, tree = int(self.state.jobs[row, J_BASE]), self.quota_usage.tree
         if base >= 0 and not self._runs.get(base, base in self.state.running):
             return BaseJobWaits(self.state.ids[base])
-        tree, node = self.quota_usage.tree, self.quota_usage.node_of[queue]
         if tree is None:
             return None
+        queue = int(self.state.jobs[row, J_QUEUE])
+        node = self.quota_usage.node_of[queue]
         if node < 0:
             return Closed(self._queue_name(queue), "unknown")
         if tree.starts[node]:
@@ -99,8 +100,8 @@ class Admission:
         """The node of the job's queue, -1 where nothing is limited, and its user."""
         if self.quota_usage.tree is None:
             return -1, 0
-        queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
-        return self.quota_usage.node_of[queue], user
+        jobs = self.state.jobs
+        return self.quota_usage.node_of[int(jobs[row, J_QUEUE])], int(jobs[row, J_USER])
 
     def _over(self, short: Shortage | None, ever: bool) -> OverQuota | None:
         if short is None:

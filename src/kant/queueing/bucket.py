@@ -22,6 +22,8 @@ LIVE = 4
 """Any job comes, starts, stops or leaves: it changes the fair shares of the queues."""
 QUOTA = 8
 """Quota comes free, or the quotas change."""
+RIGHTS = 16
+"""Running jobs that may be evicted come to be, or are no more: one of lower priority, or one beyond its quota."""
 
 ANY_START = NODES | JOBS | LIVE
 """What changes when the plan under way starts a job."""
@@ -43,14 +45,18 @@ class Unschedulable:
 
     `pools` are bits: capacity that comes free in one of them wakes. `wakes_on` has what else does. `until` is a time at
     which the answer may change by itself (-1: none). `row` is the only job of which this is known (-1: all of the key).
+    `by_quota`: quotas keep it, not what runs.
     """
 
-    __slots__ = ("buckets", "key", "pools", "row", "until", "wakes_on")
+    __slots__ = ("buckets", "by_quota", "key", "pools", "row", "until", "wakes_on")
 
-    def __init__(self, key: SchedulingKey, row: int, pools: int, wakes_on: int, until: int) -> None:
+    def __init__(
+        self, key: SchedulingKey, row: int, pools: int, wakes_on: int, until: int, by_quota: bool = False
+    ) -> None:
         self.key = key
         self.row = row
         self.pools = pools
         self.wakes_on = wakes_on
         self.until = until
+        self.by_quota = by_quota
         self.buckets: dict[BucketKey, Bucket] = {}

@@ -33,7 +33,7 @@ from kant.queueing.bucket import ANY_START
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
 from kant.queueing.pending import PendingQueue
-from kant.queueing.ports import NotNow, Placer
+from kant.queueing.ports import NOT_NOW, NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.shares import Shares
 
@@ -81,8 +81,7 @@ class CyclePlan:
         self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is taken back
         self.victims: list[int] = []  # jobs that it evicts for others
         self.drained: list[int] = []  # jobs that it evicts from nodes that drain
-        self.retry_at = -1  # when eviction may do more for the job that was tried last; -1: no time is known
-        self.definitive = True  # whether it is proven that eviction can do nothing for that job
+        self.failed = NOT_NOW  # what eviction could not do for the job that was tried last
 
     @property
     def admission(self) -> Admission:
@@ -154,7 +153,7 @@ class CyclePlan:
 
         Where it does not fit as things are, the profile's preemption may make room for it.
         """
-        self.retry_at, self.definitive = -1, True
+        self.failed = NOT_NOW
         options = [shape]
         reason: Reason
         if not self.limited:
@@ -178,13 +177,11 @@ class CyclePlan:
             # A model on which there is quota says more about why the job waits than one on which there is none.
             reason = next((reason for reason in reasons if isinstance(reason, NoFit)), reasons[0])
         if self.evictor is not None:
-            failed = NotNow()
-            for option in options:
+            for at, option in enumerate(options):
                 made = self.evictor.free_capacity(self, row, option)
                 if not isinstance(made, NotNow):
                     return made
-                failed &= made
-            self.retry_at, self.definitive = failed.retry_at, failed.definitive
+                self.failed = made & self.failed if at else made
         return reason
 
     # --- decisions -------------------------------------------------------------------------------------------

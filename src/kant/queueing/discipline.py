@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from msgspec import Struct
 
+from kant.model.decision import NoFit
 from kant.queueing.cycle_plan import CyclePlan
 
 
@@ -36,6 +37,6 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
                     pending.took(bucket)
                 else:
                     cycle.hold(row, result)
-                    pending.sleep(bucket, shape, cycle.retry_at, cycle.definitive)
+                    pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit))
         if pending.retries:
             cycle.wake_at(pending.wakes_at())

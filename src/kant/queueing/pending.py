@@ -31,6 +31,7 @@ from kant.queueing.bucket import (
     LIVE,
     NODES,
     QUOTA,
+    RIGHTS,
     Bucket,
     BucketKey,
     Entry,
@@ -39,6 +40,7 @@ from kant.queueing.bucket import (
 )
 from kant.queueing.late_heads import LateHeads
 from kant.queueing.order import Order
+from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ class PendingQueue:
         self._released: list[int] = []  # burst replicas whose base job the plan has started
         self._opened = False  # the plan has freed capacity since the round under way began
         self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
+        self._bounds: tuple[int, bool] | None = None  # who may be evicted at all, where a bucket sleeps on it
         self._mark()
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
@@ -192,6 +195,9 @@ class PendingQueue:
                 pools |= (count != self._freed[pool]) << pool
         changed |= NODES if state.log[0] != self._log else 0
         changed |= QUOTA if state.quota_usage.quota_version != self._quota else 0
+        if self._bounds is not None and self._bounds != (bounds := state.eviction_bounds()):
+            self._bounds = bounds
+            changed |= RIGHTS
         self._mark()
         self._wake(changed, pools)
 
@@ -327,26 +333,31 @@ class PendingQueue:
 
     # --- sleep and wake --------------------------------------------------------------------------------------
 
-    def sleep(self, bucket: Bucket, shape: Shape, until: int = -1, definitive: bool = True) -> None:
+    def sleep(self, bucket: Bucket, shape: Shape, failed: NotNow = NOT_NOW, by_quota: bool = False) -> None:
         """The first job of a bucket cannot start; its key is unschedulable until something may change that.
 
-        `until` is a time at which it may start although nothing else happens (-1: none). Where that it cannot start is
-        not `definitive`, it is known for this cycle only.
+        `failed` says what eviction could not do for it, and how long that is known. With `by_quota` its quota or its
+        queue keeps it, and no running job does.
         """
+        until, definitive, nobody = failed
         tree = self.state.quota_usage.tree is not None
         wakes_on = NODES if shape.order_dependent else 0
         if tree:
             wakes_on |= QUOTA
-        if until >= 0 or (tree and self.preempts):
+        if nobody and tree:
+            wakes_on |= RIGHTS
+            if self._bounds is None:
+                self._bounds = self.state.eviction_bounds()
+        elif until >= 0 or (tree and self.preempts):
             wakes_on |= LIVE if until >= 0 or self.fair else JOBS
         if not self._asleep:
             self._mark()
-            self.wakes_on = 0
+            self.wakes_on, self._bounds = 0, None
         self.wakes_on |= wakes_on
         head = bucket.heap[0]
         key = head[4]
         alone = isinstance(key, tuple) and key[0] < 0
-        one = Unschedulable(key, head[2] if alone else -1, shape.pool_bits, wakes_on, until)
+        one = Unschedulable(key, head[2] if alone else -1, shape.pool_bits, wakes_on, until, by_quota)
         if until >= 0:
             self.retries[key] = one.row, until
         elif self.retries:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
@@ -56,22 +55,27 @@ class Placer(Protocol):
     def calendar(self) -> Calendar: ...
 
 
-@dataclass(frozen=True, slots=True)
-class NotNow:
+class NotNow(NamedTuple):
     """Evicting running jobs does not let a job start in this cycle.
 
     `retry_at` is when a running job reaches its minimum run time and the job may fit in its place; -1 where no such
     time is known. With `definitive` it is proven that nothing else helps before capacity or a quota changes; without
-    it the search may have missed victims, and the job is worth another try in the next cycle.
+    it the search may have missed victims, and the job is worth another try in the next cycle. With `nobody` no running
+    job is of lower priority or beyond its quota (`ClusterState.eviction_bounds`), so the job may evict nobody.
     """
 
     retry_at: int = -1
     definitive: bool = True
+    nobody: bool = False
 
     def __and__(self, other: NotNow) -> NotNow:
         """What holds where both are said of one job."""
         known = [time for time in (self.retry_at, other.retry_at) if time >= 0]
-        return NotNow(min(known, default=-1), self.definitive and other.definitive)
+        return NotNow(min(known, default=-1), self.definitive and other.definitive, self.nobody and other.nobody)
+
+
+NOT_NOW = NotNow()
+"""Evicting does not help, and that is proven."""
 
 
 class PlanSoFar(Protocol):

@@ -39,7 +39,10 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if shape.pool_bits in served:
                 continue
             queue, since = state.jobs[row, [J_QUEUE, J_SINCE]].tolist()
-            if (queue, shape.pool_bits) in without or (cycle.limited and _waits_for_quota(cycle, row, shape)):
+            known = bucket.asleep
+            if (queue, shape.pool_bits) in without or (known is not None and known.by_quota):
+                continue
+            if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
             served.add(shape.pool_bits)
             until = since + self.timeout_s * SECOND

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import copy
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -55,29 +54,35 @@ class Entitlements:
         jobs = state.jobs[self.rows]
         self.queue, self.priority, self.user = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_USER]
         self.base, self.runs = jobs[:, J_BASE], np.ones(len(self.rows), dtype=np.bool_)
-        self.pools = np.array([shape.pool_bits for shape in state.shapes.shapes], dtype=np.int64)[jobs[:, J_SHAPE]]
+        shapes = state.shapes.shapes
+        self.pools = np.array([shapes[index].pool_bits for index in jobs[:, J_SHAPE].tolist()], dtype=np.int64)
         self.preemptible: Mask = jobs[:, J_PREEMPTIBLE] == 1
         self.borrowing: Mask = np.ones(len(self.rows), dtype=np.bool_)
         self.unlimited: Mask = self.borrowing  # holds nothing that quotas count
         self.tree = quota_usage.tree if quota_usage.tree is not None and quota_usage.tree.keys else None
-        homes = np.array(quota_usage.node_of, dtype=np.int64)
-        own = [
-            quota_usage.tree.queues[home].min_run if quota_usage.tree and home >= 0 else 0
-            for home in quota_usage.node_of
-        ]
         self.started = jobs[:, J_STARTED]
-        self.protected_until = self.started + np.maximum(np.array(own, dtype=np.int64), min_run)[self.queue]
-        self.home = homes[self.queue]
+        self.protected_until = self.started + min_run
+        self.home = np.array(quota_usage.node_of, dtype=np.int64)[self.queue]
+        if quota_usage.tree is not None and quota_usage.tree.own_min_runs:
+            least = [quota_usage.tree.own_min_runs.get(home, 0) for home in quota_usage.node_of]
+            self.protected_until = self.started + np.maximum(np.array(least, dtype=np.int64), min_run)[self.queue]
         self._followed = -1
         if self.tree is not None:
             self.entitled, self.own_part = entitled_amounts(self.cycle, self.tree, reclaim == "fair-share")
-            self.above = {row: surplus_amounts(state, row) for row in self.rows.tolist() if is_above_floor(state, row)}
-            parts = chain.from_iterable(self._floor_of(row) for row in self.rows.tolist())
-            width = len(self.tree.keys)
-            self.held = np.fromiter(parts, np.int64, len(self.rows) * width).reshape(-1, width)
+            charged, width = quota_usage.charged, len(self.tree.keys)
+            self.held = np.array([charged[row][3] for row in state.running], dtype=np.int64).reshape(-1, width)
+            self.above: dict[int, Amounts] = {}
+            if state.elastic:
+                self._count_floors()
             self.borrows: Mask = self.held > 0  # by key: borrows of it
             self.unlimited = self.held.max(axis=1) == 0
-            self._weigh(np.unique(self.home), np.zeros(len(self.rows), dtype=np.bool_))
+            # The jobs of one queue lie together, in the order in which they started.
+            self._together = np.argsort(self.home, kind="stable")
+            self._first = np.searchsorted(self.home[self._together], self.home[self._together])
+            parts = np.array(self.own_part, dtype=np.int64).reshape(-1, width)
+            self._part = parts[self.home]
+            self._part[self.home < 0] = -1
+            self._weigh()
         self.follow()
 
     def follow(self) -> None:
@@ -86,18 +91,22 @@ class Entitlements:
         if self._followed == len(stopped) + len(shrunk):
             return
         self._followed = len(stopped) + len(shrunk)
-        gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
-        self.preemptible, self.runs = self.preemptible & ~gone, ~gone
+        if stopped:
+            gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
+            self.preemptible, self.runs = self.preemptible & ~gone, ~gone
+            if self.tree is not None:
+                self._weigh()
         if shrunk:  # what is left of them stays for this plan
             self.preemptible = self.preemptible & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
-        if self.tree is not None:
-            self._weigh(np.unique(self.home[gone]), gone)
         self.lowest = int(self.priority[self.preemptible].min()) if self.preemptible.any() else FOREVER
         self.any_borrowing = self.tree is not None and bool((self.borrows.any(axis=1) & self.preemptible).any())
 
-    def _floor_of(self, row: int) -> Amounts:
-        amounts, above = self.state.quota_usage.charged[row][3], self.above.get(row)
-        return amounts if above is None else tuple(a - b for a, b in zip(amounts, above, strict=True))
+    def _count_floors(self) -> None:
+        """Count elastic gangs as their floors; `above` has what they hold beside."""
+        for place, row in enumerate(self.rows.tolist()):
+            if is_above_floor(self.state, row):
+                self.above[row] = surplus_amounts(self.state, row)
+                self.held[place] -= self.above[row]
 
     def surplus(self) -> Entitlements | None:
         """The elastic gangs, with what they hold above their floors. It may be taken without stopping them.
@@ -132,15 +141,15 @@ class Entitlements:
         own.lowest = int(own.priority.min())
         return own
 
-    def _weigh(self, nodes: Table, gone: Mask) -> None:
-        """Find out which jobs of these queues borrow."""
-        assert self.tree is not None
-        width = len(self.tree.keys)
-        for node in nodes[nodes >= 0].tolist():
-            there = np.flatnonzero((self.home == node) & ~gone)
-            part = np.array(self.own_part[node * width : node * width + width], dtype=np.int64)
-            held = self.held[there]
-            self.borrows[there] = (held > 0) & (held.cumsum(axis=0) > part)
+    def _weigh(self) -> None:
+        """Find out which of the jobs that run on borrow. Those that the plan has stopped stay as they were."""
+        held = np.where(self.runs[:, None], self.held, 0)[self._together]
+        before: Table = np.zeros((len(held) + 1, held.shape[1]), dtype=np.int64)
+        held.cumsum(axis=0, out=before[1:])
+        counted = np.empty_like(held)
+        counted[self._together] = before[1:] - before[self._first]
+        borrows = (self.held > 0) & (counted > self._part)
+        self.borrows[self.runs] = borrows[self.runs]
         self.borrowing = self.borrows.any(axis=1) | self.unlimited
 
     def reach(self, node: int, amounts: Amounts, gone: Collection[Gone] = ()) -> int:
@@ -200,12 +209,11 @@ def surplus_amounts(state: ClusterState, row: int) -> Amounts:
 def entitled_amounts(cycle: PlanSoFar, tree: QuotaTree, fair: bool) -> tuple[list[int], list[int]]:
     """What each node is entitled to, by slot of the tree; and which part of it is for the node's own jobs."""
     width, nodes = len(tree.keys), range(len(tree.queues))
-    if fair:
-        wants = _wants(cycle, tree)
-        by_key = [tree.fair_shares(key, wants[:, key].tolist()) for key in range(width)]
-        entitled = [by_key[key][node] for node in nodes for key in range(width)]
-    else:
-        entitled = [tree.nominal(node, key) for node in nodes for key in range(width)]
+    if not fair:
+        return tree.nominal_quotas, tree.nominal_parts
+    wants = _wants(cycle, tree)
+    by_key = [tree.fair_shares(key, wants[:, key].tolist()) for key in range(width)]
+    entitled = [by_key[key][node] for node in nodes for key in range(width)]
     own = [entitled[slot] if tree.is_leaf[slot // width] else part for slot, part in enumerate(tree.nominal_parts)]
     return entitled, own
 

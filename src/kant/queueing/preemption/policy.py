@@ -63,11 +63,11 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         changes, and the answer says when another try may help.
         """
         if not shape.ask.preempts:
-            return NotNow()
+            return NotNow(nobody=True)
         # Jobs of lower priority that this plan starts are candidates once they run.
         retry_at, definitive = -1, int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
         if self._is_nobody_to_evict(cycle, row, shape):
-            return NotNow(definitive=definitive)
+            return NotNow(-1, definitive, True)
         entitlements = self.entitlements(cycle)
         above = entitlements.surplus() if cycle.state.elastic else None
         if self._has_no_candidates(entitlements, row, shape) and (
@@ -152,13 +152,14 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _allowed(rules: PreemptionRules, level: int) -> Allowed:
     entitlements = rules.entitlements
-    allowed = rules.victims(level)
-    protected = allowed & (entitlements.protected_until > entitlements.cycle.now)
+    allowed, reclaims = rules.victims(level)
+    rows, until = entitlements.rows[allowed], entitlements.protected_until[allowed]
+    protected = until > entitlements.cycle.now
     return Allowed(
-        entitlements.rows[allowed].tolist(),
-        entitlements.rows[allowed & ~protected].tolist(),
-        set(entitlements.rows[rules.reclaims(level)].tolist()),
-        int(entitlements.protected_until[protected].min()) if protected.any() else -1,
+        rows.tolist(),
+        rows[~protected].tolist(),
+        set(entitlements.rows[reclaims].tolist()),
+        int(until[protected].min()) if protected.any() else -1,
     )
 
 

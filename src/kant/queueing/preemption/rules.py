@@ -72,13 +72,17 @@ class PreemptionRules:
         further = self.entitlements.reach(self.node, self.amounts, self.entitlements.gone(own))
         return list(dict.fromkeys([*([reach] if reach != BORROWING else []), further, BORROWING]))
 
-    def victims(self, level: int) -> Mask:
-        """The jobs that it may stop at a level, protected or not. A base job needs all its running replicas in it."""
+    def victims(self, level: int) -> tuple[Mask, Mask]:
+        """The jobs that it may stop at a level, protected or not; and those from which it reclaims.
+
+        A base job needs all its running replicas among them.
+        """
         own = self._own_lower & self.entitlements.borrowing if level == BORROWING else self._own_lower
         others = self._of_queues(self._other_lower, BORROWING) | self._entitled_to_nothing
-        return self.entitlements.whole(own | others | self.reclaims(level)) & self._near
+        reclaims = self._reclaims(level)
+        return self.entitlements.whole(own | others | reclaims) & self._near, reclaims
 
-    def reclaims(self, level: int) -> Mask:
+    def _reclaims(self, level: int) -> Mask:
         """The jobs from which it reclaims what its queue is entitled to."""
         return np.zeros_like(self._reclaimable) if level == BORROWING else self._of_queues(self._reclaimable, level)
 
@@ -87,8 +91,10 @@ class PreemptionRules:
         if self.tree is None or not mask.any():
             return mask
         queues = self.entitlements.queue
-        allowed = [queue for queue in np.unique(queues[mask]).tolist() if self._holds_against(queue, level)]
-        return mask & np.isin(queues, allowed)
+        allowed: Mask = np.zeros(int(queues.max()) + 1, dtype=np.bool_)
+        for queue in set(queues[mask].tolist()):
+            allowed[queue] = self._holds_against(queue, level)
+        return mask & allowed[queues]
 
     def _holds_against(self, queue: int, level: int) -> bool:
         """Whether all on the other side borrow, and all on the newcomer's side are in quota as the level needs."""

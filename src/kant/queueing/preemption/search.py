@@ -57,15 +57,19 @@ def choose(
         admits = None  # more victims never make it false
     table = placer.trial.table
     admitted = np.flatnonzero((table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL]) & 1)
-    if shape.gpu_milli - int(table[admitted, c.FREE].sum()) > cap_milli:
+    lacking = shape.gpu_milli - int(table[admitted, c.FREE].sum())
+    if lacking > cap_milli:
         return None
     ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
     if admits is None:  # a job that holds nothing on these nodes frees nothing there
         own = np.zeros(len(table), dtype=np.bool_)
         own[admitted] = True
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
+    few = len(ordered) <= exact
+    if few and len(shape.parts) == 1:  # a job that holds more than the cap is in no set, and one group needs no other
+        ordered = [who for who in ordered if who.milli <= cap_milli]
     proof = Proof(placer, shape, job_row, ordered, admits)
-    best = Search(proof, admitted, cap_milli, trials).best(exact)
+    best = Search(proof, admitted, lacking, cap_milli, trials).best(few)
     if best is None:
         proof.rollback()
         return None
@@ -78,10 +82,12 @@ Key = tuple[tuple[int, ...], int, int, int, tuple[int, ...]]
 class Search:
     """Looks for the cheapest set that suffices: greedily among many candidates, exactly among few."""
 
-    def __init__(self, proof: Proof, admitted: Table, cap_milli: int, trials: int) -> None:
+    def __init__(self, proof: Proof, admitted: Table, lacking: int, cap_milli: int, trials: int) -> None:
         self.proof = proof
         self.ordered = proof.ordered
+        self.lacking = lacking
         self.cap = cap_milli
+        self.monotone = len(proof.shape.parts) == 1
         self.limit = trials
         self.admitted = admitted
         self.milli = [who.milli for who in self.ordered]
@@ -89,17 +95,21 @@ class Search:
         self.by_cost = [(who.cost << 60) + (who.milli << 20) + 1 for who in self.ordered]
         self.by_milli = [(who.milli << 100) + (who.cost << 20) + 1 for who in self.ordered]
 
-    def best(self, exact: int) -> int | None:
-        """The best set found; None where no set is found that suffices within the cap."""
+    def best(self, few: bool) -> int | None:
+        """The best set found, of `few` candidates the best of all; None where none is found within the cap."""
         if self.proof.suffices(0):
             return 0
         if not self.proof.suffices(self.proof.everyone):
+            return None
+        if few and self.monotone:
+            return self._exactly()
+        if self.monotone and not self.proof.suffices(sum(1 << i for i, one in enumerate(self.milli) if one <= self.cap)):
             return None
         self.proof.rollback()
         allocations = [who.allocation for who in self.ordered]
         self.nodes = CandidateNodes(self.proof.placer, self.proof.shape, self.admitted, allocations)
         best = self._greedily()
-        if len(self.ordered) <= exact:
+        if few:
             best = self._exactly(best)
         return None if best is None else self._minimal(best)
 
@@ -188,16 +198,23 @@ class Search:
                 return which
             which = smaller
 
-    def _exactly(self, best: int | None) -> int | None:
+    def _exactly(self, best: int | None = None) -> int | None:
         """The first set of all by `key` that suffices; a set that is not better than `best` is not tried."""
-        limit = None if best is None else self.key(best)
-        keys = {which: self.key(which) for which in range(1, 1 << len(self.ordered))}
-        better = [one for one, key in keys.items() if key[2] <= self.cap and (limit is None or key < limit)]
-        monotone = len(self.proof.shape.parts) == 1
-        failed = [one for one, answer in self.proof.answers.items() if not answer]
-        for which in sorted(better, key=keys.__getitem__):
-            if monotone and any(which | other == other for other in failed):
-                continue
+        limit, needed, sets = None if best is None else self.key(best), 0, np.arange(1, 1 << len(self.ordered))
+        if self.monotone:
+            for i in range(len(self.ordered)):
+                needed |= 0 if self.proof.suffices(self.proof.everyone & ~(1 << i)) else 1 << i
+        milli = (sets[:, None] >> np.arange(len(self.ordered)) & 1) @ np.array(self.milli, dtype=np.int64)
+        left = sets[(milli >= self.lacking) & (milli <= self.cap) & (sets & needed == needed)]
+        if self.monotone:
+            for failed in [one for one, answer in self.proof.answers.items() if not answer]:
+                left = left[left | failed != failed]
+        left = np.array(sorted(left.tolist(), key=self.key), dtype=np.int64)
+        while len(left):
+            which = int(left[0])
+            if limit is not None and self.key(which) >= limit:
+                break
             if self.proof.suffices(which):
                 return which
+            left = left[left | which != which] if self.monotone else left[1:]
         return best
