@@ -48,7 +48,7 @@ class Calls:
     @property
     def cycles(self) -> int:
         """How often the scheduler was asked for a plan."""
-        return self.by_function["scheduler/cycle.py", "cycle"]
+        return self.by_function["scheduler/cycle.py", "run_cycle"]
 
     def figures(self) -> dict[str, float]:
         """What may only fall: calls and cycles of one job, rounded up."""

@@ -48,6 +48,26 @@ def test_waking_everything_before_every_cycle_changes_no_plan(
     assert [said(plan) for plan in as_it_is.plans] == [said(plan) for plan in woken.plans]
 
 
+def never_idle(harness: Harness) -> None:
+    """Make every cycle, also where nobody waits."""
+    harness.scheduler._is_idle = lambda: False  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("rights", RIGHTS)
+@given(
+    seed=st.integers(0, 10**6),
+    discipline=st.sampled_from(DISCIPLINES),
+    elastic=st.sampled_from((None, None, Elastic(grow_s=100))),
+)
+@settings(max_examples=6, deadline=None)
+def test_a_cycle_that_is_left_out_would_have_decided_nothing(
+    rights: str, seed: int, discipline: Any, elastic: Elastic | None
+) -> None:
+    as_it_is = among_tenants(seed, discipline, rights, lambda harness: None, elastic)
+    always = among_tenants(seed, discipline, rights, never_idle, elastic)
+    assert [said(plan) for plan in as_it_is.plans] == [said(plan) for plan in always.plans]
+
+
 def tried(harness: Harness) -> list[str]:
     """The jobs for which the next cycle asks for a place."""
     asked: list[str] = []

@@ -55,6 +55,8 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
     state.ids.append(job.id)
     state.rows[job.id] = row
     state.live[row] = job
+    if job.limit >= 0:
+        state.limits_runs = True
     if base >= 0:
         state.burst_replicas.setdefault(base, {})[row] = None
     if shape.ceiling:

@@ -89,6 +89,7 @@ class StateData:
         self.capacity_version = 0  # counts what may let a waiting job start: freed capacity, a waiting job that left
         self.node_version = 0  # counts changes of the status or the devices of nodes
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
+        self.limits_runs = False  # whether a job has come that may run only so long
         self.arrivals = 0  # the rank that the next job to arrive gets
 
     @property

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.holders import Holders, Weights
 from kant.cluster.snapshot import move
 from kant.compiled import compiled
 from kant.model.placement import WIDTH, Allocation
-from kant.placement.fits import capacity, tightest
+from kant.placement.clearing import LEVELS, clear
+from kant.placement.fits import tightest
 from kant.placement.pieces import put
-
-
-@compiled
-def fitting_pods(table: Table, node: int, demands: Table, d: int) -> int:
-    """How many pods of demand `d` the node takes."""
-    return capacity(table, node, demands, d)
 
 
 @compiled
@@ -36,9 +33,15 @@ class Draft:
         self._demands = demands
         self._log = c.make_log(len(table))
 
-    def fitting(self, node: int, demand: int) -> int:
-        """How many pods of a demand the node takes."""
-        return fitting_pods(self.table, node, self._demands, demand)
+    def clear(
+        self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
+    ) -> tuple[Table, NDArray[np.bool_]]:
+        """Whose leaving lets these nodes take up to `left` pods of a demand (`clear` in `placement/clearing.py`)."""
+        levels = min(left.bit_length() + 1, LEVELS)
+        pods: Table = np.zeros((len(places), levels), dtype=np.int64)
+        leaving = np.zeros((len(places), levels, holders.widest), dtype=np.bool_)
+        clear(self.table, self._demands, demand, left, places, holders, weights, cap, pods, leaving)
+        return pods, leaving
 
     def put(self, node: int, demand: int, pods: int) -> None:
         """Place pods that are known to fit."""
@@ -47,7 +50,3 @@ class Draft:
     def free(self, pieces: Allocation) -> None:
         """Give back what a job holds."""
         move(self.table, self._log, pieces, False)
-
-    def take(self, pieces: Allocation) -> None:
-        """Take again what was given back."""
-        move(self.table, self._log, pieces, True)

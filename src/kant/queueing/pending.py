@@ -143,12 +143,13 @@ class PendingQueue:
                 if row in self._place:
                     self._drop([row for row in moved if row in self._place])
             if moved and self._asleep:
-                ran = len(came) < len(moved) or max(state.jobs[came, J_STARTED].tolist()) >= 0
+                ran = len(came) < len(moved) or max([state.jobs[row, J_STARTED] for row in came]) >= 0
                 changed = LIVE | JOBS if ran else LIVE
+        if self.arrived:
+            self.arrived = [row for row in self.arrived if row in pending and row not in came]
         if came:
             self.held.difference_update(came)
-        if came or self.arrived:
-            self.arrived = sorted({row for row in self.arrived if row in pending}.union(came))
+            self.arrived = sorted([*self.arrived, *came])
         if state.burst_replicas:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
         if moved is None or self.order.moving or self._by_user != state.quota_usage.limits_users:
@@ -156,7 +157,7 @@ class PendingQueue:
             self._empty()
             came = list(pending)
         if came and self.bucket_of is not None:
-            if state.burst_replicas or any(state.jobs[came, J_RETURNS].tolist()):
+            if state.burst_replicas or max([state.jobs[row, J_RETURNS] for row in came]):
                 came = [row for row in came if self._may_be_tried(row)]
             self._push(came)
         return changed
@@ -234,12 +235,13 @@ class PendingQueue:
             rows = [row for row in rows if row not in place]
         if self.bucket_of is None or not rows:
             return
-        table = np.array(rows, dtype=np.int64)
-        keys = self.order.keys(self.state.jobs, table, self.state.now).tolist()
-        columns = self.state.jobs[table][:, [J_QUEUE, J_SHAPE, J_USER, J_PRIORITY, J_BASE]].tolist()
+        jobs = self.state.jobs
+        keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
         by_priority = self.order.by_priority
         plain = not (self.preempts or self.draws) and self.state.quota_usage.tree is None
-        for row, key, (queue, shape, user, priority, base) in zip(rows, keys, columns, strict=True):
+        for row, key in zip(rows, keys, strict=True):
+            job = jobs[row].tolist()
+            queue, shape, user, priority, base = job[J_QUEUE], job[J_SHAPE], job[J_USER], job[J_PRIORITY], job[J_BASE]
             bucket_key = self._keys.get((queue, shape, user if self._by_user else -1))
             if bucket_key is None:
                 bucket_key = self._bucket_key(queue, shape, user)
@@ -346,13 +348,13 @@ class PendingQueue:
             wakes_on |= QUOTA
         if nobody and tree:
             wakes_on |= RIGHTS
-            if self._bounds is None:
-                self._bounds = self.state.eviction_bounds()
         elif until >= 0 or (tree and self.preempts):
             wakes_on |= LIVE if until >= 0 or self.fair else JOBS
         if not self._asleep:
             self._mark()
             self.wakes_on, self._bounds = 0, None
+        if wakes_on & RIGHTS and self._bounds is None:
+            self._bounds = self.state.eviction_bounds()
         self.wakes_on |= wakes_on
         head = bucket.heap[0]
         key = head[4]

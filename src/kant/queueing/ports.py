@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kant.cluster.columns import Table
+from kant.cluster.holders import Holders, Weights
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.cluster.state import ClusterState
@@ -28,10 +32,11 @@ class Draft(Protocol):
 
     table: Table
 
-    def fitting(self, node: int, demand: int) -> int: ...
+    def clear(
+        self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
+    ) -> tuple[Table, NDArray[np.bool_]]: ...
     def put(self, node: int, demand: int, pods: int) -> None: ...
     def free(self, pieces: Allocation) -> None: ...
-    def take(self, pieces: Allocation) -> None: ...
 
 
 class Placer(Protocol):

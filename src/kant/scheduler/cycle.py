@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_LIMIT
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import Plan
@@ -42,14 +41,26 @@ class Scheduler:
         self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
+        waits_only = profile.discipline.buckets and not (profile.order.moving or profile.order.remembers)
+        self._may_be_idle = waits_only and not ahead  # it looks at nobody who runs but for those who wait
         self._seen = -1  # up to where the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
+        if self._is_idle():
+            return Plan(now, [])
         cycle = self.begin(now)
         run_cycle(cycle, self.profile, self.limits, self.growth)
         self.snapshot.previous = now
         return cycle.plan
+
+    def _is_idle(self) -> bool:
+        """Whether a cycle could decide nothing: nobody waits, and nobody who runs may have to stop, move or grow."""
+        state = self.state
+        if state.pending or not self._may_be_idle or state.limits_runs or state.elastic or state.burst_replicas:
+            return False
+        tree, health = state.quota_usage.tree, state.health
+        return not (health.drains or health.broken) and (tree is None or all(tree.runs))
 
     def begin(self, now: int) -> CyclePlan:
         """An empty plan at `now`, before a snapshot and a queue that are up to date."""
@@ -62,7 +73,7 @@ class Scheduler:
         self._seen = log.end
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)
-        if moved is None or (moved and max(state.jobs[moved, J_LIMIT].tolist()) >= 0):
+        if state.limits_runs:
             self.limits.follow(moved)
         if self.forecast is not None:
             self.forecast.refresh(now, moved)

@@ -103,7 +103,9 @@ class Search:
             return None
         if few and self.monotone:
             return self._exactly()
-        if self.monotone and not self.proof.suffices(sum(1 << i for i, one in enumerate(self.milli) if one <= self.cap)):
+        if self.monotone and not self.proof.suffices(
+            sum(1 << i for i, one in enumerate(self.milli) if one <= self.cap)
+        ):
             return None
         self.proof.rollback()
         allocations = [who.allocation for who in self.ordered]

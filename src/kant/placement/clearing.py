@@ -1,0 +1,146 @@
+"""Clearing nodes: which jobs have to leave a node so that it takes more pods, for many nodes in one compiled call."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.holders import LIMB, Holders, Weights
+from kant.compiled import compiled, inlined
+from kant.placement.fits import capacity
+
+FEW = 12
+"""On a node with at most so many holders a cheaper set than the greedy one is looked for."""
+
+EVERY = 2 << FEW
+"""Enough visits to see every set of `FEW`: for the last pod, and so for the only one, the best node is found."""
+
+VISITS = 500
+"""Most visits on one node for one number of pods while more than one pod has no place yet."""
+
+LEVELS = 24
+"""Numbers of pods that are weighed on one node, at most: 1, 2, 4, … and the most that it takes."""
+
+
+@inlined
+def _move(table: Table, holders: Holders, entry: int, taking: bool) -> None:
+    for piece in range(holders.start[entry], holders.end[entry]):
+        if taking:
+            c.take_piece(table, holders.pieces[piece])
+        else:
+            c.give_piece(table, holders.pieces[piece])
+
+
+@compiled
+def clear(
+    table: Table,
+    demands: Table,
+    d: int,
+    left: int,
+    places: Table,
+    holders: Holders,
+    weights: Weights,
+    cap: int,
+    pods: Table,
+    leaving: NDArray[np.bool_],
+) -> None:
+    """For each of `places` (indices into the nodes of `holders`), whose leaving lets it take pods of demand `d`.
+
+    `pods[k, level]` is a number of pods, 0 where no more is found, and `leaving[k, level, e - first]` says who leaves
+    for it: nobody where the node takes pods as it is. A set holds no more than `cap` milli-GPUs. With one pod left only
+    a node that is cheaper than those before it gets an answer. The table is left as it was.
+    """
+    width = leaving.shape[2]
+    there = np.zeros(width + 1, dtype=np.int64)
+    stage, room = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
+    upper, lower = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
+    out = np.zeros(width + 1, dtype=np.bool_)
+    before = np.zeros(table.shape[1], dtype=np.int64)
+    least_upper, least_lower = 1 << LIMB, 0  # above all
+    mask = (1 << LIMB) - 1
+    for k in range(places.shape[0]):
+        node, first = holders.nodes[places[k]], holders.first[places[k]]
+        now = capacity(table, node, demands, d)
+        if now > 0:
+            pods[k, 0] = min(now, left)
+            if left == 1:
+                least_upper, least_lower = 0, 0
+            continue
+        count = 0
+        for entry in range(first, holders.first[places[k] + 1]):
+            if weights.may_leave[holders.who[entry]]:
+                there[count] = entry
+                count += 1
+        if count == 0:
+            continue
+        for column in range(table.shape[1]):
+            before[column] = table[node, column]
+        for i in range(count):
+            _move(table, holders, there[i], False)
+        most, wanted, level = min(capacity(table, node, demands, d), left), 1, 0
+        while wanted <= most and level < pods.shape[1]:
+            found = False
+            best_upper, best_lower = least_upper, least_lower
+            if count <= FEW:  # branch and bound: each stays, if the pods then still fit; or it leaves
+                visits = EVERY if left == 1 else VISITS
+                at, stage[0], room[0], upper[0], lower[0] = 0, 0, cap, 0, 0
+                while at >= 0:
+                    if stage[at] == 0:
+                        visits -= 1
+                        dear = upper[at] > best_upper or (upper[at] == best_upper and lower[at] >= best_lower)
+                        if room[at] < 0 or dear or (found and visits < 0):
+                            at -= 1
+                            continue
+                        if at == count:
+                            found, best_upper, best_lower = True, upper[at], lower[at]
+                            for i in range(count):
+                                leaving[k, level, there[i] - first] = out[i]
+                            at -= 1
+                            continue
+                        _move(table, holders, there[at], True)
+                        if capacity(table, node, demands, d) >= wanted:
+                            stage[at], stage[at + 1] = 1, 0
+                            room[at + 1], upper[at + 1], lower[at + 1] = room[at], upper[at], lower[at]
+                            at += 1
+                            continue
+                    if stage[at] == 2:
+                        out[at] = False
+                        at -= 1
+                        continue
+                    _move(table, holders, there[at], False)
+                    who = holders.who[there[at]]
+                    total = lower[at] + weights.lower[who]
+                    room[at + 1] = room[at] - weights.milli[who]
+                    upper[at + 1], lower[at + 1] = upper[at] + weights.upper[who] + (total >> LIMB), total & mask
+                    stage[at], stage[at + 1], out[at] = 2, 0, True
+                    at += 1
+            else:  # the heaviest first, each stays if the pods still fit beside it
+                total_upper, total_lower, milli = 0, 0, 0
+                for i in range(count):
+                    _move(table, holders, there[i], True)
+                    out[i] = capacity(table, node, demands, d) < wanted
+                    if out[i]:
+                        _move(table, holders, there[i], False)
+                        who = holders.who[there[i]]
+                        total = total_lower + weights.lower[who]
+                        total_upper, total_lower = total_upper + weights.upper[who] + (total >> LIMB), total & mask
+                        milli += weights.milli[who]
+                cheap = total_upper < least_upper or (total_upper == least_upper and total_lower < least_lower)
+                found = cheap and milli <= cap
+                best_upper, best_lower = total_upper, total_lower
+                for i in range(count):
+                    if not out[i]:
+                        _move(table, holders, there[i], False)
+                    if found:
+                        leaving[k, level, there[i] - first] = out[i]
+                    out[i] = False
+            if found:
+                pods[k, level] = wanted
+                level += 1
+                if left == 1:
+                    least_upper, least_lower = best_upper, best_lower
+            wanted = most if wanted < most < 2 * wanted else 2 * wanted
+        for column in range(table.shape[1]):
+            table[node, column] = before[column]

@@ -1,0 +1,83 @@
+"""Clearing a node for more pods: the least that has to leave, against all sets, on small nodes."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kant.cluster.columns import Table
+from kant.cluster.holders import Holders, Weights
+from kant.cluster.snapshot import move
+from kant.model.placement import Allocation
+from kant.placement.fits import capacity
+from kant.queueing.preemption.by_node import CandidateNodes
+from kant.testing import Harness, make_cluster, make_job, make_profile
+
+GPUS = 4
+
+
+def filled(sizes: list[int]) -> tuple[Harness, list[Allocation]]:
+    """Nodes of four GPUs with running jobs of these sizes, and what these hold."""
+    harness = Harness(make_cluster(GPUS, GPUS), make_profile(discipline="best-effort"))
+    harness.submit(*(make_job(f"r{i}", size) for i, size in enumerate(sizes)))
+    harness.cycle()
+    return harness, list(harness.state.running.values())
+
+
+def cheapest(
+    table: Table, demands: Table, demand: int, want: int, held: list[Allocation], weights: list[int], node: int
+) -> int | None:
+    """The least weight of jobs on the node whose leaving makes room for so many pods, by trying every set."""
+    before = table
+    there = [i for i, pieces in enumerate(held) if (pieces[:, 0] == node).any()]
+    best: int | None = None
+    for leaves in chain.from_iterable(combinations(there, count) for count in range(len(there) + 1)):
+        table = before.copy()
+        for i in leaves:
+            move(table, np.zeros(64, dtype=np.int64), held[i], False)
+        weight = sum(weights[i] for i in leaves)
+        if capacity(table, node, demands, demand) >= want and (best is None or weight < best):
+            best = weight
+    return best
+
+
+@given(
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=6),
+    want=st.integers(1, 4),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_cheapest_jobs_leave(sizes: list[int], want: int, data: st.DataObject) -> None:
+    harness, held = filled(sizes)
+    weights = data.draw(st.lists(st.integers(1, 1 << 100), min_size=len(held), max_size=len(held)))
+    shape = harness.state.shapes.of(make_job("new", 1))
+    demand = shape.parts[0][1]
+    nodes = np.arange(len(harness.state.table))
+    candidates = CandidateNodes(harness.scheduler.placer, shape, nodes, held)
+    draft, before, demands = harness.scheduler.placer.draft(), harness.state.table.copy(), harness.state.shapes.demands
+    holders, costs = candidates.holders(weights), Weights.of(weights, [0] * len(held), [True] * len(held))
+    for node in nodes.tolist():
+        pods, leaving = draft.clear(np.array([node]), demand, want, holders, costs, 1 << 40)
+        for level, count in enumerate(pods[0].tolist()):
+            if count:
+                entries = holders.first[node] + np.flatnonzero(leaving[0, level])
+                weight = sum(weights[i] for i in holders.who[entries].tolist())
+                least = cheapest(before, demands, demand, count, held, weights, node)
+                assert weight == (0 if capacity(before, node, demands, demand) else least)
+    assert (draft.table == before).all(), "the draft is left as it was"
+
+
+def test_who_may_not_leave_stays() -> None:
+    harness, held = filled([4, 4, 4, 4])
+    shape = harness.state.shapes.of(make_job("new", 1))
+    candidates = CandidateNodes(harness.scheduler.placer, shape, np.arange(4), held)
+    holders: Holders = candidates.holders([1, 1, 1, 1])
+    costs = Weights.of([1, 1, 1, 1], [4000] * 4, [False] * 4)
+    pods, _ = harness.scheduler.placer.draft().clear(np.arange(4), shape.parts[0][1], 1, holders, costs, 1 << 40)
+    assert not pods.any()
+    costs.may_leave[:] = True
+    pods, _ = harness.scheduler.placer.draft().clear(np.arange(4), shape.parts[0][1], 1, holders, costs, 3999)
+    assert not pods.any(), "the cap forbids it"
