@@ -314,6 +314,13 @@ class CyclePlan:
         leaving = self.pending.leaving
         return {row: None for row in rows if row not in leaving} if leaving else rows
 
+    def ranked(self) -> list[int]:
+        """All waiting rows that may be tried now, best first, for disciplines that keep no buckets."""
+        pending = self.pending
+        rows = [row for row in self.state.pending if row not in pending.leaving and pending.may_be_tried(row)]
+        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
+        return table[self.ranking(table)].tolist() if rows else []
+
     def ranking(self, rows: Table) -> Table:
         """Indices that put `rows` in order, best first.
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,9 +41,6 @@ from kant.queueing.late_heads import LateHeads
 from kant.queueing.order import Order
 from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
-
-if TYPE_CHECKING:
-    from kant.queueing.cycle_plan import CyclePlan
 
 Share = Callable[[int], tuple[float, ...]]
 """What a queue has had of its share, so far in this cycle."""
@@ -158,7 +154,7 @@ class PendingQueue:
             came = list(pending)
         if came and self.bucket_of is not None:
             if state.burst_replicas or max([state.jobs[row, J_RETURNS] for row in came]):
-                came = [row for row in came if self._may_be_tried(row)]
+                came = [row for row in came if self.may_be_tried(row)]
             self._push(came)
         return changed
 
@@ -204,7 +200,7 @@ class PendingQueue:
 
     # --- back-off and burst replicas -------------------------------------------------------------------------
 
-    def _may_be_tried(self, row: int) -> bool:
+    def may_be_tried(self, row: int) -> bool:
         """Whether neither a back-off nor a base job that does not run keeps the row out of its bucket."""
         if self.state.jobs[row, J_RETURNS] and self.back_offs.waits(row, self.now):
             return False
@@ -327,12 +323,6 @@ class PendingQueue:
         bucket = self.buckets.get(self._bucket_key(queue, shape, user))
         return bucket.heap[0][2] if bucket is not None and bucket.heap[0][2] != row else None
 
-    def ranked(self, cycle: CyclePlan) -> list[int]:
-        """All waiting rows that may be tried now, best first, for disciplines that keep no buckets."""
-        rows = [row for row in self.state.pending if row not in self.leaving and self._may_be_tried(row)]
-        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
-        return table[cycle.ranking(table)].tolist() if rows else []
-
     # --- sleep and wake --------------------------------------------------------------------------------------
 
     def sleep(self, bucket: Bucket, shape: Shape, failed: NotNow = NOT_NOW, by_quota: bool = False) -> None:
@@ -428,7 +418,7 @@ class PendingQueue:
         while True:
             self._opened = False
             if self._released:
-                self._push([row for row in self._released if row not in self.leaving and self._may_be_tried(row)])
+                self._push([row for row in self._released if row not in self.leaving and self.may_be_tried(row)])
                 self._released.clear()
             if share is None:
                 ready = [((), bucket.heap[0], bucket) for bucket in self.awake.values()]

@@ -50,7 +50,7 @@ class ReservationBackfill:
             self._suspend(row)
             del self.behind[row]
             self.forecast.opened += 1
-        for row in cycle.pending.ranked(cycle):
+        for row in cycle.ranked():
             reservation = state.reserved.get(row)
             if reservation is None:
                 if not self._fails_still(row):
