@@ -65,11 +65,7 @@ class Scheduler:
     def begin(self, now: int) -> CyclePlan:
         """An empty plan at `now`, before a snapshot and a queue that are up to date."""
         profile, state, log = self.profile, self.state, self.state.job_changes
-        moved: list[int] | None = None  # nobody knows
-        if log.end == self._seen:
-            moved = []
-        elif self._seen >= 0:
-            moved = log.since(self._seen)
+        moved = log.since(self._seen) if self._seen >= 0 else None  # nobody knows
         self._seen = log.end
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)
