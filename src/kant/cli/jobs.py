@@ -43,11 +43,12 @@ def logs(
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Until the job is over.", negative="")] = False,
     tail: Annotated[int | None, Parameter(help="Only the last bytes, so many.", converter=whole)] = None,
+    attempt: Annotated[int, Parameter(help="Of this run, 1 for the first. Default: the last.", converter=whole)] = 0,
     home: Home = None,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print what the last run of a job has written."""
-    place_of(home, there).logs(job, follow, tail, _write)
+    """Print what the last run of a job has written, or an earlier one."""
+    place_of(home, there).logs(job, follow, tail, _write, attempt)
     return 0
 
 

@@ -79,7 +79,9 @@ class KubernetesPlace:
 
         return Reply(page, show)
 
-    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None]) -> None:
+    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
+        if attempt:
+            raise InputError("--attempt", "no attempts on Kubernetes, which keeps the last run alone", attempt)
         if follow and tail:
             raise InputError("--tail", "no --follow beside it on Kubernetes", tail)
 

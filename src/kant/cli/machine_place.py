@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,10 +75,12 @@ class MachinePlace:
 
         return Reply(page, show)
 
-    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None]) -> None:
+    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
         client, at = self.client, -tail if tail else 0
         while True:
-            headers, body = client.stream(client.job(job, "log"), offset=at, follow="true" if follow else "")
+            headers, body = client.stream(
+                client.job(job, "log"), offset=at, follow="true" if follow else "", attempt=attempt or ""
+            )
             begins, end = int(headers["X-Kant-Offset"]), int(headers["X-Kant-End"])
             if begins > at >= 0:
                 print(f"[kant: {begins - at:,} bytes before this are not kept]", flush=True)
@@ -86,9 +89,13 @@ class MachinePlace:
                 write(part)
                 at += len(part)
             if follow:
-                self._check_over(job)
+                if not attempt:
+                    self._check_over(job)
+                headers, _ = client.stream(client.job(job, "log"), offset=at, attempt=attempt or "")
             if follow or at >= end:
-                return
+                break
+        if dropped := int(headers.get("X-Kant-Dropped", "0")):
+            print(f"kant: {dropped:,} bytes of its output are lost: the disk was full", file=sys.stderr)
 
     def _check_over(self, job: str) -> None:
         """Raise InputError where the output of a job has ended before the job: Kant has stopped."""

@@ -92,8 +92,8 @@ class Place(Source, Protocol):
         """The jobs, the latest first."""
         ...
 
-    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None]) -> None:
-        """Write what the last run of a job has written."""
+    def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
+        """Write what a run of a job has written; `attempt` 0: the last."""
         ...
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:

@@ -15,6 +15,7 @@ VERBS = {
     "down": "up:down",
     "submit": "submit:submit",
     "jobs": "jobs:jobs",
+    "show": "details:show",
     "logs": "jobs:logs",
     "cancel": "jobs:cancel",
     "hold": "jobs:hold",

@@ -41,6 +41,8 @@ class Completion:
             self._again(record, exit.lost)
         else:
             self._failed(record, exit)
+        if exit.dropped:
+            record.reason = "; ".join(part for part in (record.reason, dropped_output(exit.dropped)) if part)
 
     def _stopped(self, record: JobRecord, why: str) -> None:
         """A run that was to make way has gone. The core has let the job wait again, or given it back."""
@@ -109,6 +111,11 @@ class Completion:
         record.phase, record.started, record.place = JobPhase.WAITING, -1, []
         record.reason = f"it could not be started ({why})"
         self.jobs.touch(record)
+
+
+def dropped_output(size: int) -> str:
+    """That a disk had no room for what a job wrote."""
+    return f"{size:,} bytes of its output are lost: the disk was full"
 
 
 def over_limit(record: JobRecord) -> str:

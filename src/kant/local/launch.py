@@ -55,9 +55,9 @@ class Launcher:
         """Whether runs are planned that a rebuilt state would not know."""
         return bool(self.planned or self._to_begin)
 
-    def folder(self, record: JobRecord) -> Path:
-        """Where the present run of a job keeps its files."""
-        return self.settings.runs / record.id / str(record.attempt)
+    def folder(self, record: JobRecord, attempt: int | None = None) -> Path:
+        """Where a run of a job keeps its files; by default the present one."""
+        return self.settings.runs / record.id / str(record.attempt if attempt is None else attempt)
 
     def plan(self, record: JobRecord, place: Place) -> None:
         """A run is to begin at this place, as soon as it is empty."""

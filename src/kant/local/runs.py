@@ -34,7 +34,9 @@ POLL = 0.2  # seconds between two looks at a process that cannot be watched
 class Exit(Struct, frozen=True):
     """How a run ended: by an exit code, or by a signal. `why`: `limit`, `memory` or `stopped` where it was made to.
 
-    `swept` counts the processes that it had left behind. `lost` says in one sentence what happened to a run of which
+    `swept` counts the processes that it had left behind; `began` and `ended` are microseconds since the boot. `cpu_us`
+    is what all its processes took of cores, `rss_kib` the most memory that one of them had at a time, and `dropped` the
+    bytes of output for which the disk had no room. `lost` says in one sentence what happened to a run of which
     nobody knows how it ended; `unborn`: it never began.
     """
 
@@ -42,7 +44,11 @@ class Exit(Struct, frozen=True):
     signal: int | None = None
     why: str = ""
     swept: int = 0
+    began: int = -1
     ended: int = -1
+    cpu_us: int = 0
+    rss_kib: int = 0
+    dropped: int = 0
     lost: str = ""
     unborn: bool = False
 

@@ -18,6 +18,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import time
@@ -72,26 +73,35 @@ def claim(folder: str, content: str) -> bool:
 
 
 class Log:
-    """What the job writes, in files of `cap` / 2 bytes. A disk that is full loses output and nothing else."""
+    """What the job writes, in files of `cap` / 2 bytes. A disk that is full loses output and nothing else.
+
+    `dropped` counts all bytes that are lost, `lost` those of which the log does not say so yet."""
 
     def __init__(self, folder: str, cap: int) -> None:
         self.folder = folder
         self.part = max(cap // 2, 1)
         self.offset = 0
         self.lost = 0
+        self.dropped = 0
         self.names: list[str] = []
         self.file = -1
         self.left = 0
 
     def write(self, data: bytes) -> None:
+        missing = len(data)
+        if self.note():
+            missing -= self._put(data)
+        self.lost += missing
+        self.dropped += missing
+
+    def note(self) -> bool:
+        """Say in the log what of it is lost. False where there is no room for that either."""
         if self.lost:
             note = f"\n[kant: {self.lost} bytes of output are lost: the disk was full]\n".encode()
             if self._put(note) < len(note):
-                self.lost += len(data)
-                return
+                return False
             self.lost = 0
-        written = self._put(data)
-        self.lost += len(data) - written
+        return True
 
     def _put(self, data: bytes) -> int:
         view, done = memoryview(data), 0
@@ -131,6 +141,7 @@ class Supervisor:
         self.why = ""
         self.kill_at = self.limit_at = self.warn_at = self.look_at = float("inf")
         self.swept = 0
+        self.began = now()
         self.most = spec["memory_mib"] << 20
         self.cgroup = Cgroup(spec["cgroup"], self.most)
 
@@ -139,7 +150,7 @@ class Supervisor:
             with contextlib.suppress(OSError):  # some may have been taken from this machine
                 os.sched_setaffinity(0, self.spec["cores"])
         output = self._start()
-        began = now()
+        began = self.began
         if self.most:
             self.look_at = began + EVERY
         limit, warn = self.spec["limit_s"], self.spec["warn_s"]
@@ -289,12 +300,18 @@ class Supervisor:
         if self.status and not self.why and self.cgroup.killed():
             self.why = "memory"
         self.cgroup.remove()
+        self.log.note()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = {
             "code": None if signalled else os.WEXITSTATUS(self.status),
             "signal": os.WTERMSIG(self.status) if signalled else None,
             "why": self.why,
             "swept": self.swept,
+            "began": int(self.began * 1e6),
             "ended": int(now() * 1e6),
+            "cpu_us": int((used.ru_utime + used.ru_stime) * 1e6),
+            "rss_kib": used.ru_maxrss,
+            "dropped": self.log.dropped,
         }
         file = os.open(f"{self.folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
         os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)

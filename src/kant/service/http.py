@@ -128,8 +128,10 @@ class Service:
         job = request.match_info["job"]
         offset = number(request, "offset", -(1 << 62), 1 << 62, 0)
         limit = number(request, "limit", 1, 1 << 24, 1 << 20)
-        found = self.questions.log(job, offset, limit, caller(request))
-        headers = {"X-Kant-Offset": str(found.offset), "X-Kant-End": str(found.end)}
+        wanted = number(request, "attempt", 0, 1 << 31, 0)
+        found = self.questions.log(job, offset, limit, caller(request), wanted)
+        dropped = str(self.questions.dropped(job, wanted))
+        headers = {"X-Kant-Offset": str(found.offset), "X-Kant-End": str(found.end), "X-Kant-Dropped": dropped}
         if not flag(request, "follow"):
             return web.Response(body=found.data, headers=headers, content_type="application/octet-stream")
         response = web.StreamResponse(headers=headers | {"Content-Type": "application/octet-stream"})
@@ -139,12 +141,12 @@ class Service:
             record, after = self.questions.find(job), found.offset + len(found.data)
             await response.write(found.data)
             if not found.data:
-                if record.phase in OVER:
+                if record.phase in OVER or wanted not in (0, record.attempt):
                     break
                 await asyncio.sleep(FOLLOW)
-                if record.attempt != attempt:  # it is tried again, and its output begins anew
+                if not wanted and record.attempt != attempt:  # it is tried again, and its output begins anew
                     attempt, after = record.attempt, 0
-            found = self.questions.log(job, after, limit, caller(request))
+            found = self.questions.log(job, after, limit, caller(request), wanted)
         await response.write_eof()
         return response
 

@@ -17,13 +17,14 @@ from kant.local.driver import LocalDriver
 from kant.local.jobs import STARTING
 from kant.local.output import Output, read_output
 from kant.local.record import OVER, JobPhase, JobRecord
+from kant.local.runs import read_exit
 from kant.local.submission import devices, indices
 from kant.model.errors import InputError
 from kant.model.units import GPU
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
 from kant.service.store import Store, shown
-from kant.service.views import AuditEntry, AuditLog, JobDetail, JobPage, JobRow, ServiceHealth
+from kant.service.views import Attempt, AuditEntry, AuditLog, JobDetail, JobPage, JobRow, ServiceHealth
 
 MOST_NODES = 64
 """Nodes that an answer lists one by one."""
@@ -138,19 +139,41 @@ class LocalQuestions(Questions):
             for node, mask in devices(record.place).items()
         }
         view = msgspec.convert(shown(record) | {"waits": self.driver.jobs.notes.get(job, "")}, JobRow)
+        runs = [self._attempt(record, number) for number in range(max(record.attempt - 99, 1), record.attempt + 1)]
         if not owns(who, self.lineage(wish.queue)):
             waits = (record.after, record.after_ok, record.stopping, place)
-            return JobDetail(view, (), "", (), wish.time_s, wish.retries, *waits, "", hidden=True)
+            return JobDetail(
+                view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs
+            )
         return JobDetail(
             view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
             record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
+            False, wish.cpus, wish.memory_mib, runs,
         )  # fmt: skip
 
-    def log(self, job: str, offset: int, limit: int, who: Caller) -> Output:
-        """What the last run of a job has written."""
+    def _attempt(self, record: JobRecord, number: int) -> Attempt:
+        """A run of a job, as its supervisor has left it."""
+        found = read_exit(self.driver.launcher.folder(record, number))
+        if found is None:
+            return Attempt(number)
+        ran = found.ended - found.began if found.began >= 0 else -1
+        return Attempt(
+            number, found.code, found.signal, found.why, ran, found.cpu_us, found.rss_kib, found.dropped
+        )  # fmt: skip
+
+    def log(self, job: str, offset: int, limit: int, who: Caller, attempt: int = 0) -> Output:
+        """What a run of a job has written; `attempt` 0: the last. Raises InputError for a run that it never had."""
         record = self.find(job)
         check_own(who, "log", self.lineage(record.submission.queue))
-        return read_output(self.driver.launcher.folder(record), offset, limit)
+        if attempt > record.attempt:
+            raise InputError("attempt", f"one of the {record.attempt} runs that job {job} has had", attempt)
+        return read_output(self.driver.launcher.folder(record, attempt or None), offset, limit)
+
+    def dropped(self, job: str, attempt: int = 0) -> int:
+        """Bytes of its output for which the disk had no room; 0 while it runs."""
+        record = self.find(job)
+        found = read_exit(self.driver.launcher.folder(record, attempt or None))
+        return found.dropped if found is not None else 0
 
     def audit(self, user: str, refused: bool, before: int | None, limit: int) -> AuditLog:
         """Who did what, the latest first."""

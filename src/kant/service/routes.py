@@ -60,11 +60,12 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", JobIds),
     Route("GET", "/v1/jobs/{job}/why", "why", "Why a job waits.", Why),
     Route(
-        "GET", "/v1/jobs/{job}/log", "log", "What its last run has written. X-Kant-Offset says where that begins.",
+        "GET", "/v1/jobs/{job}/log", "log", "What a run has written, from X-Kant-Offset on.",
         query={
             "offset": _PLACE | {"description": "Bytes from the beginning; if negative, from the end."},
             "limit": {"type": "integer", "minimum": 1, "maximum": 1 << 24, "default": 1 << 20},
             "follow": {"type": "boolean", "default": False, "description": "Until the job is over."},
+            "attempt": {"type": "integer", "minimum": 0, "default": 0, "description": "Of this run; 0: the last."},
         },
         media="application/octet-stream",
     ),

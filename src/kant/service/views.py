@@ -34,8 +34,27 @@ class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
     waits: str = ""
 
 
+class Attempt(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run of a job. `ran_us`: how long it lasted, -1 while it does, or where nobody knows.
+
+    `why` is `limit`, `memory` or `stopped` where it was ended. `cpu_us` is the time of cores that it took, `rss_kib`
+    the most memory that one of its processes had, `dropped` the bytes of output for which there was no room.
+    """
+
+    number: int
+    code: int | None = None
+    signal: int | None = None
+    why: str = ""
+    ran_us: int = -1
+    cpu_us: int = 0
+    rss_kib: int = 0
+    dropped: int = 0
+
+
 class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     """A job with what was submitted (its environment by the names alone) and its place: node to GPU indices.
+
+    `cpus` None: as by default. `attempts` has its runs, the last hundred of them.
 
     `hidden`: the caller may not see command, folders and environment, which are empty then.
     """
@@ -52,6 +71,9 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     place: dict[str, str]
     log: str
     hidden: bool = False
+    cpus: float | None = None
+    memory_mib: int = 0
+    attempts: list[Attempt] = []
 
 
 class JobPage(Struct, frozen=True, forbid_unknown_fields=True):

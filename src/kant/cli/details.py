@@ -1,0 +1,78 @@
+"""`kant show`: all that is known of one job."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Home, Json
+from kant.cli.output import Reply
+from kant.service.client import ServiceClient, home_of
+
+
+def show(
+    job: Annotated[str, Parameter(help="The id of a job.")],
+    /,
+    *,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Print all that is known of a job: what it asks for, where it stands, and its runs with what they used."""
+    client = ServiceClient(home_of(home))
+    found = client.get(client.job(job))
+    found["sentence"] = client.get(client.job(job, "why"))["sentence"]
+    return Reply(found, lambda: _show(found)).print(json)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from kant.cli.show import console, section
+
+    row, names = found["job"], {"submitted": "submitted", "started": "started", "ended": "ended"}
+    because = f": {found['sentence']}" if found["sentence"] else ""
+    console.print(f"{row['id']}: {row['name']}, {row['phase']}{because}", style="bold", soft_wrap=True)
+    lines = [
+        ("queue", f"{row['queue']}, priority {row['priority']}, of {row['user']}"),
+        ("asks for", _asked(found)),
+        ("command", "(not yours to see)" if found["hidden"] else shlex.join(found["command"])),
+        ("folder", found["workdir"]),
+        ("after", ", ".join(found["after"] + [f"{job} (ended well)" for job in found["after_ok"]])),
+        *((name, _moment(row[key])) for key, name in names.items()),
+        ("place", "; ".join(f"{node}: {f'GPUs {gpus}' if gpus else 'cores'}" for node, gpus in found["place"].items())),
+        ("files", found["log"]),
+    ]
+    section("job", [f"{name:10} {text}" for name, text in lines if text])
+    section("runs", [_run(each) for each in found["attempts"]])
+
+
+def _asked(found: dict[str, Any]) -> str:
+    from kant.model.units import show_duration
+
+    gpus, cpus, memory, limit = found["job"]["gpus"], found["cpus"], found["memory_mib"], found["time_s"]
+    parts = [
+        f"{gpus:g} GPU{'s' if gpus != 1 else ''}" if gpus else "",
+        f"{cpus:g} core{'s' if cpus != 1 else ''}" if cpus is not None else "",
+        f"{memory:,} MiB" if memory else "",
+        f"at most {show_duration(limit * 1e6)}" if limit is not None else "",
+        f"{found['retries']} more tries" if found["retries"] else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _moment(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
+
+
+def _run(attempt: dict[str, Any]) -> str:
+    """One line about a run."""
+    from kant.model.units import show_duration
+
+    if attempt["ran_us"] < 0:
+        return f"{attempt['number']}  no end is known"
+    end = f"signal {attempt['signal']}" if attempt["signal"] is not None else f"exit code {attempt['code']}"
+    ended = {"": "", "limit": ", at its time limit", "memory": ", over its memory"}.get(attempt["why"], ", as told")
+    used = f"{attempt['cpu_us'] / 1e6:.2f} s of a core, {attempt['rss_kib'] / 1024:.4g} MiB"
+    lost = f", {attempt['dropped']:,} bytes of output are lost" if attempt["dropped"] else ""
+    return f"{attempt['number']}  {end}{ended} after {show_duration(attempt['ran_us'])}: {used}{lost}"
