@@ -288,7 +288,7 @@ class LocalDriver:
             if record.is_over:
                 record.waited = self.waited_by(record.id) or record.waited
         try:
-            if changed:
+            if changed or self.trouble:  # trouble lasts until a write goes well
                 self.book.write(changed)
         except OSError as error:
             if not self.trouble:
