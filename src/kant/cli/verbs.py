@@ -40,6 +40,7 @@ VERBS = {
     "policies": "policies:policies_app",
     "profiles": "profiles:profiles_app",
     "serve": "serve:serve_app",
+    "plan": "plan:plan_app",
     "kube": "kube:kube_app",
     "token": "token:token_app",
 }

@@ -1,0 +1,160 @@
+"""Do calendars of contiguous GPUs fit? `python -m benchmarks.studies.calendar`.
+
+The published instances of static memory allocation, and random weeks. Writes docs/studies/calendar.md. Needs
+minimalloc_a_f.csv.gz.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from benchmarks.data import DATA
+from benchmarks.measure import cpu_seconds
+from kant.optimize.calendar.attempts import attempts_at
+from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.file import read_calendar
+from kant.optimize.calendar.solve import Answer, solve
+from kant.optimize.solvers import cp_sat
+
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "calendar.md"
+CAPACITY = 1_048_576
+NODES, HOURS = 64, 168
+WEEKS = ((45, 0.15, 40), (90, 0.05, 20), (130, 0.05, 20))
+SEARCH_NODES = 20_000_000
+RIVAL = 5
+"""Seconds of CP-SAT."""
+
+
+def week(seed: int, bookings: int, free: float) -> list[Booking]:
+    """A week of about so many bookings that fits by construction, the first such of those that are drawn."""
+    drawn = (pieces(f"{seed} {attempt}", bookings, free) for attempt in count())
+    return next(found for found in drawn if abs(len(found) - bookings) <= 5)
+
+
+def pieces(seed: str, bookings: int, free: float) -> list[Booking]:
+    """NODES x HOURS cut by straight cuts, and some pieces left out until so much is `free`."""
+    rng = random.Random(seed)
+    found = [(0, 0, NODES, HOURS)]
+    while len(found) < round(bookings / (1 - free)):
+        found.sort(key=lambda piece: -piece[2] * piece[3])
+        node, hour, width, length = found.pop(rng.randrange(min(6, len(found))))
+        across = rng.random() < width / NODES / (width / NODES + length / HOURS)
+        if width > 1 and (across or length == 1):
+            cut = rng.randint(1, width - 1)
+            found += [(node, hour, cut, length), (node + cut, hour, width - cut, length)]
+        elif length > 1:
+            cut = rng.randint(1, length - 1)
+            found += [(node, hour, width, cut), (node, hour + cut, width, length - cut)]
+        else:
+            found.append((node, hour, width, length))
+    rng.shuffle(found)
+    spare = free * NODES * HOURS
+    kept = []
+    for piece in found:
+        if piece[2] * piece[3] <= spare:
+            spare -= piece[2] * piece[3]
+        else:
+            kept.append(piece)
+    return [Booking(str(i), hour, hour + length, width) for i, (_, hour, width, length) in enumerate(kept)]
+
+
+def rival(bookings: list[Booking], capacity: int) -> bool:
+    """Whether CP-SAT finds a plan: rectangles that do not overlap, one worker."""
+    cp_model = cp_sat()
+    model = cp_model.CpModel()
+    starts = [model.new_int_var(0, capacity - b.gpus, "") for b in bookings]
+    model.add_no_overlap_2d(
+        [model.new_fixed_size_interval_var(b.start, b.end - b.start, "") for b in bookings],
+        [model.new_fixed_size_interval_var(start, b.gpus, "") for start, b in zip(starts, bookings, strict=True)],
+    )
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 0
+    solver.parameters.max_time_in_seconds = RIVAL
+    return bool(solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE))
+
+
+def solved(bookings: list[Booking], capacity: int) -> tuple[float, Answer]:
+    """CPU seconds and the answer, its plan checked."""
+    seconds, answer = cpu_seconds(lambda: solve(bookings, capacity, nodes=SEARCH_NODES))
+    assert not faults(bookings, answer.offsets, max(capacity, answer.needed))
+    return seconds, answer
+
+
+def instances() -> Iterator[str]:
+    yield "| instance | buffers | answer | CPU s | nodes | first fit by size | by lifetime | by area | CP-SAT |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for name in "ABCDEF":
+        bookings = list(read_calendar(DATA / "minimalloc_a_f.csv.gz", name).bookings)
+        seconds, answer = solved(bookings, CAPACITY)
+        fits = " | ".join(f"{needed / CAPACITY:.2f}" for needed, _ in attempts_at(bookings).first_fits())
+        spent, other = cpu_seconds(lambda bookings=bookings: rival(bookings, CAPACITY))
+        said = f"{'fits' if other else 'none found'}, {spent:.0f} s"
+        yield f"| {name} | {len(bookings)} | {answer.status} | {seconds:.2f} | {answer.nodes:,} | {fits} | {said} |"
+
+
+def weeks(scale: float) -> Iterator[str]:
+    yield "| bookings | free | weeks | fit | CPU s, mean | CPU s, worst | first fit needs | CP-SAT: fit | CPU s, mean |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for bookings, free, seeds in WEEKS:
+        chosen = range(max(round(seeds * scale), 1))
+        cases = [week(seed, bookings, free) for seed in chosen]
+        answers = [solved(case, NODES) for case in cases]
+        others = [cpu_seconds(lambda case=case: rival(case, NODES)) for case in cases[:5]]
+        sizes = [len(case) for case in cases]
+        times = [seconds for seconds, _ in answers]
+        fit = sum(answer.status == "fits" for _, answer in answers)
+        needs = sum(answer.first_fit for _, answer in answers) / len(answers) / NODES
+        yield (
+            f"| {min(sizes)} to {max(sizes)} | {100 * free:.0f} % | {len(cases)} | {fit} "
+            f"| {sum(times) / len(times):.3f} | {max(times):.2f} | {needs:.2f} times "
+            f"| {sum(found for _, found in others)} of {len(others)} "
+            f"| {sum(seconds for seconds, _ in others) / len(others):.1f} |"
+        )
+
+
+ABOUT = """\
+A calendar of contiguous GPUs is static memory allocation: a booking is a buffer, its window a lifetime, its GPUs
+bytes (MiniMalloc, M. D. Moffitt, ASPLOS 2023; mallocMuZero, arXiv 2305.07440). Each plan is checked by
+`faults` in `optimize/calendar/booking.py`, which knows nothing of the search. Times are CPU seconds of one core.
+CP-SAT gets the same rectangles, one worker and {rival} seconds.
+
+## The published instances
+
+Six of the challenging instances that MiniMalloc publishes, at their capacity of 1,048,576. First fit is shown as
+multiples of it.
+"""
+
+WEEKS_ABOUT = """
+## Random weeks
+
+64 nodes for 168 hours, cut into pieces by straight cuts; some are left out until so much is free. A plan exists by
+construction. CP-SAT is asked for the first five.
+"""
+
+
+def page(scale: float) -> Iterator[str]:
+    solve(week(0, 20, 0.3), NODES)  # kernels are compiled
+    yield "# Do calendars of contiguous GPUs fit?\n"
+    yield "Made by `python -m benchmarks.studies.calendar`.\n"
+    yield ABOUT.format(rival=RIVAL)
+    yield from instances()
+    yield WEEKS_ABOUT
+    yield from weeks(scale)
+
+
+def main() -> None:
+    scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    text = "\n".join(page(scale)) + "\n"
+    if scale == 1.0:
+        PAGE.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

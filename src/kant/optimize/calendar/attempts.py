@@ -1,0 +1,103 @@
+"""Attempts at a calendar: the search again and again, with other orders, for as long as there is budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count, cycle, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.optimize.calendar.booking import Booking
+from kant.optimize.calendar.first_fit import first_fit, rank_of
+from kant.optimize.calendar.kernels import FEWEST, LOWEST, OPEN, TIGHTEST, search
+from kant.optimize.calendar.sections import Numbers, Sections, sections_of
+
+Stop = Callable[[float], bool]
+"""Whether so much of the time is over: `stop(0.8)` after four fifths of it."""
+
+SLICE = 20_000
+"""Nodes of a first attempt. Attempts differ in the order of alternatives and the choice of sections, and grow."""
+TOUR = 9
+"""Attempts until all ways have been tried once."""
+DISTURBANCE = 0.3
+"""Standard deviation of the logarithm of the factor by which sizes are disturbed."""
+FAILURES = 1 << 18
+"""Slots of the memory of failures: 4 MiB."""
+
+
+def never(share: float) -> bool:
+    """Time that is never over."""
+    return False
+
+
+@dataclass(slots=True)
+class Budget:
+    """What may still be spent: nodes of the search, and a share of the time that `stop` measures between attempts."""
+
+    nodes: int
+    stop: Stop = never
+    share: float = 1.0
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.nodes <= 0 or self.stop(self.share)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Attempts at one set of bookings, with what they have learnt for each capacity. `nodes` counts all."""
+
+    sections: Sections
+    sizes: tuple[NDArray[np.float64], ...]
+    """What orders bookings, the largest first: GPUs, window, and both."""
+    nodes: int = 0
+    _failed: dict[int, Numbers] = field(default_factory=dict)
+    _ways: dict[int, Iterator[tuple[int, Numbers, int]]] = field(default_factory=dict)
+
+    def fit(self, capacity: int, budget: Budget) -> tuple[int, Numbers]:
+        """FOUND with the offsets of a plan, NONE, or OPEN when the budget is spent."""
+        if capacity not in self._ways:
+            self._failed.clear()  # one memory at a time
+            self._ways[capacity] = self._all_ways()
+        if capacity not in self._failed:
+            self._failed[capacity] = np.zeros((FAILURES, 2), np.int64)
+        offsets = np.zeros(len(self.sections.gpus), np.int64)
+        while not budget.spent:
+            limit, rank, rule = next(self._ways[capacity])
+            visited = np.zeros(1, np.int64)
+            limit = min(limit, budget.nodes)
+            found = search(self.sections, rank, capacity, rule, limit, self._failed[capacity], offsets, visited)
+            budget.nodes -= int(visited[0])
+            self.nodes += int(visited[0])
+            if found != OPEN:
+                return found, offsets
+        return OPEN, offsets
+
+    def _all_ways(self) -> Iterator[tuple[int, Numbers, int]]:
+        """The limit, the order and the rule of each attempt. After the first tour the orders are disturbed."""
+        for n, (key, rule) in zip(count(), cycle(product(self.sizes, (FEWEST, TIGHTEST, LOWEST)))):
+            noise = np.random.Generator(np.random.PCG64(n)).normal(0, DISTURBANCE, len(key))
+            order = _order(key * np.exp(noise) if n >= TOUR else key)
+            yield SLICE * (1 + n // TOUR), rank_of(order), rule
+
+    def first_fits(self) -> list[tuple[int, Numbers]]:
+        """What first fit needs in each of the orders, and its plan."""
+        plans = []
+        for size in self.sizes:
+            offsets = np.zeros(len(self.sections.gpus), np.int64)
+            plans.append((int(first_fit(self.sections, _order(size), offsets)), offsets))
+        return plans
+
+
+def _order(size: NDArray[np.float64]) -> Numbers:
+    return np.argsort(-size, kind="stable").astype(np.int64)
+
+
+def attempts_at(bookings: Sequence[Booking]) -> Attempts:
+    """Attempts at these bookings."""
+    gpus = np.array([b.gpus for b in bookings], float)
+    windows = np.array([b.end - b.start for b in bookings], float)
+    return Attempts(sections_of(bookings), (gpus, windows, gpus * windows))

@@ -1,0 +1,79 @@
+"""What is booked, and the check of a plan that knows nothing of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+from kant.model.errors import InputError
+
+LARGEST = (1 << 31) - 1
+"""The largest capacity, and the largest number of GPUs of one booking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """GPUs that stand side by side on a line, from `start` to before `end`.
+
+    A line is whatever is contiguous: the GPUs of a node, of an NVLink domain, of a leaf, of a row of racks. Times are
+    whole numbers of any unit. The booking holds `gpus` of the line from its first GPU on, which is a multiple of
+    `alignment`. A running job, or a part of the line under maintenance, has its first GPU given: `offset`. In its
+    `gaps` (spans from, to) the booking holds nothing, and others may use its GPUs.
+    """
+
+    id: str
+    start: int
+    end: int
+    gpus: int
+    alignment: int = 1
+    offset: int | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        where = f"booking {self.id}"
+        if not self.start < self.end:
+            raise InputError(where, "a start before its end", (self.start, self.end))
+        if not 1 <= self.gpus <= LARGEST:
+            raise InputError(where, f"from 1 to {LARGEST:,} GPUs", self.gpus)
+        if not 1 <= self.alignment <= LARGEST:
+            raise InputError(where, f"an alignment from 1 to {LARGEST:,}", self.alignment)
+        if self.offset is not None and not 0 <= self.offset <= LARGEST:
+            raise InputError(where, f"an offset from 0 to {LARGEST:,}", self.offset)
+        if self.offset is not None and self.offset % self.alignment:
+            raise InputError(where, f"an offset that is a multiple of its alignment {self.alignment}", self.offset)
+        edges = [self.start, *(edge for gap in self.gaps for edge in gap), self.end]
+        if any(not a < b for a, b in self.gaps) or any(a > b for a, b in pairwise(edges)):
+            raise InputError(where, "gaps in order, inside its window and apart", self.gaps)
+        if not any(a < b for a, b in self.spans()):
+            raise InputError(where, "gaps that leave something of its window", self.gaps)
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """The spans of time in which it holds its GPUs."""
+        since = self.start
+        for begin, end in self.gaps:
+            if since < begin:
+                yield since, begin
+            since = end
+        if since < self.end:
+            yield since, self.end
+
+    def meets(self, other: Booking) -> bool:
+        """Whether both hold GPUs at some time."""
+        return any(a < d and c < b for a, b in self.spans() for c, d in other.spans())
+
+
+def faults(bookings: Sequence[Booking], offsets: Sequence[int], capacity: int) -> list[str]:
+    """What is wrong with a plan that gives each booking its first GPU, as sentences; empty for a plan that holds."""
+    found = []
+    for booking, offset in zip(bookings, offsets, strict=True):
+        if not 0 <= offset <= capacity - booking.gpus:
+            found.append(f"{booking.id} leaves the line")
+        if offset % booking.alignment:
+            found.append(f"{booking.id} is not aligned")
+        if booking.offset is not None and booking.offset != offset:
+            found.append(f"{booking.id} is not where it must be")
+    for (one, first), (other, second) in combinations(zip(bookings, offsets, strict=True), 2):
+        if first < second + other.gpus and second < first + one.gpus and one.meets(other):
+            found.append(f"{one.id} and {other.id} hold the same GPUs")
+    return found

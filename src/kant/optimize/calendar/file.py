@@ -1,0 +1,130 @@
+"""The file of a calendar: a CSV table with a header, plain or gzip, one booking a row.
+
+id,start,end,gpus,alignment,offset,gaps
+pretrain,0d,5d,256,8,,2d-2d6h
+serving,8h,7d,64,,0,
+
+Times are durations after time zero, such as 1d8h. Empty cells and absent columns say: aligned to 1, placed freely, no
+gaps. Files of MiniMalloc (`id,lower,upper,size`) are read as well; their times are whole numbers. A file that holds
+several calendars has a column `instance`.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from kant.model.errors import InputError
+from kant.model.units import parse_duration
+from kant.optimize.calendar.booking import Booking
+
+KANT = ("id", "start", "end", "gpus")
+MINIMALLOC = ("id", "lower", "upper", "size")
+OPTIONAL = ("alignment", "offset", "gaps", "instance")
+
+MOST_ROWS = 20_000
+"""Rows that are read: a calendar of more is no calendar."""
+
+Otherwise = TypeVar("Otherwise", int, None)
+
+
+class CalendarFile(NamedTuple):
+    """The bookings of one calendar; `timed` where its times are microseconds and not plain numbers."""
+
+    bookings: tuple[Booking, ...]
+    timed: bool
+
+
+def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
+    """The bookings of a file, or of one of the calendars in it. Raises InputError for the first row that is wrong."""
+    rows = list(_rows(path))
+    header = [name.strip() for name in rows[0][1]] if rows else []
+    timed = set(KANT) <= set(header)
+    needed = KANT if timed else MINIMALLOC
+    if not set(needed) <= set(header):
+        raise InputError(f"{path}, header", f"the columns {','.join(KANT)} or {','.join(MINIMALLOC)}", ",".join(header))
+    unknown = [name for name in header if name not in (*needed, *OPTIONAL)]
+    if unknown or len(set(header)) < len(header):
+        raise InputError(f"{path}, header", f"each column once, and of {', '.join((*needed, *OPTIONAL))}", header)
+    bookings: list[Booking] = []
+    instances: dict[str, None] = {}
+    seen: set[str] = set()
+    for line, cells in rows[1:]:
+        where = f"{path}, line {line}"
+        if len(cells) != len(header):
+            raise InputError(where, f"{len(header)} cells, one for each column", len(cells))
+        row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+        instances[row.get("instance", "")] = None
+        if row.get("instance", "") != (instance or "") and instance is not None:
+            continue
+        booking = _booking(row, needed, timed, where)
+        if booking.id in seen and len(instances) == 1:
+            raise InputError(f"{where}, field id", "a name that no other row has", booking.id)
+        seen.add(booking.id)
+        bookings.append(booking)
+    known = ", ".join(instances)
+    if instance is not None and not bookings:
+        raise InputError("--slice", f"one of the calendars of {path}: {known or 'none'}", instance)
+    if instance is None and len(instances) > 1:
+        raise InputError(str(path), f"one calendar, or --slice with one of {known}", f"{len(instances)} calendars")
+    if not bookings:
+        raise InputError(str(path), "at least one booking", "none")
+    return CalendarFile(tuple(bookings), timed)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not empty, each with the number of its line."""
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a CSV file that can be read ({error})") from None
+    reader = csv.reader(text.splitlines())
+    try:
+        for count, row in enumerate(row for row in reader if any(cell.strip() for cell in row)):
+            if count > MOST_ROWS:
+                raise InputError(str(path), f"at most {MOST_ROWS:,} bookings")
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}", f"a row of a CSV table ({error})") from None
+
+
+def _booking(row: dict[str, str], columns: tuple[str, ...], timed: bool, where: str) -> Booking:
+    time = parse_duration if timed else _whole
+    gaps = []
+    for part in row.get("gaps", "").split():
+        begin, dash, end = part.partition("-")
+        if not dash:
+            raise InputError(f"{where}, field gaps", "spans such as 2d-2d6h, separated by spaces", part)
+        gaps.append((time(begin, f"{where}, field gaps"), time(end, f"{where}, field gaps")))
+    name, start, end, gpus = columns
+    if not row[name]:
+        raise InputError(f"{where}, field id", "a name")
+    try:
+        return Booking(
+            row[name],
+            time(row[start], f"{where}, field {start}"),
+            time(row[end], f"{where}, field {end}"),
+            _whole(row[gpus], f"{where}, field {gpus}"),
+            _or(row.get("alignment"), 1, f"{where}, field alignment"),
+            _or(row.get("offset"), None, f"{where}, field offset"),
+            tuple(gaps),
+        )
+    except InputError as error:
+        if error.where.startswith("booking "):
+            raise InputError(f"{where}, {error.where}", error.expected, error.got) from None
+        raise
+
+
+def _whole(text: str, where: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise InputError(where, "a whole number from 0 on", text)
+    return int(text)
+
+
+def _or(text: str | None, otherwise: Otherwise, where: str) -> int | Otherwise:
+    return _whole(text, where) if text else otherwise

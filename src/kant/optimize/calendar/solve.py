@@ -1,0 +1,129 @@
+"""Whether a calendar fits, with a plan; or which bookings collide; or the best that was found in the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kant.model.errors import InputError
+from kant.optimize.calendar.attempts import SLICE, TOUR, Attempts, Budget, Stop, attempts_at, never
+from kant.optimize.calendar.booking import LARGEST, Booking
+from kant.optimize.calendar.collision import collision, pinned_collision
+from kant.optimize.calendar.kernels import FOUND, NONE
+from kant.optimize.calendar.sections import Numbers, peak
+
+Status = Literal["fits", "infeasible", "unknown"]
+
+NODES = 10_000_000_000
+"""Nodes after which a search gives up where nothing else stops it."""
+
+SHARE = 0.8
+"""Of the time and the nodes, for the question whether it fits. The rest is for what is said when it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of a calendar on a line of `capacity` GPUs.
+
+    `fits`: `offsets` is a plan. `infeasible`: there is none, and `collide` names bookings (rows) that do not fit
+    together; `minimal` says that they fit as soon as any one of them is left out. `unknown`: the budget ended first.
+    Where there is no plan, `offsets` is one for the shortest line that was found.
+    """
+
+    status: Status
+    capacity: int
+    needed: int
+    """The GPUs that `offsets` needs."""
+    offsets: tuple[int, ...]
+    """The first GPU of each booking; empty where bookings collide that have their offset given."""
+    lower_bound: int
+    """No capacity below holds the calendar."""
+    first_fit: int
+    """The GPUs that first fit needs, bookings of most GPUs first."""
+    nodes: int
+    """Nodes of the search that were visited."""
+    collide: tuple[int, ...] = ()
+    minimal: bool = False
+
+
+def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, stop: Stop = never) -> Answer:
+    """Fit the bookings on a line of `capacity` GPUs. With `stop` or fewer `nodes` the answer may be `unknown`.
+
+    Raises InputError where nothing is booked, or the capacity is none.
+    """
+    if not 1 <= capacity <= LARGEST:
+        raise InputError("the capacity", f"from 1 to {LARGEST:,} GPUs", capacity)
+    attempts, bound, fits = _begin(bookings)
+    if pinned_collision(bookings, LARGEST):
+        return Answer("infeasible", capacity, 0, (), bound, 0, 0, pinned_collision(bookings, capacity), True)
+    by_first_fit, best = fits[0][0], min(fits, key=lambda plan: plan[0])
+    found = FOUND if best[0] <= capacity else NONE
+    if bound <= capacity < best[0]:
+        found, offsets = attempts.fit(capacity, Budget(int(nodes * SHARE), stop, SHARE))
+        if found == FOUND:
+            best = capacity, offsets
+    rest = Budget(int(nodes * (1 - SHARE)), stop)
+    collide: tuple[int, ...] = ()
+    minimal = False
+    if found == NONE:
+        bound = max(bound, capacity + 1)
+        collide, minimal = collision(bookings, capacity, rest)
+    if found != FOUND:
+        best, bound = _shorten(attempts, bound, best, rest, TOUR * SLICE)
+    status: Status = "fits" if found == FOUND else "infeasible" if found == NONE else "unknown"
+    return _answer(status, capacity, best, bound, by_first_fit, attempts, collide, minimal)
+
+
+def solve_least(bookings: Sequence[Booking], nodes: int = NODES, stop: Stop = never) -> Answer:
+    """The plan on the shortest line that is found: the shortest there is where `needed` is `lower_bound`.
+
+    Raises InputError where nothing is booked.
+    """
+    attempts, bound, fits = _begin(bookings)
+    pinned = pinned_collision(bookings, LARGEST)
+    if pinned:
+        return Answer("infeasible", bound, 0, (), bound, 0, 0, pinned, True)
+    best, budget, trial = min(fits, key=lambda plan: plan[0]), Budget(nodes, stop), TOUR * SLICE
+    while bound < best[0] and not budget.spent:
+        best, bound = _shorten(attempts, bound, best, budget, trial)
+        trial *= 4
+    return _answer("fits", best[0], best, bound, fits[0][0], attempts)
+
+
+def _begin(bookings: Sequence[Booking]) -> tuple[Attempts, int, list[tuple[int, Numbers]]]:
+    if not bookings:
+        raise InputError("the calendar", "at least one booking")
+    attempts = attempts_at(bookings)
+    bound = max(peak(attempts.sections), max((b.offset or 0) + b.gpus for b in bookings))
+    return attempts, bound, attempts.first_fits()
+
+
+def _shorten(
+    attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: Budget, trial: int
+) -> tuple[tuple[int, Numbers], int]:
+    """A plan for a shorter line, by bisection; and the lower bound. Each trial has so many nodes."""
+    low, middle = bound, bound
+    while low < best[0] and not budget.spent:
+        asked = Budget(min(trial, budget.nodes), budget.stop, budget.share)
+        given = asked.nodes
+        found, offsets = attempts.fit(middle, asked)
+        budget.nodes -= given - asked.nodes
+        if found == FOUND:
+            best = int((offsets + attempts.sections.gpus).max()), offsets
+        else:
+            low = middle + 1
+        if found == NONE:
+            bound = max(bound, middle + 1)
+        middle = (low + best[0]) // 2
+    return best, bound
+
+
+def _answer(
+    status: Status, capacity: int, best: tuple[int, Numbers], bound: int, by_first_fit: int, attempts: Attempts,
+    collide: tuple[int, ...] = (), minimal: bool = False,
+) -> Answer:  # fmt: skip
+    offsets = best[1]
+    needed = int((offsets + attempts.sections.gpus).max())
+    found = tuple(offsets.tolist())
+    return Answer(status, capacity, needed, found, bound, by_first_fit, attempts.nodes, collide, minimal)

@@ -1,0 +1,219 @@
+"""The calendar: what fits is found, what does not is proven, and what collides is minimal."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import DataFile
+from tests.examples import examples
+
+from kant.model.errors import InputError
+from kant.optimize.calendar.attempts import attempts_at
+from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.file import read_calendar
+from kant.optimize.calendar.first_fit import rank_of
+from kant.optimize.calendar.kernels import FEWEST, FOUND, LOWEST, NONE, OPEN, TIGHTEST, search
+from kant.optimize.calendar.solve import solve, solve_least
+
+CAPACITY = 1_048_576
+
+
+@st.composite
+def calendars(draw: st.DrawFn, most: int = 6, ticks: int = 7) -> list[Booking]:
+    """Small calendars with everything in them: alignment, pinned bookings, gaps."""
+    bookings = []
+    for i in range(draw(st.integers(1, most))):
+        edges = sorted(draw(st.sets(st.integers(0, ticks), min_size=2, max_size=4)))
+        gaps = [(edges[1], edges[2])] if len(edges) == 4 else []
+        alignment = draw(st.sampled_from((1, 1, 1, 2, 3)))
+        pinned = draw(st.sampled_from((None, None, None, 0, 1, 2)))
+        offset = None if pinned is None else pinned * alignment
+        gpus = draw(st.integers(1, 5))
+        bookings.append(Booking(str(i), edges[0], edges[-1], gpus, alignment, offset, tuple(gaps)))
+    return bookings
+
+
+def overlaps(one: Booking, first: int, other: Booking, second: int) -> bool:
+    """Tick by tick and GPU by GPU, unlike anything in the solver."""
+
+    def cells(b: Booking, offset: int) -> set[tuple[int, int]]:
+        held = {t for t in range(b.start, b.end) if not any(a <= t < e for a, e in b.gaps)}
+        return {(t, g) for t in held for g in range(offset, offset + b.gpus)}
+
+    return bool(cells(one, first) & cells(other, second))
+
+
+def fits_by_trying(bookings: list[Booking], capacity: int) -> bool:
+    """Every offset of every booking."""
+
+    def place(i: int, offsets: list[int]) -> bool:
+        if i == len(bookings):
+            return True
+        b = bookings[i]
+        tried = range(0, capacity - b.gpus + 1, b.alignment) if b.offset is None else (b.offset,)
+        return any(
+            offset + b.gpus <= capacity
+            and not any(overlaps(b, offset, bookings[j], offsets[j]) for j in range(i))
+            and place(i + 1, [*offsets, offset])
+            for offset in tried
+        )
+
+    return place(0, [])
+
+
+@given(calendars(), st.integers(1, 9))
+@settings(max_examples=examples(150))
+def test_an_answer_is_that_of_trying_everything(bookings: list[Booking], capacity: int) -> None:
+    answer = solve(bookings, capacity)
+    fits = fits_by_trying(bookings, capacity)
+    assert answer.status == ("fits" if fits else "infeasible")
+    if fits:
+        assert not faults(bookings, answer.offsets, capacity)
+        assert answer.lower_bound <= answer.needed <= capacity
+        return
+    assert answer.minimal and answer.lower_bound > 0
+    colliding = [bookings[i] for i in answer.collide]
+    assert not fits_by_trying(colliding, capacity)
+    for i in range(len(colliding)):
+        assert fits_by_trying(colliding[:i] + colliding[i + 1 :], capacity)
+    if answer.offsets:
+        assert not faults(bookings, answer.offsets, answer.needed)
+
+
+@given(calendars(most=5))
+@settings(max_examples=examples(40))
+def test_the_least_line_is_the_least(bookings: list[Booking]) -> None:
+    answer = solve_least(bookings)
+    if not answer.offsets:
+        assert not fits_by_trying(bookings, 40)
+        return
+    assert not faults(bookings, answer.offsets, answer.needed)
+    assert answer.needed == answer.lower_bound <= answer.first_fit
+    assert answer.needed == 1 or not fits_by_trying(bookings, answer.needed - 1)
+
+
+@given(calendars(most=8), st.integers(3, 12))
+@settings(max_examples=examples(40))
+def test_the_search_does_the_same_compiled_and_not(bookings: list[Booking], capacity: int) -> None:
+    attempts = attempts_at(bookings)
+    plain = getattr(search, "py_func", search)
+    for size, rule in zip(attempts.sizes, (FEWEST, TIGHTEST, LOWEST), strict=True):
+        found = []
+        for kernel in (search, plain):
+            failed, offsets = np.zeros((64, 2), np.int64), np.zeros(len(bookings), np.int64)
+            nodes = np.zeros(1, np.int64)
+            result = kernel(attempts.sections, rank_of(np.argsort(size)), capacity, rule, 200, failed, offsets, nodes)
+            found.append((result, offsets.tolist(), failed.tolist(), nodes.tolist()))
+        assert found[0] == found[1]
+        result, offsets, *_ = found[0]
+        assert result in (FOUND, NONE, OPEN)
+        if result == FOUND:
+            assert not faults(bookings, offsets, capacity)
+
+
+@given(calendars(), st.data())
+def test_the_check_of_a_plan_sees_what_cells_show(bookings: list[Booking], data: st.DataObject) -> None:
+    offsets = [data.draw(st.integers(0, 5)) for _ in bookings]
+    pairs = [(i, j) for i in range(len(bookings)) for j in range(i)]
+    wrong = (
+        any(overlaps(bookings[i], offsets[i], bookings[j], offsets[j]) for i, j in pairs)
+        or any(offset + b.gpus > 7 or offset % b.alignment for b, offset in zip(bookings, offsets, strict=True))
+        or any(b.offset not in (None, offset) for b, offset in zip(bookings, offsets, strict=True))
+    )
+    assert bool(faults(bookings, offsets, 7)) == wrong
+
+
+@pytest.mark.parametrize("instance", "ABCDEF")
+def test_published_instances_fit_at_capacity(data_file: DataFile, instance: str) -> None:
+    bookings = read_calendar(data_file("minimalloc_a_f.csv.gz"), instance).bookings
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        pytest.skip("uncompiled it takes minutes")
+    answer = solve(bookings, CAPACITY, nodes=2_000_000)
+    assert answer.status == "fits" and not faults(bookings, answer.offsets, CAPACITY)
+    assert answer.first_fit > 1.2 * CAPACITY
+
+
+def test_a_budget_that_ends_leaves_the_best_plan(data_file: DataFile) -> None:
+    bookings = read_calendar(data_file("minimalloc_a_f.csv.gz"), "A").bookings
+    answer = solve(bookings, CAPACITY, nodes=500)
+    assert answer.status == "unknown" and not answer.collide
+    assert CAPACITY < answer.needed <= answer.first_fit
+    assert not faults(bookings, answer.offsets, answer.needed)
+    assert solve(bookings, CAPACITY, nodes=500) == answer
+
+
+def test_time_that_is_over_stops_the_search(data_file: DataFile) -> None:
+    bookings = read_calendar(data_file("minimalloc_a_f.csv.gz"), "A").bookings
+    shares: list[float] = []
+
+    def stop(share: float) -> bool:
+        shares.append(share)
+        return True
+
+    assert solve(bookings, CAPACITY, stop=stop).status == "unknown"
+    assert set(shares) == {0.8, 1.0}
+
+
+def test_a_collision_names_no_bystander() -> None:
+    """Two of 6 GPUs side by side on a line of 10: five others fill the week and have nothing to do with it."""
+    week = [Booking(f"b{i}", i, i + 1, 10) for i in range(5)]
+    answer = solve([*week, Booking("x", 6, 9, 6), Booking("y", 8, 10, 6)], 10)
+    assert answer.status == "infeasible" and answer.minimal
+    assert answer.collide == (5, 6) and answer.needed == 12
+
+
+def test_a_collision_may_be_of_shapes_and_not_of_sums() -> None:
+    """At no time more than 4 GPUs are booked, and 4 do not do: c and d cannot both slide past a running job."""
+    bookings = [
+        Booking("run", 0, 4, 1, offset=1),
+        Booking("c", 1, 2, 3),
+        Booking("d", 2, 3, 2),
+    ]
+    answer = solve(bookings, 4)
+    assert answer.status == "infeasible" and answer.collide == (0, 1) and answer.needed == 5
+
+
+def test_a_gap_is_free_for_others() -> None:
+    long = Booking("long", 0, 10, 4, gaps=((4, 6),))
+    answer = solve([long, Booking("guest", 4, 6, 4)], 4)
+    assert answer.status == "fits" and answer.offsets == (0, 0)
+    assert solve([long, Booking("guest", 4, 7, 4)], 4).status == "infeasible"
+
+
+def test_pinned_bookings_that_collide_have_no_plan_at_all() -> None:
+    answer = solve_least([Booking("a", 0, 2, 4, offset=0), Booking("b", 1, 3, 4, offset=2), Booking("c", 0, 1, 1)])
+    assert answer.status == "infeasible" and answer.collide == (0, 1) and answer.offsets == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"start": 3, "end": 3}, "a start before its end"),
+        ({"gpus": 0}, "GPUs"),
+        ({"alignment": 0}, "an alignment"),
+        ({"offset": -1}, "an offset"),
+        ({"offset": 3, "alignment": 2}, "multiple"),
+        ({"gaps": ((1, 9),)}, "gaps in order"),
+        ({"gaps": ((2, 3), (1, 2))}, "gaps in order"),
+        ({"gaps": ((0, 5),)}, "leave something"),
+    ],
+)
+def test_a_booking_that_makes_no_sense_is_refused(fields: dict[str, object], expected: str) -> None:
+    good: dict[str, object] = {"id": "b", "start": 0, "end": 5, "gpus": 2}
+    with pytest.raises(InputError, match=expected):
+        Booking(**(good | fields))  # type: ignore[arg-type]
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=8, unique=True))
+def test_spans_and_gaps_fill_the_window(edges: list[int]) -> None:
+    edges = sorted(edges if len(edges) % 2 == 0 else edges[:-1])
+    gaps = tuple(pairwise(edges[1:-1]))[::2]
+    booking = Booking("b", edges[0], edges[-1], 1, gaps=gaps)
+    parts = sorted([*booking.spans(), *gaps])
+    assert parts[0][0] == booking.start and parts[-1][1] == booking.end
+    assert all(a[1] == b[0] for a, b in pairwise(parts))
