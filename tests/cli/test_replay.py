@@ -11,6 +11,8 @@ from tests.cli.command import kant, process, snapshot
 
 from kant.scheduler.profile import builtin_texts
 
+pytestmark = pytest.mark.xdist_group("replay")  # the runs are made once
+
 PREEMPTIVE = ("srtf", "srsf", "tiresias", "helios-srtf")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.examples import part
 
 from kant.cluster import columns as c
 from kant.metrics.summary import job_table
@@ -89,7 +90,7 @@ def test_the_causes_of_every_wait_add_up_to_it(discipline: str, quotas: str, ref
     if quotas != "none" and discipline not in WITH_QUOTAS:
         pytest.skip("heeds no quotas")
     waited = 0
-    for seed in range(4):
+    for seed in part((0, 1, 3, 2), int(refuse > 0)):
         draw = generator(seed)
         profile = make_profile(
             "las" if seed == 3 and discipline == "preemptive" else "fifo",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
@@ -149,7 +150,7 @@ def some_state(seed: int) -> ClusterState:
 def test_a_policy_chooses_the_node_and_the_devices_that_its_rule_says(name: str, ties: str) -> None:
     policy = make_named_policy("placement", {"policy": name, "ties": ties})
     placed = 0
-    for seed in range(60):
+    for seed in range(examples(30)):
         state = some_state(seed)
         draw = generator(10_000 + seed)
         order = tie_order(policy, len(state.spec.nodes), seed).tolist()
@@ -185,7 +186,7 @@ def choice_of(rule: Any, state: ClusterState, job: Job, demand: Demand, order: l
 
 
 def test_fragmentation_is_what_its_definition_says_on_random_nodes() -> None:
-    for seed in range(80):
+    for seed in range(examples(40)):
         state = some_state(seed)
         for node in range(len(state.spec.nodes)):
             view = View(state, node)

@@ -21,7 +21,7 @@ from kant.testing.builders import make_queue
 from kant.testing.drawn import draw_cluster, generator
 from kant.testing.harness import never
 
-SEEDS = range(int(os.environ.get("KANT_TENANT_SEEDS", "12")))
+SEEDS = range(int(os.environ.get("KANT_TENANT_SEEDS", "6")))
 BACKFILL = {"policy": "backfill", "timeout_s": 600}
 RIGHTS = {
     "none": None,

@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.docs.forked import forked_kant
 from tests.docs.pages import PAGES, ROOT, blocks, name_of, squeezed
 from tests.environment import fresh_environment
 
@@ -18,13 +20,20 @@ WITH_COMMANDS = [page for page in PAGES if any(block.kind in ("sh", "console") f
 KINDS = {"file", "output", "fails", "needs", "not run", "source", ""}
 
 
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with forked_kant(tmp_path_factory.mktemp("forked")) as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
-def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path, forked: Path) -> None:
     if shutil.which("bash") is None:
         pytest.skip("the commands of the documentation need bash")
     installs = any("pip install" in block.text and block.what != "not run" for block in blocks(page))
+    first = tmp_path / "venv" / "bin" if installs else forked
     environment = (fresh_environment(tmp_path / "venv") if installs else os.environ) | {
-        "PATH": f"{tmp_path / 'venv' / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{first}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "140",
         "LC_ALL": "C.UTF-8",
         "KANT_HOME": str(tmp_path / "up"),

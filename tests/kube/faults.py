@@ -83,8 +83,10 @@ class FaultProxy:
         self._open: set[asyncio.Transport] = set()
         self._away = False
         self._late: set[asyncio.Task[tuple[int, dict[str, str], bytes]]] = set()
+        self.deliver = asyncio.Event()
+        """Until this is set, the requests that are "late" are under way."""
         self.late_refused = 0
-        """Requests that came late and that the API server refused."""
+        """Those of them that the API server refused."""
 
     async def __aenter__(self) -> FaultProxy:
         self._http = aiohttp.ClientSession(
@@ -158,7 +160,7 @@ class FaultProxy:
         if kind == DUPLICATE:
             await self._forward(request, body)
         if fault and kind == LATE:
-            late = asyncio.create_task(self._forward_late(request, body, fault.seconds))
+            late = asyncio.create_task(self._forward_late(request, body))
             self._late.add(late)
             late.add_done_callback(self._late.discard)
             status, headers, text = await asyncio.shield(late)
@@ -185,10 +187,8 @@ class FaultProxy:
         async with self._send(request, body) as reply:
             return reply.status, _kept(reply.headers), await reply.read()
 
-    async def _forward_late(
-        self, request: web.Request, body: bytes, seconds: float
-    ) -> tuple[int, dict[str, str], bytes]:
-        await asyncio.sleep(seconds)
+    async def _forward_late(self, request: web.Request, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        await self.deliver.wait()
         answer = await self._forward(request, body)
         self.late_refused += answer[0] >= 400
         return answer

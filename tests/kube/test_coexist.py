@@ -46,7 +46,7 @@ def test_two_schedulers_share_nodes_and_leave_each_others_pods_alone(plane: Cont
         async with FakeKubelet(api), Auditor(api) as auditor, Terms(api) as terms:
             with KubeScheduler(plane), running(plane) as process:
                 await process.says("state built")
-                for wave in range(4):  # 320 GPUs for four times 124 pods, which end
+                for wave in range(3):  # 320 GPUs for three times 124 pods, which end
                     theirs = [
                         make_pod(f"theirs-{wave}-{i}", scheduler="default-scheduler", run_s=1.0) for i in range(60)
                     ]
@@ -57,7 +57,7 @@ def test_two_schedulers_share_nodes_and_leave_each_others_pods_alone(plane: Cont
             pods = await api.list("pods")
         print(summary(report), report.violations)
         assert not report.lost and not report.half
-        assert len(pods) == 4 * (60 + 64) and not [pod for pod in pods if pod["status"]["phase"] == "Failed"]
+        assert len(pods) == 3 * (60 + 64) and not [pod for pod in pods if pod["status"]["phase"] == "Failed"]
         others = [pod for pod in pods if pod["spec"]["schedulerName"] != "kant"]
         assert not [pod for pod in others if "scheduling.kant.dev/leader" in (pod["metadata"].get("annotations") or {})]
 
@@ -118,7 +118,7 @@ def test_nodes_come_go_and_change_in_a_burst_and_nothing_is_bound_twice(plane: C
         await api.create_all([make_node(f"n{i}") for i in range(20)])
         async with FakeKubelet(api), ReplicaController(api) as jobs, Auditor(api) as auditor, Terms(api) as terms:  # noqa: SIM117
             async with kant(plane) as driver:
-                for step in range(10):
+                for step in range(5):
                     sizes = [1, 8, 32, 4, 1, 1, 8, 4]
                     wave = [make_gang(f"gang-{step}-{i}", size, run_s=1.0) for i, size in enumerate(sizes)]
                     arriving = asyncio.create_task(jobs.run([pod for gang in wave for pod in gang]))

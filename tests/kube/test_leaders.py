@@ -1,6 +1,7 @@
 """Two replicas as processes, with the shipped role: leaders are killed, stopped, told to go, and cut off.
 
-KANT_CHAOS_KILLS=N kills N leaders (4), KANT_CHAOS_SEED=N has another mixture of gangs.
+KANT_CHAOS_KILLS=N kills N leaders (2) while KANT_CHAOS_PODS=N pods arrive (800); KANT_CHAOS_SEED=N has another mixture
+of gangs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from tests.patience import PATIENCE_S
 
 from kant.kube.manifests import ManifestSettings, render
 
-KILLS = int(os.environ.get("KANT_CHAOS_KILLS", "4"))
+KILLS = int(os.environ.get("KANT_CHAOS_KILLS", "2"))
+PODS = int(os.environ.get("KANT_CHAOS_PODS", "800"))
 SEED = int(os.environ.get("KANT_CHAOS_SEED", "0"))
 RECOVERY_S = 3.0
 
@@ -117,11 +119,11 @@ def mixture(count: int, seed: int) -> list[list[Object]]:
     return gangs
 
 
-def test_leaders_are_killed_while_2000_pods_arrive_and_nothing_is_half_or_twice_or_lost(
+def test_leaders_are_killed_while_pods_arrive_and_nothing_is_half_or_twice_or_lost(
     installed: ControlPlane,
 ) -> None:
     rng = random.Random(SEED)
-    gangs = mixture(2_000, SEED)
+    gangs = mixture(PODS, SEED)
 
     async def story(api: Api) -> None:
         await api.create_all([make_node(f"n{i}") for i in range(150)])
@@ -178,7 +180,7 @@ def test_who_is_told_to_go_hands_over_at_once(installed: ControlPlane) -> None:
 @pytest.mark.parametrize("fence", [True, False])
 def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: ControlPlane, fence: bool) -> None:
     async def story(api: Api) -> None:
-        await api.create_all([make_node(f"n{i}") for i in range(60)])
+        await api.create_all([make_node(f"n{i}") for i in range(30)])
         slow = [Fault("delay", 1.0, "create", "pods/binding", seconds=0.5)]  # so that much is still to be sent
         async with (
             ReplicaController(api) as jobs,
@@ -189,7 +191,7 @@ def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: Cont
             with Replicas(installed, server=proxy.url) as kants:
                 token = await terms.another()
                 await kants.stand()
-                await jobs.run([pod for i in range(25) for pod in make_gang(f"gang-{i}", 16)])
+                await jobs.run([pod for i in range(12) for pod in make_gang(f"gang-{i}", 16)])
                 await terms.bound_more(1)
                 token, leader = terms.token, kants.by_pid(terms.leader_pid)
                 leader.process.send_signal(signal.SIGSTOP)
@@ -201,7 +203,7 @@ def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: Cont
                 report = await auditor.report()
         print(summary(report), "bound by the first", before, "of", len(terms.bound))
         report.assert_kept(all_bound=True)
-        assert len([one for one in terms.bound if one.token == token]) == before < 400
+        assert len([one for one in terms.bound if one.token == token]) == before < 12 * 16
         assert not terms.out_of_term(), terms.out_of_term()[:5]
 
     with fenced(installed, fence):
@@ -220,7 +222,7 @@ def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlP
             with Replicas(installed, server=proxy.url) as kants:
                 token = await terms.another()
                 await kants.stand()
-                proxy.faults = [Fault("late", 1.0, "create", "pods/binding", seconds=6.0)]
+                proxy.faults = [Fault("late", 1.0, "create", "pods/binding")]
                 await jobs.run([pod for i in range(10) for pod in make_gang(f"gang-{i}", 8)])
                 async with asyncio.timeout(PATIENCE_S):
                     while not proxy.count("create", "pods/binding"):
@@ -228,6 +230,7 @@ def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlP
                 kants.by_pid(terms.leader_pid).process.send_signal(signal.SIGSTOP)
                 await terms.another(token)
                 proxy.faults = []
+                proxy.deliver.set()
                 await terms.none_waits()
                 async with asyncio.timeout(PATIENCE_S):
                     while not proxy.late_refused:

@@ -1,6 +1,6 @@
 """A large cluster that is there when Kant starts: how much memory it takes, and that it decides.
 
-KANT_SCALE_NODES=5000 has that many nodes, and ten pods on each (1000).
+KANT_SCALE_NODES=5000 has that many nodes, and ten pods on each (400).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.kube.processes import rss_mib
 from tests.kube.running import KantProcess
 from tests.kube.terms import Terms
 
-NODES = int(os.environ.get("KANT_SCALE_NODES", "1000"))
+NODES = int(os.environ.get("KANT_SCALE_NODES", "400"))
 MOST_MIB = 1024
 
 

@@ -1,6 +1,6 @@
 """Kant is killed with -9 at random moments, and at the worst ones. No job runs twice, none is lost, no GPU clashes.
 
-`KANT_KILLS=500` kills it so often (tests: 40).
+`KANT_KILLS=500` kills it so often (tests: 12).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kant.model.status import JobStatus
 from kant.service.client import ServiceClient
 from kant.service.store import Store
 
-KILLS = int(os.environ.get("KANT_KILLS", "40"))
+KILLS = int(os.environ.get("KANT_KILLS", "12"))
 
 SCRIPT = """
 echo "begin $KANT_JOB_ID" >> trail

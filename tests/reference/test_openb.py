@@ -1,7 +1,7 @@
 """FGD's static packing of the openb pods: allocation and fragmentation within the published spread.
 
-The table of all policies, seeds and workloads is a benchmark; here are ten seeds where means are compared, and one
-or two where a single run must lie within the spread of runs.
+The table of all policies, seeds and workloads is a benchmark. Here are the means of four seeds beside the published
+means of ten, and one seed where a single run must lie within the spread of runs; KANT_EXAMPLES=2.5 takes all ten.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.examples import examples
 
 from kant.model.node import ClusterSpec
 from kant.scheduler.profile import builtin_profile
@@ -83,18 +84,20 @@ def curves(data_file: DataFile) -> Callable[[str, str, int], dict[str, Any]]:
     return run
 
 
-SEEDS = range(42, 52)
+SEEDS = range(42, 42 + min(10, examples(4)))
+SINGLE = (42, 43)[: examples(1)]
 
 
 @pytest.mark.parametrize("profile", DEFAULT)
-def test_the_mean_of_ten_seeds_is_the_published_one(curves: Any, profile: str) -> None:
+def test_the_mean_of_some_seeds_is_the_published_one_of_ten(curves: Any, profile: str) -> None:
+    """Within 3.5 standard errors of the difference of the two means."""
     runs = [curves("default", profile, seed) for seed in SEEDS]
     missed = []
     for kind, points in DEFAULT[profile].items():
         for load, (mean, sd) in points.items():
             found = sum(run[kind][str(load)] for run in runs) / len(runs)
             floor = 0.5 if kind == "frag_ratio_pct" else 0.20
-            if abs(found - mean) > max(floor, 3.5 * sd * math.sqrt(2 / 10)):
+            if abs(found - mean) > max(floor, 3.5 * sd * math.sqrt(1 / len(runs) + 1 / 10)):
                 missed.append((kind, load, found, mean))
     assert not missed
 
@@ -102,7 +105,7 @@ def test_the_mean_of_ten_seeds_is_the_published_one(curves: Any, profile: str) -
 @pytest.mark.parametrize(("workload", "profile"), OTHERS)
 def test_single_runs_lie_within_the_published_spread(curves: Any, workload: str, profile: str) -> None:
     missed = []
-    for seed in (42, 43):
+    for seed in SINGLE:
         run = curves(workload, profile, seed)
         for (kind, load), (mean, sd) in zip(POINTS, OTHERS[workload, profile], strict=True):
             # The ratio bends near 100 %, so that its spread is lopsided; and the published sd is known to a quarter.
@@ -116,8 +119,7 @@ def test_the_policies_come_in_the_published_order(curves: Any) -> None:
     """FGD > BestFit > {GpuPacking, GpuClustering} > DotProd > Random, by allocation when 100 % has arrived."""
 
     def mean(name: str) -> float:
-        seeds = (42, 43)
-        return sum(curves("default", f"openb-{name}", seed)["allocated_pct"]["100"] for seed in seeds) / len(seeds)
+        return sum(curves("default", f"openb-{name}", seed)["allocated_pct"]["100"] for seed in SINGLE) / len(SINGLE)
 
     middle = [mean("gpu-packing"), mean("gpu-clustering")]
     assert mean("fgd") > mean("best-fit") > max(middle)
@@ -127,7 +129,7 @@ def test_the_policies_come_in_the_published_order(curves: Any) -> None:
 def test_kant_packs_more_than_fgd_on_every_workload(curves: Any) -> None:
     gains = []
     for workload in ("default", "cpu050", "gpushare40", "multigpu20"):
-        for seed in (42, 43):
+        for seed in SINGLE:
             ours, theirs = (curves(workload, f"openb-{name}", seed)["allocated_pct"]["100"] for name in ("kant", "fgd"))
             gains.append(ours - theirs)
     assert min(gains) > 0.4

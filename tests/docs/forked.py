@@ -1,0 +1,106 @@
+"""`kant` as a process that is forked from one which has loaded everything, for pages with many commands.
+
+A command of the shell named `kant` hands its arguments, folder, environment and open files to a server, and exits as
+the process that the server forks for it. That process runs what the real command runs, only it need not load Kant's
+libraries and kernels first, which is most of the time of a small command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).parents[2]
+
+CLIENT = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(asked).to_bytes(4, "big")], [0, 1, 2])
+    server.sendall(asked)
+    code = server.recv(1)
+sys.exit(code[0] if code else 70)
+"""
+
+
+@contextmanager
+def forked_kant(folder: Path) -> Iterator[Path]:
+    """A folder with a program `kant`, for the front of PATH."""
+    address = folder / "socket"
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.docs.forked", address], stdout=subprocess.PIPE, cwd=ROOT
+    ) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+            program = folder / "kant"
+            program.write_text(CLIENT.format(python=sys.executable, address=str(address)))
+            program.chmod(0o700)
+            yield folder
+        finally:
+            server.kill()
+
+
+def serve(address: str) -> None:
+    """Load everything, and fork a process for each connection."""
+    import kant.cli.verbs
+    import kant.report
+    import kant.sim.run
+    import kant.workload.read  # noqa: F401
+    from kant.live.warm import warm
+    from kant.scheduler.profile import builtin_profile
+
+    warm(builtin_profile("kant"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        print("ready", flush=True)
+        while True:
+            connection, _ = listener.accept()
+            child = os.fork()
+            if child == 0:
+                listener.close()
+                if os.fork() == 0:  # nobody need wait for a grandchild
+                    be_the_command(connection)
+                os._exit(0)
+            connection.close()
+            os.waitpid(child, 0)
+
+
+def be_the_command(connection: socket.socket) -> NoReturn:
+    """Take the place of who has connected, and tell the exit code."""
+    code = 1
+    try:
+        head, files, _, _ = socket.recv_fds(connection, 4, 3)
+        with connection.makefile("rb") as sent:
+            sys.argv, folder, variables = json.loads(sent.read(int.from_bytes(head, "big")))
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        from kant.cli import main
+
+        main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.send(bytes([code]))
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
