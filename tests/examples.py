@@ -23,5 +23,7 @@ def part(whole: Sequence[T], which: int, parts: int = 2) -> Sequence[T]:
     """Every `parts`-th of `whole`, from the `which`-th on; all of it where KANT_EXAMPLES is at least `parts`.
 
     The cases of a matrix that are neighbours pass numbers that are: together they try the whole of it, each a part.
+    With fewer examples than usual the parts are half as large, and never empty.
     """
-    return whole if parts <= TIMES else whole[which % parts :: parts]
+    step = 1 if parts <= TIMES else min(parts if TIMES >= 1 else 2 * parts, len(whole))
+    return whole[which % step :: step]

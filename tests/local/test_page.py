@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 from tests.browser import launched
 from tests.local.up import Up, asked, eventually
 from tests.patience import PATIENCE_S
@@ -108,9 +109,11 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         seen.tab("Queues")
         speech = page.locator("tr[data-queue='speech']")
         speech.wait_for()
-        assert [speech.locator("td.n").nth(i).inner_text() for i in range(4)] == ["20", "24", "4", "0"]
+        for i, text in enumerate(("20", "24", "4", "0")):
+            expect(speech.locator("td.n").nth(i)).to_have_text(text)
         vision = page.locator("tr[data-queue='vision']")
-        assert [vision.locator("td.n").nth(i).inner_text() for i in range(4)] == ["12", "4", "0", "4"]
+        for i, text in enumerate(("12", "4", "0", "4")):
+            expect(vision.locator("td.n").nth(i)).to_have_text(text)
 
         # a job's page: why, history, placement, output
         seen.tab("Jobs")
@@ -138,8 +141,8 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Running", exact=True).click()
         page.get_by_role("button", name=first, exact=True).click()
         page.locator("#log").get_by_text("step 2").wait_for()
-        assert page.locator(".cells i.own").count() == 24
-        assert page.locator(".cells").count() == 6
+        expect(page.locator(".cells i.own")).to_have_count(24)
+        expect(page.locator(".cells")).to_have_count(6)
         check_access(page)
         # back in time to before the job, and forward to the present
         page.locator("#when").focus()
@@ -147,17 +150,13 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.get_by_text("As it was at the moment of the time bar.").wait_for()
         assert page.locator("#now").get_attribute("aria-pressed") == "false"
         seen.tab("Overview")
-        assert page.locator("#moment").inner_text().find("0 of 32") >= 0
+        expect(page.locator("#moment")).to_contain_text("0 of 32")
         page.locator("#now").click()
         page.locator("#moment").get_by_text("28 of 32").wait_for()
         page.locator("#causes th").get_by_text("quota-lent").wait_for()
         check_access(page)
         page.set_viewport_size({"width": 400, "height": 800})
-        for _ in range(100):  # charts follow the width a frame later
-            if page.evaluate("document.documentElement.scrollWidth") <= 400:
-                break
-            page.wait_for_timeout(50)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.wait_for_function("document.documentElement.scrollWidth <= 400")  # charts follow the width a frame later
         for part in ("#clock", "#now"):
             box = page.locator(part).bounding_box()
             assert box["x"] + box["width"] <= 400, part
@@ -237,13 +236,15 @@ def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, t
         rows = page.locator("#list-all tbody tr")
         later, earlier = (page.get_by_role("button", name=name, exact=True) for name in ("Later", "Earlier"))
         seen.job(held[-1]).wait_for()
-        assert rows.count() == 50 and later.is_disabled() and seen.job(other).count() == 0
+        expect(rows).to_have_count(50)
+        assert later.is_disabled() and seen.job(other).count() == 0
         earlier.click()
         seen.job(other).wait_for()
-        assert rows.count() == 10 and earlier.is_disabled() and seen.job(held[-1]).count() == 0
+        expect(rows).to_have_count(10)
+        assert earlier.is_disabled() and seen.job(held[-1]).count() == 0
         later.click()
         seen.job(held[-1]).wait_for()
-        assert rows.count() == 50
+        expect(rows).to_have_count(50)
 
         # the output of its own job, as that comes
         earlier.click()

@@ -25,7 +25,7 @@ from kant.workload.workload import make_workload
 pytestmark = pytest.mark.long
 
 BATCHES, T_999 = 30, 3.66
-JOBS = 45_000
+JOBS = 30_000
 MEAN = 100 * SECOND
 """The mean service time."""
 
