@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -87,4 +88,20 @@ def test_pods_that_nobody_knows_and_that_could_not_be_read(live: Live) -> None:
     with pytest.raises(InputError, match="a pod of namespace default with schedulerName kant"):
         ask(live, "why", "waits-0")
     with pytest.raises(InputError, match="a CPU of 1x"):
-        ask(live, "why", "odd", "-n", "ml")
+        ask(live, "eta", "odd", "-n", "ml")
+
+
+def test_a_pod_that_is_no_job_yet_says_what_it_waits_for(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(live, "why", "odd", "-n", "ml")
+    assert capsys.readouterr().out == "ml/odd: it is not tried: a CPU of 1x\n"
+    assert told(live, capsys, "why", "odd", "-n", "ml")["status"] == "untried"
+
+
+def test_what_cannot_be_understood_is_said_by_top_alone(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = replace(live, remarks=("node n0 has as many pods as it may (4)",), unread=("node n7: no GPUs",))
+    ask(odd, "top")
+    assert "not understood\n  node n7: no GPUs\n" in capsys.readouterr().out
+    for words in (("why", "waits-0", "-n", "ml"), ("eta",), ("queue",)):
+        ask(odd, *words)
+        said = capsys.readouterr()
+        assert "n7" not in said.out + said.err

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.command import kant
 
 from kant.cli.show import console
+from kant.cli.show_answers import table
 
 NAMES = ("[red]", "[/]", "[bold]x[/bold]", ":smile:", "[link=http://a]b[/link]", "\\[x]")
 TWO = ("--profile", "baseline", "--profile", "kant")
@@ -101,3 +102,18 @@ def test_markup_in_names_is_text(name: str, tmp_path: Path) -> None:
     if content != journal.read_text():
         journal.write_text(content)
         kant("replay", journal).is_civil()
+
+
+LONG = "a-job-whose-name-has-no-place-to-break-and-is-longer-than-its-column-" * 2
+
+
+@pytest.mark.parametrize("width", [40, 80, None])
+def test_a_table_loses_nothing_whatever_the_width(
+    width: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_width", width)
+    table("Jobs", [{"job": LONG, "queue": "research", "gpus": 8}], {"job": "job", "queue": "queue", "gpus": "GPUs"})
+    said = rows(capsys.readouterr().out)
+    columns = ["".join(cells) for cells in zip(*said, strict=True)]
+    assert columns == [LONG, "research", "8"]
+    assert (len(said) == 1) == (width is None)  # in a pipe a row is a line

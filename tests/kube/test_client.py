@@ -296,3 +296,28 @@ def test_what_a_person_must_mend_is_one_sentence(plane: ControlPlane) -> None:
     )
     assert asked(Config(plane.url, "F")).startswith(f"{plane.url}: its certificate is not trusted by F: ")
     assert asked(Config("https://127.0.0.1:1")).startswith("https://127.0.0.1:1: no connection: Connect")
+
+
+FORBIDDEN = b'{"kind": "Status", "code": 403, "message": "pods is forbidden: User \\"kant\\" cannot list resource '
+FORBIDDEN += b'\\"pods\\" in API group \\"\\" at the cluster scope"}'
+STARTS, DENIES = "the API server starts, and does not know its roles yet", "add it to ClusterRole kant"
+
+
+@pytest.mark.parametrize(
+    ("ready", "away_s", "words"),
+    [(200, 0, DENIES), (500, 99, STARTS), (403, 0, STARTS), (403, 99, DENIES)],
+)
+def test_a_server_that_starts_is_not_taken_for_one_that_denies(ready: int, away_s: float, words: str) -> None:
+    async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+        asked = request.startswith(b"GET /readyz")
+        writer.write(ok(b"{}", ready) if asked else ok(FORBIDDEN, 403))
+
+    async def run() -> None:
+        async with Scripted(answer) as server, ApiClient(Config(server.url, source="here")) as client:
+            client._away -= away_s
+            for ask in (client.call("GET", "/api/v1/pods"), anext(client.stream("/api/v1/pods", {}, 1.0))):
+                with pytest.raises(ApiError) as error:
+                    await ask
+                assert words in advice(error.value, "here") and error.value.heals == (words == STARTS)
+
+    asyncio.run(run())

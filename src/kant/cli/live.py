@@ -27,7 +27,8 @@ class Live:
     """A scheduler before the state of a cluster. `jobs` has the job of each pod, as (namespace, name).
 
     `complaints` has what is wrong with a pod in one sentence, where it could not be read. `calibration` is what the
-    Kant that runs there has learned about expected starts.
+    Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
+    what of the cluster Kant cannot understand, or may not read.
     """
 
     scheduler: Scheduler
@@ -35,6 +36,8 @@ class Live:
     jobs: Mapping[tuple[str, str], str]
     complaints: Mapping[tuple[str, str], str] = field(default_factory=dict)
     calibration: Calibration | None = None
+    remarks: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def state(self) -> ClusterState:
@@ -51,15 +54,28 @@ class Live:
 
     def why(self, namespace: str, pod: str) -> Reply:
         """Why a pod waits, or where it runs."""
+        from kant.cli.show import section
         from kant.insight.explanation import explain
         from kant.live.answers import as_json
+        from kant.model.decision import NoFit
 
+        if wrong := self.complaints.get((namespace, pod), ""):
+            return Reply(
+                {"job": f"{namespace}/{pod}", "status": "untried", "sentence": wrong},
+                lambda: _show_untried(f"{namespace}/{pod}", wrong),
+            )
         job = self.job(namespace, pod)
         answer = facts(self, job)
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show_place(job, answer, self.now))
         found = explain(self.scheduler, job, self.now, self.calibration)
-        return Reply(answer | as_json(found), lambda: _show().show_explanation(found, answer))
+        remarks = list(self.remarks) if isinstance(found.reason, NoFit) else []
+
+        def show() -> None:
+            _show().show_explanation(found, answer)
+            section("nodes", remarks)
+
+        return Reply(answer | as_json(found) | {"remarks": remarks}, show)
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """When the waiting jobs are expected to start."""
@@ -80,17 +96,30 @@ class Live:
 
     def top(self) -> Reply:
         """What the pools hold, and the largest jobs that run."""
+        from kant.cli.show import section
         from kant.live.answers import job_rows, pool_rows
 
         pools, jobs = pool_rows(self.state), job_rows(self.state, self.now)
-        answer = {"time_us": self.now, "pools": pools, "jobs": jobs}
-        return Reply(answer, lambda: _show().show_top(pools, jobs))
+        answer = {"time_us": self.now, "pools": pools, "jobs": jobs, "unread": list(self.unread)}
+
+        def show() -> None:
+            _show().show_top(pools, jobs)
+            section("not understood", list(self.unread))
+
+        return Reply(answer, show)
 
 
 def _show() -> Any:
     from kant.cli import show_answers
 
     return show_answers
+
+
+def _show_untried(pod: str, sentence: str) -> None:
+    """Why a pod that is no job yet waits, for the terminal."""
+    from kant.cli.show import console
+
+    console.print(f"{pod}: it is not tried: {sentence}", style="bold", soft_wrap=True)
 
 
 def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
@@ -136,4 +165,6 @@ def stand(kubeconfig: Path | None, context: str | None, profile: str, system: st
         jobs=found.jobs,
         complaints=found.complaints,
         calibration=found.calibration,
+        remarks=found.remarks,
+        unread=found.unread,
     )

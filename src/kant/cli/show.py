@@ -18,11 +18,32 @@ if TYPE_CHECKING:
     from kant.metrics.result import RunResult
 
 
+WIDEST = 10_000
+"""Characters of the widest table."""
+
+
 class Terminal(Console):
     """Standard output. Names come from files and users, so nothing in a text is markup or a command to the terminal."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print. A table loses nothing: what is too long for its column goes on in the next line.
+
+        Where no terminal and no COLUMNS say how wide a line is, a table is as wide as it needs.
+        """
+        tables = [one for one in objects if isinstance(one, Table)]
+        for column in (column for one in tables for column in one.columns):
+            column.overflow = "fold"
+        before = self._width
+        if tables and before is None and not self.is_terminal:
+            boundless = self.options.update(width=WIDEST)
+            self._width = max(self.width, *(self.measure(one, options=boundless).maximum for one in tables))
+        try:
+            super().print(*objects, **options)
+        finally:
+            self._width = before
 
     def on_broken_pipe(self) -> None:
         """Whoever read us has gone: say nothing more, and let the verb come to its own end."""

@@ -20,6 +20,7 @@ from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.quota_usage import Amounts, Held
 from kant.insight.cooperative import OutdatedError, Task, cooperative, run_to_end
 from kant.insight.diagnosis import Diagnosis
+from kant.insight.protected_victims import MinRunWaits
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER
 from kant.placement.calendar.calendar import Calendar
@@ -41,7 +42,8 @@ class StartPlan:
     """One plan: the waiting jobs in the profile's order, each at its earliest start beside those before it.
 
     Under a strict discipline a job starts no sooner than the one before it in its bucket. With `reservations`, jobs
-    that hold one start when it says; without, as soon as they fit.
+    that hold one start when it says; without, as soon as they fit. A job for which others may be stopped once they have
+    run for their `min_run` starts then, if that is sooner.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class StartPlan:
         self.calendar = Calendar(self.state.empty, self.state.table, self.state.shapes)
         self.calendar.lack(self.state.health.lost, self.now)
         self.charges = Charges(diagnosis)
+        self.min_run_waits = MinRunWaits(diagnosis)
         discipline = diagnosis.profile.discipline
         self.strict = discipline.buckets and discipline.bucket(0, 1) == discipline.bucket(0, 2)
         self._before: dict[tuple[int, ...], int] = {}  # by bucket: the start of its last job
@@ -112,6 +115,7 @@ class StartPlan:
         if self.state.quota_usage.queue_config is not self.charges.queue_config:
             raise OutdatedError
         self.diagnosis = renewed(self.diagnosis)
+        self.min_run_waits = self.min_run_waits.renewed(self.diagnosis)
 
     def _start_of(self, row: int) -> int | None:
         state, diagnosis = self.state, self.diagnosis
@@ -136,6 +140,9 @@ class StartPlan:
             if not_before >= FOREVER:
                 return None
         start = self._place(row, not_before)
+        protected = self.min_run_waits.of(row, FOREVER if start is None else start)
+        if protected is not None:
+            start = max(protected.at, not_before)
         if self.strict:
             self._before[bucket] = FOREVER if start is None else start
         return start

@@ -16,6 +16,7 @@ from kant.insight.eta_calibrator import Learned, calibrated_starts
 from kant.insight.facts import Fact
 from kant.insight.find_facts import find_facts
 from kant.insight.find_suggestions import find_suggestions
+from kant.insight.protected_victims import protected_victims
 from kant.insight.suggestions import Suggestion
 from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
 from kant.placement.cost.wait_or_place import Choice
@@ -96,7 +97,7 @@ def explain(scheduler: Scheduler, job: str, now: int | None = None, learned: Lea
         pods=int(jobs[row, J_PODS]),
         gpus=int(jobs[row, J_MILLI]),
         reason=reason,
-        facts=find_facts(diagnosis, row, reason),
+        facts=(*find_facts(diagnosis, row, reason), *protected_victims(diagnosis, row, reason)),
         suggestions=find_suggestions(diagnosis, row, reason),
         among_competitors=competitors,
         in_queue=own,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kant.model.decision import Reason, amount, sentence
-from kant.model.units import FOREVER, GPU, clock
+from kant.model.units import FOREVER, GPU, clock, show_duration
 
 
 class _Fact(Struct, frozen=True, tag_field="about"):
@@ -121,7 +121,19 @@ class Blocker(_Fact, frozen=True, tag="blocker"):
     same: bool = False
 
 
-Fact = Free | Fitting | Holder | Ending | QuotaUse | UserUse | Borrower | HeldReservation | Blocker
+class ProtectedVictims(_Fact, frozen=True, tag="protected"):
+    """From `at` on `jobs` running jobs may be stopped for it, and that is enough.
+
+    The last of them is of `queue`, and has then run for `min_run`, which nobody cuts short.
+    """
+
+    queue: str
+    jobs: int
+    min_run: int
+    at: int
+
+
+Fact = Free | Fitting | Holder | Ending | QuotaUse | UserUse | Borrower | HeldReservation | Blocker | ProtectedVictims
 
 
 def fact_sentence(found: Fact) -> str:
@@ -153,6 +165,11 @@ def fact_sentence(found: Fact) -> str:
                 f"{'it' if own else f'job {job}'} has a reservation of {count_gpus(gpus)} on {count(nodes, 'node')} "
                 f"from {clock(start)}{until} (since {clock(since)})"
             )
+        case ProtectedVictims(queue=queue, jobs=jobs, min_run=min_run, at=at):
+            whose = f"of queue {queue} " if queue else ""
+            who = f"a running job {whose}" if jobs == 1 else f"the last of {jobs:,} running jobs, {whose}"
+            least = f"it runs for {show_duration(min_run)} before that (min_run)"
+            return f"{who.strip()} may be stopped for it at {clock(at)}: {least}"
         case Blocker(job=job, since=since, reason=reason, same=same):
             what = sentence(reason) if reason is not None else "nothing keeps it"
             who = f"job {job}, which asks for the same," if same else f"job {job}"

@@ -25,6 +25,9 @@ LEVELS = ("debug", "info", "warning", "error")
 MOST_NODES = 16
 """Nodes that a line names; the others are counted."""
 
+logging.getLogger("kant").addHandler(logging.NullHandler())
+"""Nothing is logged before `set_up`: who asks a question is not told of the cluster's faults after each answer."""
+
 _PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f]+")
 
 

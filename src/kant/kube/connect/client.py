@@ -6,8 +6,10 @@ Nothing is retried here. A write whose answer was lost may have happened: only i
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from types import TracebackType
@@ -36,6 +38,12 @@ PATCHES = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
+
+
+READY = "/readyz"
+STARTING = 30.0  # seconds after which a server that refuses even to say whether it is ready is not starting any more
+STARTS = "the API server starts, and does not know its roles yet"
+BY_ROLES = re.compile(r"cannot \w+ (resource|path) ")
 
 
 class _Refusal(Status, frozen=True):
@@ -73,6 +81,7 @@ class ApiClient:
         self.concurrency = concurrency
         self.timeout = timeout
         self._renewal = Renewal(config, on_trouble)
+        self._away = time.monotonic()  # when the server was last found away; at first we do not know
 
     async def __aenter__(self) -> Self:
         parts = urlsplit(self.config.server)
@@ -253,7 +262,8 @@ class ApiClient:
             url = self.config.server + _with(path, params)
             async with self._session.get(url, headers=headers, timeout=limit, **self._extra()) as response:
                 if response.status >= 400:
-                    raise self._refusal(response.status, await response.read(), response.headers.get("Retry-After"))
+                    refusal = self._refusal(response.status, await response.read(), response.headers.get("Retry-After"))
+                    raise await self._judged(path, refusal)
                 async for chunk in response.content.iter_any():
                     yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -277,7 +287,7 @@ class ApiClient:
         except (TimeoutError, OSError) as error:
             raise self._lost(method, path, error) from error
         if answer.code >= 300:
-            raise self._refusal(answer.code, answer.body, answer.retry_after)
+            raise await self._judged(path, self._refusal(answer.code, answer.body, answer.retry_after))
         return answer.body
 
     async def _send_by_proxy(
@@ -297,8 +307,21 @@ class ApiClient:
         finally:
             _GUARD.reset(token)
         if response.status >= 300:
-            raise self._refusal(response.status, raw, response.headers.get("Retry-After"))
+            raise await self._judged(path, self._refusal(response.status, raw, response.headers.get("Retry-After")))
         return raw
+
+    async def _judged(self, path: str, error: ApiError) -> ApiError:
+        """The refusal; in place of one by roles that a server which starts does not know yet, one that heals."""
+        if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
+            return error
+        try:
+            await self._send("GET", READY, None, "", self.timeout, None)
+            return error
+        except ApiError as unready:
+            lately = time.monotonic() - self._away < STARTING
+            if not (unready.heals or (unready.code == 403 and lately)):
+                return error
+        return ApiError(503, "Starting", f"{self.config.server}: {STARTS}")
 
     async def _head(self, content_type: str | None) -> str:
         """The header lines that do not change from request to request, and the empty line."""
@@ -323,6 +346,8 @@ class ApiClient:
         return headers
 
     def _refusal(self, code: int, raw: bytes, retry_after: str | None) -> ApiError:
+        if code >= 500:
+            self._away = time.monotonic()
         if code == 401:
             self.config.credentials.forget()
         try:
@@ -335,7 +360,7 @@ class ApiClient:
         return kind(code, status.reason or "Unknown", status.message, seconds)
 
     def _lost(self, method: str, path: str, error: Exception) -> ApiError:
-        server = self.config.server
+        server, self._away = self.config.server, time.monotonic()
         if isinstance(error, UnreachableError) and isinstance(error.__cause__, ssl.SSLCertVerificationError):
             error = error.__cause__
         if isinstance(error, ssl.SSLCertVerificationError | aiohttp.ClientConnectorCertificateError):

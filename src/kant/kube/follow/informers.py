@@ -70,8 +70,7 @@ class Informers:
         )
         for one in self.storage:
             one.on_trouble = partial(self._without_storage, one)
-        self._forbidden: set[str] = set()
-        self._complained = False
+        self.forbidden: list[str] = []  # what we may not read, and what comes of that
         self.others: list[Reflector[Loose]] = []
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
@@ -164,10 +163,8 @@ class Informers:
         if not isinstance(error, ApiError) or error.code not in (403, 404):
             self.on_trouble(error)
             return
-        if not self._complained:
-            self._complained = True
-            why = advice(error, self.client.config.source)
-            log_event(log, f"disruption budgets are asked only when somebody is to be evicted: {why}", logging.WARNING)
+        why = advice(error, self.client.config.source)
+        self._complain(f"disruption budgets are asked only when somebody is to be evicted: {why}")
         self.mirror.replace_budgets([])
         self.budgets.synced.set()
         self.wake()
@@ -178,12 +175,16 @@ class Informers:
             self.on_trouble(error)
             return
         why = advice(error, self.client.config.source)
-        if why not in self._forbidden:
-            self._forbidden.add(why)
-            log_event(log, f"pods with volume claims are not scheduled: {why}", logging.WARNING)
+        self._complain(f"pods with volume claims are not scheduled: {why}")
         self.mirror.unreadable.add(reflector.path)
         reflector.synced.set()
         self.wake()
+
+    def _complain(self, sentence: str) -> None:
+        """Say once what we may not read."""
+        if sentence not in self.forbidden:
+            self.forbidden.append(sentence)
+            log_event(log, sentence, logging.WARNING)
 
     @property
     def is_looking(self) -> bool:

@@ -406,7 +406,8 @@ class KubeDriver:
         self.binder.pump(transitions.to_bind)
         while self.executor.held:
             workload, decision = self.executor.held.popleft()
-            self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason)
+            told = "; ".join(self.reasons.remarks(decision.reason))
+            self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason, told)
         unsent = self.workloads.messages.unsent
         while unsent:
             workload, sentence, reason = unsent.popleft()

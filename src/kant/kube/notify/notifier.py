@@ -44,9 +44,9 @@ class Notifier:
             tasks.create_task(self.recorder.run())
             tasks.create_task(self._open_gates())
 
-    def waits(self, workload: Workload, pods: Iterable[str], reason: Reason) -> None:
-        """A workload was tried, and waits."""
-        text = public_sentence(reason)
+    def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, told: str = "") -> None:
+        """A workload was tried, and waits. `told` is what else there is to say of it."""
+        text = public_sentence(reason) + (f"; {told}" if told else "")
         if text == workload.reason:
             return
         workload.reason, workload.queued = text, isinstance(reason, FOR_QUOTA)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from kant.cluster.columns import J_QUEUE, J_SHAPE, J_USER
 from kant.insight.diagnosis import Diagnosis
+from kant.insight.facts import fact_sentence
+from kant.insight.protected_victims import protected_victims
 from kant.kube.notify.notifier import Notifier
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
-from kant.model.decision import Behind
+from kant.model.decision import Behind, NoFit, Reason
 
 SOON = 0.5  # seconds between two rounds of questions
 AFRESH = 30.0  # seconds after which a kind of job is asked about again
@@ -67,6 +69,11 @@ class Reasons:
                 self._asked[kind] = now
                 self._answer(diagnosis, kinds[kind])
 
+    def remarks(self, reason: Reason | None) -> list[str]:
+        """What there is to say beside a reason that the core does not know of."""
+        crowded = self.workloads.transitions.pod_capacity.remark() if isinstance(reason, NoFit) else ""
+        return [crowded] if crowded else []
+
     def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
         row = diagnosis.row(alike[0].job)
         reason = diagnosis.why(row)
@@ -74,9 +81,11 @@ class Reasons:
             jobs, head = diagnosis.state.jobs, diagnosis.row(reason.job)
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)
+        facts = protected_victims(diagnosis, row, reason)
+        told = "; ".join([*self.remarks(reason), *(fact_sentence(fact) for fact in facts)])
         for workload in alike:
             pods = self.workloads.members.pods_of.get(workload.key, ())
             if reason is not None:
-                self.notifier.waits(workload, pods, reason)
+                self.notifier.waits(workload, pods, reason, told)
             elif not workload.reason:
                 workload.reason = "it is next in turn"

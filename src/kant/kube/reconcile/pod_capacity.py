@@ -29,6 +29,13 @@ class PodCapacity:
     def left(self, node: str) -> int:
         return self.limits.get(node, NO_LIMIT) - len(self.mirror.on_node.get(node, ())) - self.promised[node]
 
+    def remark(self) -> str:
+        """Which nodes are closed for their pods, in one sentence; "" where none is."""
+        crowded = sorted(node for node in self.full if self.left(node) <= 0)
+        if len(crowded) == 1:
+            return f"node {crowded[0]} has as many pods as it may ({self.limits[crowded[0]]})"
+        return f"{len(crowded):,} nodes have as many pods as they may" if crowded else ""
+
     def short(self, wanted: Mapping[str, int]) -> str:
         """A node that takes fewer pods than are wanted on it; "" where each takes enough."""
         return next((node for node, pods in wanted.items() if self.left(node) < pods), "")

@@ -94,7 +94,10 @@ class Transitions:
         wanted = Counter(slot.node for slot in slots if not slot.bound)
         short = self.pod_capacity.short(wanted)
         if short and held is None:
-            core.happen(JobRefused(core.now, workload.job, f"node {short} may not have so many pods"))
+            left, limit = self.pod_capacity.left(short), self.pod_capacity.limits[short]
+            why = f"node {short} takes {max(left, 0)} more pods of its {limit}, and {wanted[short]} were to go there"
+            core.happen(JobRefused(core.now, workload.job, why))
+            self.messages.say(workload, why, UNSCHEDULABLE)
             self.pod_capacity.spare(short, core.clock())
             self.crowded[short] = None
             return

@@ -31,7 +31,8 @@ LOOKING = 5.0  # seconds for the objects of groups to be read
 class RebuiltState:
     """A scheduler before the state at `now`; the job of each pod (namespace, name), and what is wrong with others.
 
-    `calibration` is what the leader has learned about expected starts.
+    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that take no more;
+    `unread` says what of the cluster cannot be understood, or may not be read.
     """
 
     scheduler: Scheduler
@@ -40,6 +41,8 @@ class RebuiltState:
     jobs: dict[tuple[str, str], str]
     complaints: dict[tuple[str, str], str]
     calibration: Calibration | None = None
+    remarks: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 async def rebuilt(
@@ -135,7 +138,10 @@ def _standing(driver: KubeDriver) -> RebuiltState:
             elif pod is not None and workload.reason:
                 complaints[pod.metadata.namespace, pod.metadata.name] = workload.reason
     core = driver.core
-    return RebuiltState(core.scheduler, core.now, core.zero, jobs, complaints)
+    crowded = driver.fleet.pod_capacity.remark()
+    unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
+    found = RebuiltState(core.scheduler, core.now, core.zero, jobs, complaints)
+    return replace(found, remarks=(crowded,) if crowded else (), unread=tuple(unread))
 
 
 def _owner_names(pod: Pod) -> list[str]:

@@ -1,0 +1,120 @@
+"""When a waiting job may stop others that are protected now, since they have not run for their `min_run` yet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import J_QUEUE
+from kant.cluster.shapes import Shape
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.facts import ProtectedVictims
+from kant.model.decision import NoFit, OverQuota, Reason
+from kant.model.units import FOREVER
+from kant.queueing.preemption.entitlement import Entitlements
+from kant.queueing.preemption.policy import candidate, fits_without
+from kant.queueing.preemption.rules import PreemptionRules
+
+TRIALS = 200
+"""Placements that are tried for all jobs of one plan."""
+
+
+class MinRunWaits:
+    """For one waiting job after another: the first moment at which enough of those it may stop have run long enough.
+
+    Nobody is counted on twice: the victims of an earlier job are not there for a later one.
+    """
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self.diagnosis = diagnosis
+        self._entitlements: Entitlements | None = None
+        self._taken: set[int] = set()
+        self._trials = TRIALS
+
+    def renewed(self, diagnosis: Diagnosis) -> MinRunWaits:
+        """The same for the state as it is now."""
+        again = MinRunWaits(diagnosis)
+        again._taken, again._trials = self._taken, self._trials
+        return again
+
+    def of(self, row: int, before: int = FOREVER) -> ProtectedVictims | None:
+        """What the job at this row waits for; None where `min_run` keeps nobody from making room before that time."""
+        policy, state = self.diagnosis.profile.preemption, self.diagnosis.state
+        if policy is None or not state.shape_of(row).ask.preempts:
+            return None
+        if self._entitlements is None:
+            self._entitlements = policy.entitlements(self.diagnosis.cycle)
+        entitlements = self._entitlements
+        if not (entitlements.preemptible & (entitlements.protected_until > self.diagnosis.now)).any():
+            return None
+        shape = state.shape_of(row)
+        options = self.diagnosis.admission.options(row, shape) if self.diagnosis.uses_quotas else [shape]
+        found = [self._in_shape(row, option, policy.reclaim != "off", policy.priority) for option in options]
+        best = min((one for one in found if one is not None), key=lambda one: one[0].at, default=None)
+        if best is None or best[0].at >= before:
+            return None
+        self._taken |= best[1]
+        return best[0]
+
+    def _in_shape(
+        self, row: int, shape: Shape, reclaim: bool, by_priority: bool
+    ) -> tuple[ProtectedVictims, set[int]] | None:
+        entitlements, cycle = self._entitlements, self.diagnosis.cycle
+        assert entitlements is not None
+        rules = PreemptionRules(entitlements, row, shape, reclaim, by_priority)
+        if rules.node >= 0 and not cycle.admission.quota_tree.could_ever(rules.node, rules.amounts):
+            return None
+        best: tuple[ProtectedVictims, set[int]] | None = None
+        for level in rules.levels():
+            places = np.flatnonzero(rules.victims(level))
+            places = places[np.argsort(entitlements.protected_until[places], kind="stable")]
+            places = places[~np.isin(entitlements.rows[places], list(self._taken))]
+            count = self._enough(rules, row, shape, level, places)
+            if not count:
+                continue
+            last = int(places[count - 1])
+            at = int(entitlements.protected_until[last])
+            if at > self.diagnosis.now and (best is None or at < best[0].at):
+                victims = {int(one) for one in entitlements.rows[places[:count]]}
+                best = self._fact(last, at, len(victims)), victims
+        return best
+
+    def _enough(self, rules: PreemptionRules, row: int, shape: Shape, level: int, places: np.ndarray) -> int:
+        """How many of these have to have run long enough, in their order; 0: all of them are too few."""
+        low, high = 1, len(places)
+        if not high or not self._suffice(rules, row, shape, level, places):
+            return 0
+        while low < high:
+            middle = (low + high) // 2
+            if self._suffice(rules, row, shape, level, places[:middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _suffice(self, rules: PreemptionRules, row: int, shape: Shape, level: int, places: np.ndarray) -> bool:
+        entitlements = rules.entitlements
+        if self._trials <= 0:
+            return False
+        self._trials -= 1
+        rows = entitlements.rows[places].tolist()
+        if rules.node >= 0:
+            victims = [candidate(self.diagnosis.cycle, one) for one in rows]
+            if not rules.admits(victims, level):
+                return False
+        return fits_without(entitlements, rows, row, shape)
+
+    def _fact(self, last: int, at: int, jobs: int) -> ProtectedVictims:
+        entitlements, state = self._entitlements, self.diagnosis.state
+        assert entitlements is not None
+        row = int(entitlements.rows[last])
+        names = {index: name for name, index in state.queues.items()}
+        queue = names.get(int(state.jobs[row, J_QUEUE]), "")
+        return ProtectedVictims(queue, jobs, at - int(entitlements.started[last]), at)
+
+
+def protected_victims(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[ProtectedVictims, ...]:
+    """What a job that lacks capacity or quota waits for, where that is `min_run` of others."""
+    if not isinstance(reason, NoFit | OverQuota):
+        return ()
+    found = MinRunWaits(diagnosis).of(row)
+    return (found,) if found is not None else ()

@@ -1,0 +1,81 @@
+"""What people read while their pods wait, on a real API server: what is missing is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.kube.api import Api
+from tests.kube.control_plane import ControlPlane
+from tests.kube.live import bound, of_queue, perform, profile, queue, says, until
+from tests.kube.objects import make_node, make_pod
+from tests.kube.running import kant
+from tests.kube.storage_objects import uses
+
+from kant.cli.app import run
+from kant.cli.kubectl import kubectl_app, stand
+from kant.kube.notify import reasons
+
+RECLAIM = "[preemption]\npriority = false\nreclaim = 'nominal'\nmin_run_s = 0\n"
+
+
+async def answer(plane: ControlPlane, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, object], str]:
+    """What `kubectl kant` says as JSON, and what on standard error."""
+    config = str(plane.kubeconfig("admin"))
+    assert await asyncio.to_thread(run, [*words, "--kubeconfig", config, "--json"], kubectl_app(stand)) == 0
+    said = capsys.readouterr()
+    return json.loads(said.out), said.err
+
+
+def test_a_node_with_all_the_pods_that_it_may_have_is_named(
+    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "node n0 has as many pods as it may (2)"
+
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0", pods=2))
+        odd = make_node("odd")
+        odd["status"]["capacity"]["amd.com/gpu"] = "2"
+        await api.create(odd)
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([make_pod(f"p{number}", 1) for number in range(2)])
+            await until(api, lambda pods: len(bound(pods)) == 2)
+            await api.create_all([make_pod("late", 1), make_pod("lost", 1, **uses("data"))])
+            await until(api, lambda pods: says(pods, "late", words) and says(pods, "lost", "claim data is not there"))
+        why, said = await answer(plane, capsys, "why", "late")
+        assert why["remarks"] == [words] and not said
+        why, said = await answer(plane, capsys, "why", "lost")
+        assert (why["status"], why["sentence"], said) == ("untried", "its claim data is not there", "")
+        top, said = await answer(plane, capsys, "top")
+        assert "node odd: " in str(top["unread"]) and "GPUs of one kind" in str(top["unread"]) and not said
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_reclaim_that_waits_for_min_run_says_so(
+    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasons, "AFRESH", 0.2)
+
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        await api.create_all([queue("all"), queue("ours", 8, parent="all")])
+        await api.create(queue("theirs", 0, parent="all", minRun="2h"))
+        ruled = profile(RECLAIM)
+        async with kant(plane, profile=ruled, journal=tmp_path):
+            yes = {"scheduling.kant.dev/preemptible": "true"}
+            await api.create(make_pod("low", 8, labels=of_queue("theirs"), annotations=yes))
+            await until(api, lambda pods: bound(pods) == ["low"])
+            await api.create(make_pod("high", 8, labels=of_queue("ours")))
+            await until(api, lambda pods: says(pods, "high", "it runs for 2h before that (min_run)"))
+        text = tmp_path / "profile.toml"
+        text.write_text(ruled.text)
+        why, _ = await answer(plane, capsys, "why", "high", "--profile", str(text))
+        facts = [fact["fact"] for fact in why["facts"]]  # type: ignore[attr-defined]
+        (protected,) = [fact for fact in facts if fact["about"] == "protected"]
+        assert protected["min_run"] == 7_200_000_000 and protected["queue"] == "theirs"
+        assert why["expected_us"]["p50"] == protected["at"]  # type: ignore[index]
+
+    perform(plane, story, tmp_path)
