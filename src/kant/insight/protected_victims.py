@@ -65,7 +65,7 @@ class MinRunWaits:
             return None
         best: tuple[ProtectedVictims, set[int]] | None = None
         for level in rules.levels():
-            places = np.flatnonzero(rules.victims(level))
+            places = np.flatnonzero(rules.victims(level)[0])
             places = places[np.argsort(entitlements.protected_until[places], kind="stable")]
             places = places[~np.isin(entitlements.rows[places], list(self._taken))]
             count = self._enough(rules, row, shape, level, places)
