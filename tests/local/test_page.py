@@ -117,7 +117,7 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
 
         # a job's page: why, history, placement, output
         seen.tab("Jobs")
-        page.get_by_role("button", name=blocked, exact=True).click()
+        page.get_by_role("link", name=blocked, exact=True).click()
         page.locator("#why").wait_for()
         page.get_by_text("Expected start, P50").wait_for()
         page.locator(".told").get_by_text("it came to queue vision").wait_for()
@@ -139,7 +139,7 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
 
         page.locator("#back").click()
         page.get_by_role("button", name="Running", exact=True).click()
-        page.get_by_role("button", name=first, exact=True).click()
+        page.get_by_role("link", name=first, exact=True).click()
         page.locator("#log").get_by_text("step 2").wait_for()
         expect(page.locator(".cells i.own")).to_have_count(24)
         expect(page.locator(".cells")).to_have_count(6)
@@ -187,7 +187,7 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
 
         # and a job is withdrawn from the page
         seen.tab("Jobs")
-        page.get_by_role("button", name=first, exact=True).click()
+        page.get_by_role("link", name=first, exact=True).click()
         page.locator("#order-cancel").click()
         page.get_by_role("button", name="Yes, cancel").click()
         page.locator(".jobhead .phase.cancelled").wait_for()
@@ -204,7 +204,7 @@ def look_as_a_viewer(browser: Any, address: str, home: Path, job: str) -> None:
     change_keys(home / "tokens.toml", lambda keys: (*keys, make_key(token, "eve", Role.VIEWER, ())))
     seen = Seen(browser, address, token)
     page = seen.tab("Jobs")
-    page.get_by_role("button", name=job, exact=True).click()
+    page.get_by_role("link", name=job, exact=True).click()
     page.locator(".jobhead .phase.running").wait_for()
     page.locator(".cells").first.wait_for()
     assert page.locator("#order-cancel, #order-hold").count() == 0
@@ -248,7 +248,7 @@ def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, t
 
         # the output of its own job, as that comes
         earlier.click()
-        page.get_by_role("button", name=writes, exact=True).click()
+        page.get_by_role("link", name=writes, exact=True).click()
         log = page.locator("#log")
         log.get_by_text("one").wait_for()
         assert "two" not in log.inner_text()
@@ -263,7 +263,7 @@ def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, t
         # another tenant's job: that it runs and where, and nothing else
         page.locator("#back").click()
         page.get_by_role("button", name="Running", exact=True).click()
-        page.get_by_role("button", name=other, exact=True).click()
+        page.get_by_role("link", name=other, exact=True).click()
         page.locator(".jobhead .phase.running").wait_for()
         page.locator(".cells").first.wait_for()
         assert page.locator("#order-cancel, #order-hold, #log").count() == 0
@@ -275,7 +275,7 @@ def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, t
 
         # and one of its own is withdrawn
         page.locator("#back").click()
-        page.get_by_role("button", name=stays, exact=True).click()
+        page.get_by_role("link", name=stays, exact=True).click()
         page.locator("#order-cancel").click()
         page.get_by_role("button", name="Yes, cancel").click()
         page.locator(".jobhead .phase.cancelled").wait_for()
@@ -361,7 +361,7 @@ def test_the_pictures_of_the_documentation(browser: Any, tmp_path: Path) -> None
             seen.tab(tab)
             time.sleep(1.5)
             page.screenshot(path=str(PICTURE.with_name(f"{name}.png")))
-        page.get_by_role("button", name=jobs[15], exact=True).click()  # of 24 GPUs
+        page.get_by_role("link", name=jobs[15], exact=True).click()  # of 24 GPUs
         page.locator("#why").wait_for()
         time.sleep(1)
         page.screenshot(path=str(PICTURE.with_name("up-job.png")))

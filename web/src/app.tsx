@@ -1,7 +1,9 @@
 // The page: a header with the time bar, tabs, and the view behind the chosen one.
 
-import { useEffect, useRef } from "react";
+import { useEffect, useRef, useState } from "react";
+import { keepToken } from "./data/api";
 import { liveTabs } from "./live";
+import { addressOf } from "./live/parts";
 import { counted, showGpus } from "./show";
 import { type Page, type Tab, usePage, useStore } from "./store";
 import { theme } from "./theme";
@@ -17,13 +19,25 @@ function tabsOf(page: Page): Tab[] {
   return [...own, ...rest].filter((tab) => !tab.shown || tab.shown(page));
 }
 
+/** A part of the address; one that is no text names no job. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return "";
+  }
+}
+
 export function App() {
   const page = usePage();
   useStore(page.source);
   useStore(page.choice);
   const { source, choice } = page;
   useEffect(() => {
-    const read = () => choice.set({ tab: location.hash.slice(1) });
+    const read = () => {
+      const [tab = "", job] = location.hash.slice(1).split("/");
+      choice.set(job !== undefined || tab === "jobs" ? { tab, job: decoded(job ?? "") } : { tab });
+    };
     read();
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
@@ -37,6 +51,7 @@ export function App() {
     <>
       <Header />
       {source.trouble && <p className="banner" role="alert"><span>{source.trouble}</span></p>}
+      {source.stranger && <TokenForm />}
       {open && (
         <>
           <nav className="bar" aria-label="View and time">
@@ -50,8 +65,28 @@ export function App() {
           </main>
         </>
       )}
-      {!open && !source.trouble && <p className="empty" role="status">Reading the data…</p>}
+      {!open && !source.trouble && !source.stranger && <p className="empty" role="status">Reading the data…</p>}
     </>
+  );
+}
+
+/** Asks for the token with which Kant lets people in. */
+function TokenForm() {
+  const { source } = usePage();
+  const [typed, setTyped] = useState("");
+  const enter = (event: React.FormEvent) => {
+    event.preventDefault();
+    keepToken(typed.trim());
+    setTyped("");
+    source.enter();
+  };
+  return (
+    <form className="panel token" onSubmit={enter}>
+      <h2>Who are you?</h2>
+      <p className="hint">This Kant lets in who has a token. <code>kant page</code> on its machine prints the address with the owner's; <code>kant token new</code> makes others.</p>
+      <label>Token <input type="password" autoComplete="off" spellCheck={false} required autoFocus value={typed} onChange={(event) => setTyped(event.target.value)} /></label>{" "}
+      <button type="submit">Come in</button>
+    </form>
   );
 }
 
@@ -84,10 +119,8 @@ function Header() {
 /** Tabs as the pattern of ARIA has them: arrow keys move, the address keeps the choice. */
 function TabList({ tabs, open }: { tabs: Tab[]; open: string }) {
   const list = useRef<HTMLDivElement>(null);
-  const go = (id: string) => {
-    history.replaceState(null, "", `#${id}`);
-    dispatchEvent(new HashChangeEvent("hashchange"));
-  };
+  const { choice } = usePage();
+  const go = (id: string) => void (location.hash = id === "jobs" && choice.job ? addressOf(choice.job) : id);
   const move = (event: React.KeyboardEvent) => {
     const at = tabs.findIndex((tab) => tab.id === open);
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];

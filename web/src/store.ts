@@ -36,6 +36,8 @@ export class Source extends Store {
   may: string[] = []; // what a live Kant lets its caller ask and order, by the names of its routes
   ready = false;
   trouble = ""; // what is wrong with the connection, for the person at the page
+  stranger = false; // whether a live Kant wants a token that it knows
+  enter = (): void => undefined; // asks again at once
 }
 
 /** What is chosen on the page: the tab, the picked job, the colours. */

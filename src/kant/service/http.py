@@ -109,6 +109,11 @@ class Service:
         queue, user = (request.query.get(name, "") for name in ("queue", "user"))
         return answer(self.questions.jobs(phases, queue, user, before if before >= 0 else None, limit))
 
+    async def waiting(self, request: web.Request) -> web.Response:
+        after, limit = number(request, "after", 0, 1 << 31, 0), number(request, "limit", 1, 100, 50)
+        queue, user = (request.query.get(name, "") for name in ("queue", "user"))
+        return answer(self.questions.waiting(queue, user, after, limit))
+
     async def job(self, request: web.Request) -> web.Response:
         return answer(self.questions.job(request.match_info["job"], caller(request)))
 

@@ -10,9 +10,11 @@ import msgspec
 
 from kant import __version__
 from kant.cluster import columns as c
+from kant.insight.waiting import waiting_order, waiting_reasons
 from kant.live.core import Core
 from kant.live.questions import NotReadyError, Questions, UnknownJobError
 from kant.live.record import RunRecord
+from kant.live.sentences import public_sentence
 from kant.local.driver import LocalDriver
 from kant.local.jobs import STARTING
 from kant.local.output import Output, read_output
@@ -24,8 +26,22 @@ from kant.model.units import GPU
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
 from kant.service.store import Store, shown
-from kant.service.views import Attempt, AuditEntry, AuditLog, JobDetail, JobPage, JobRow, ServiceHealth
+from kant.service.views import (
+    Attempt,
+    AuditEntry,
+    AuditLog,
+    JobDetail,
+    JobPage,
+    JobRow,
+    ServiceHealth,
+    WaitingPage,
+    WaitingRow,
+)
 
+MOST_REASONS = 100
+"""Jobs of a list for which a reason is found when it is asked for."""
+ABOUT_TO_START = "nothing keeps it: it is about to start"
+AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
 """Nodes that an answer lists one by one."""
 
@@ -123,12 +139,54 @@ class LocalQuestions(Questions):
         rows = self.store.page(phases=phases, queue=queue, user=user, before=before, most=limit)
         notes, dirty = self.driver.jobs.notes, self.driver.jobs.dirty
         present = [shown(dirty[row["id"]]) if row["id"] in dirty else row for row in rows]
+        notes = notes | self._missing_notes([row["id"] for row in present if row["id"] not in notes])
         jobs = [
             msgspec.convert(row | {"waits": notes.get(row["id"], "")}, JobRow)
             for row in present
             if not phases or row["phase"] in phases  # it may have changed, and not be written yet
         ]
         return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
+
+    def _missing_notes(self, names: list[str]) -> dict[str, str]:
+        """Why those of these jobs wait that no cycle has tried, at most so many as a page shows."""
+        records = [self.driver.jobs.records[name] for name in names if name in self.driver.jobs.core_id]
+        pending = self.driver.core.state.pending if records else {}
+        rows = self.driver.core.state.rows if records else {}
+        ids = self.driver.jobs.core_id
+        return self._reasons([record for record in records if rows[ids[record.id]] in pending][:MOST_REASONS])
+
+    def waiting(self, queue: str, user: str, after: int, limit: int) -> WaitingPage:
+        """The jobs that wait, in the order in which they are tried, each with its reason."""
+        jobs = self.driver.jobs
+        ordered = waiting_order(self.driver.core.scheduler, self.driver.core.now) if jobs.ready else []
+        inside = [jobs.by_core[name] for name in ordered]
+        known = {record.id for record in inside}
+        others = [record for record in jobs.records.values() if record.phase in AHEAD and record.id not in known]
+        others.sort(key=lambda record: (AHEAD.index(record.phase), record.seq))
+        placed = [(record, place) for place, record in enumerate(inside, start=1)]
+        starting = [(record, 0) for record in others if record.phase is JobPhase.WAITING]
+        rest = [(record, 0) for record in others if record.phase is not JobPhase.WAITING]
+        found = [
+            (record, place) for record, place in (*starting, *placed, *rest)
+            if queue in ("", record.submission.queue) and user in ("", record.user)
+        ]  # fmt: skip
+        page = found[after : after + limit]
+        reasons = self._reasons([record for record, place in page if place])
+        rows = []
+        for record, place in page:
+            sentence = reasons[record.id] if place else self.standing(record.id)[1]
+            rows.append(msgspec.convert(shown(record) | {"waits": sentence, "place": place}, WaitingRow))
+        more = after + limit < len(found)
+        return WaitingPage(rows, len(found), after + limit if more else None)
+
+    def _reasons(self, records: list[JobRecord]) -> dict[str, str]:
+        """Why jobs wait that the core has."""
+        core, ids = self.driver.core, self.driver.jobs.core_id
+        found = waiting_reasons(core.scheduler, core.now, [ids[record.id] for record in records])
+        return {
+            record.id: public_sentence(reason) if reason is not None else ABOUT_TO_START
+            for record, reason in zip(records, found, strict=True)
+        }
 
     def job(self, job: str, who: Caller) -> JobDetail:
         """One job, whole. Of other people's jobs what they run is left out."""

@@ -44,6 +44,7 @@ class Right:
 VIEWER, TENANT, OPERATOR = Right(Role.VIEWER), Right(Role.TENANT, own=True), Right(Role.OPERATOR)
 RIGHTS = {
     "jobs": VIEWER,
+    "waiting": VIEWER,
     "job": VIEWER,  # without command, environment and folders where it is not one's own: see `Api.job`
     "why": VIEWER,
     "history": VIEWER,

@@ -20,6 +20,7 @@ from kant.service.views import (
     Profiles,
     RecordAnswer,
     ServiceHealth,
+    WaitingPage,
     Whoami,
     Why,
 )
@@ -52,6 +53,15 @@ ROUTES = (
             "state": {"type": "string", "description": f"Some of {', '.join(JobPhase)}, divided by commas."},
             "queue": {"type": "string"}, "user": {"type": "string"},
             "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
+        },
+    ),
+    Route(
+        "GET", "/v1/waiting", "waiting", "Jobs that wait, first in the queue's order first, each with its reason.",
+        WaitingPage,
+        query={
+            "queue": {"type": "string"}, "user": {"type": "string"},
+            "after": {"type": "integer", "minimum": 0, "default": 0, "description": "`next` of the page before."},
+            "limit": _LIMIT | {"maximum": 100, "default": 50},
         },
     ),
     Route("GET", "/v1/jobs/{job}", "job", "One job, whole.", JobDetail),

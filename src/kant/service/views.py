@@ -83,6 +83,22 @@ class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
     next: int | None
 
 
+class WaitingRow(JobRow, frozen=True, forbid_unknown_fields=True):
+    """A job that waits. `place` is its place in the order of the profile, from 1; 0 where it is not in that order:
+    its place is being emptied, another job has to end first, or it is held."""
+
+    place: int = 0
+
+
+class WaitingPage(Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs that wait, in the order in which they are tried, then those that are blocked or held; each says why it
+    waits. `total` counts all of them. `next` is the `after` of the next page; None where this is the last."""
+
+    jobs: list[WaitingRow]
+    total: int
+    next: int | None
+
+
 class JobIds(Struct, frozen=True, forbid_unknown_fields=True):
     """The jobs that a request was about."""
 

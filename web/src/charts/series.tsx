@@ -28,7 +28,7 @@ interface Charts {
 
 const TEXT: readonly (readonly [string, string, "share" | "count", boolean])[] = [
   ["GAR", "GPUs allocated / in service", "share", false],
-  ["SOR", "running: from the start up to t", "share", false],
+  ["SOR", "GPU-time allocated / in service, from the start up to t", "share", false],
   ["GFR", "nodes partly allocated / nodes in service", "share", true],
   ["Waiting GPUs", "asked for by waiting jobs", "count", true],
   ["Waiting jobs", "", "count", true],

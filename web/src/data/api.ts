@@ -6,12 +6,18 @@ const KEY = "kant-token";
 export function takeToken(): void {
   const found = /[#&]token=([^&]*)/.exec(location.hash);
   if (!found) return;
-  try {
-    sessionStorage.setItem(KEY, decodeURIComponent(found[1]!));
-  } catch {
-    held = decodeURIComponent(found[1]!);
-  }
+  keepToken(decodeURIComponent(found[1]!));
   history.replaceState(null, "", location.pathname + location.search);
+}
+
+/** Keeps a token for this tab. */
+export function keepToken(token: string): void {
+  held = token;
+  try {
+    sessionStorage.setItem(KEY, token);
+  } catch {
+    // it is held here
+  }
 }
 
 let held = ""; // where the browser keeps nothing

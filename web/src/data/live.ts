@@ -205,6 +205,7 @@ export async function openLive(source: Source, clock: Clock): Promise<never> {
       cursor = record.cursor;
       source.summary = record.summary;
       source.trouble = "";
+      source.stranger = false;
       lost.well();
       if (!source.ready) clock.following = true;
       source.ready = true;
@@ -216,9 +217,10 @@ export async function openLive(source: Source, clock: Clock): Promise<never> {
       await pause(SOONEST);
       if (!news && !more) await Promise.race([pause(CALM), new Promise<void>((go) => (wake = go))]);
     } catch (reason) {
+      source.stranger = reason instanceof Refused && reason.status === 401;
       source.trouble = reason instanceof Refused ? reason.message : "The connection to Kant is lost; what you see is how it was. Trying again.";
       source.changed();
-      await lost.wait();
+      await Promise.race([lost.wait(), new Promise<void>((go) => (source.enter = go))]);
     }
   }
 }

@@ -14,7 +14,6 @@ const TAIL = 16_384; // bytes of the log that are shown
 const LEAST = 1e6; // microseconds: who waited for less has not waited
 
 export function JobPage({ id }: { id: string }) {
-  const { choice } = usePage();
   const heading = useRef<HTMLHeadingElement>(null);
   const detail = useAsked<Detail>(pathOf(id));
   const who = useAsked<Whoami>("/v1/whoami", 600_000);
@@ -24,7 +23,7 @@ export function JobPage({ id }: { id: string }) {
   const own = !!found && !found.hidden; // what others run is not for everybody
   return (
     <article className="jobpage" aria-labelledby="job-title">
-      <button type="button" className="quiet" id="back" onClick={() => choice.set({ job: "" })}>← All jobs</button>
+      <a className="back" id="back" href="#jobs">← All jobs</a>
       <div className="jobhead">
         <h2 id="job-title" ref={heading} tabIndex={-1}>Job {id} {job?.name && <small>{job.name}</small>}</h2>
         {job && <Phase phase={job.phase} />}

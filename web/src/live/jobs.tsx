@@ -7,7 +7,7 @@ import { useClock } from "../time/bar";
 import { reportTabs } from "../views";
 import { useAsked } from "./asked";
 import { JobPage } from "./job";
-import { AHEAD, expected, OVER, Phase, when } from "./parts";
+import { addressOf, AHEAD, expected, OVER, Phase, when } from "./parts";
 import type { Eta, Job, JobPageOf } from "./types";
 
 const LIMIT = 50;
@@ -72,26 +72,27 @@ function Lists() {
 
 /** Jobs of one kind, a page at a time. */
 function List({ kind, queue, user, titled }: { kind: string; queue: string; user: string; titled: boolean }) {
-  const { choice } = usePage();
   const [pages, setPages] = useState<number[]>([]); // `before` of each page after the first
   const [, title, phases] = KINDS.find(([id]) => id === kind)!;
+  const { source } = usePage();
+  const ordered = kind === "ahead" && source.may.includes("waiting"); // by the queue's order, and paged by it
   const query = new URLSearchParams({ limit: String(LIMIT) });
-  if (phases.length) query.set("state", phases.join(","));
+  if (phases.length && !ordered) query.set("state", phases.join(","));
   if (queue) query.set("queue", queue);
   if (user) query.set("user", user);
-  if (pages.length) query.set("before", String(pages[pages.length - 1]));
-  const { value, trouble } = useAsked<JobPageOf>(`/v1/jobs?${query}`);
+  if (pages.length) query.set(ordered ? "after" : "before", String(pages[pages.length - 1]));
+  const { value, trouble } = useAsked<JobPageOf>(`${ordered ? "/v1/waiting" : "/v1/jobs"}?${query}`);
   const eta = useAsked<Eta>(kind === "ahead" && value?.jobs.length ? "/v1/eta" : null);
   const whole = value?.next === null && !pages.length;
   return (
     <section aria-label={`${title} jobs`} id={`list-${kind}`}>
-      {titled && <h3 className="listed">{title} {value && <small>{whole ? value.jobs.length : `${value.jobs.length} shown`}</small>}</h3>}
+      {titled && <h3 className="listed">{title} {value && <small>{value.total ?? (whole ? value.jobs.length : `${value.jobs.length} shown`)}</small>}</h3>}
       {trouble && <p className="banner" role="alert">{trouble}</p>}
-      {value && <Table kind={kind} jobs={value.jobs} eta={eta.value} open={(job) => choice.set({ job })} />}
+      {value && <Table kind={kind} jobs={value.jobs} eta={eta.value} />}
       {value && !whole && (
         <div className="tools pages">
-          <button type="button" disabled={!pages.length} onClick={() => setPages(pages.slice(0, -1))}>Later</button>
-          <button type="button" disabled={value.next === null} onClick={() => setPages([...pages, value.next!])}>Earlier</button>
+          <button type="button" disabled={!pages.length} onClick={() => setPages(pages.slice(0, -1))}>{ordered ? "Before these" : "Later"}</button>
+          <button type="button" disabled={value.next === null} onClick={() => setPages([...pages, value.next!])}>{ordered ? "After these" : "Earlier"}</button>
           <span className="hint" role="status">{counted(value.jobs.length, "job", "jobs")} on this page</span>
         </div>
       )}
@@ -99,14 +100,15 @@ function List({ kind, queue, user, titled }: { kind: string; queue: string; user
   );
 }
 
-function Table({ kind, jobs, eta, open }: { kind: string; jobs: Job[]; eta: Eta | null; open: (job: string) => void }) {
+function Table({ kind, jobs, eta }: { kind: string; jobs: Job[]; eta: Eta | null }) {
   const run = usePage().source.runs[0];
   const present = run && run.zero !== null ? run.zero + run.end : 0;
   if (!jobs.length) return <p className="empty">{{ ahead: "Nobody waits.", runs: "Nothing runs.", over: "No job is over yet." }[kind] ?? "There is no such job."}</p>;
   const places = new Map(eta?.jobs.map((row, i) => [row.job, { ...row, place: i + 1 }]));
   const now = eta?.time_us ?? 0;
-  const order = (job: Job) => places.get(job.id)?.place ?? Infinity;
-  const rows = kind === "ahead" ? [...jobs].sort((a, b) => order(a) - order(b) || a.seq - b.seq) : jobs;
+  const order = (job: Job) => (job.place === undefined ? (places.get(job.id)?.place ?? Infinity) : 0);
+  const ranked = jobs.some((job) => job.place !== undefined); // it comes in order
+  const rows = kind === "ahead" && !ranked ? [...jobs].sort((a, b) => order(a) - order(b) || a.seq - b.seq) : jobs;
   const ahead = kind === "ahead";
   return (
     <div className="scroll" tabIndex={0} role="region" aria-label={`Table of jobs: ${kind === "ahead" ? "waiting" : kind === "runs" ? "running" : kind}`}>
@@ -135,25 +137,25 @@ function Table({ kind, jobs, eta, open }: { kind: string; jobs: Job[]; eta: Eta 
             const [p50, p90] = place ? expected(place.expected_us, now) : ["–", "–"];
             return (
               <tr key={job.id} data-job={job.id}>
-                <th scope="row"><button type="button" className="link" onClick={() => open(job.id)}>{job.id}</button></th>
-                <td>{job.name}</td>
-                <td><Phase phase={job.phase} /></td>
-                <td>{job.queue}</td>
-                <td>{job.user}</td>
-                <td className="n">{showCount(job.gpus)}</td>
+                <th scope="row"><a href={addressOf(job.id)}>{job.id}</a></th>
+                <td className="name">{job.name}</td>
+                <td className="stands"><Phase phase={job.phase} /></td>
+                <td data-name="queue">{job.queue}</td>
+                <td data-name="user">{job.user}</td>
+                <td className="n" data-name="GPUs">{showCount(job.gpus)}</td>
                 {ahead ? (
                   <>
-                    <td className="n">{place ? place.place : "–"}</td>
-                    <td className="n">{present ? showTime(Math.max(0, Math.round((present - job.submitted) / 1e6))) : "–"}</td>
-                    <td className="n">{p50}</td>
-                    <td className="n">{p90}</td>
+                    <td className="n" data-name="place">{job.place || place?.place || "–"}</td>
+                    <td className="n" data-name="waited">{present ? showTime(Math.max(0, Math.round((present - job.submitted) / 1e6))) : "–"}</td>
+                    <td className="n" data-name="start, P50">{p50}</td>
+                    <td className="n" data-name="P90">{p90}</td>
                     <td className="why">{job.waits || (job.phase === "held" ? "it is held" : place?.why === "ready" ? "it is about to start" : job.reason || "")}</td>
                   </>
                 ) : (
                   <>
-                    <td>{when(job.submitted)}</td>
-                    <td>{when(job.started)}</td>
-                    {kind === "runs" ? <td className="n">{present && job.started >= 0 ? showTime(Math.max(0, Math.round((present - job.started) / 1e6))) : "–"}</td> : <td>{when(job.ended)}</td>}
+                    <td data-name="submitted">{when(job.submitted)}</td>
+                    <td data-name="started">{when(job.started)}</td>
+                    {kind === "runs" ? <td className="n" data-name="runs for">{present && job.started >= 0 ? showTime(Math.max(0, Math.round((present - job.started) / 1e6))) : "–"}</td> : <td data-name="ended">{when(job.ended)}</td>}
                     <td className="why">{job.reason || job.waits}</td>
                   </>
                 )}

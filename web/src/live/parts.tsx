@@ -11,6 +11,9 @@ export const AHEAD = ["waiting", "blocked", "held"];
 /** The path of a job, and of what is asked or ordered of it. */
 export const pathOf = (job: string, what = ""): string => `/v1/jobs/${encodeURIComponent(job)}${what && `/${what}`}`;
 
+/** The address of a job on this page. */
+export const addressOf = (job: string): string => `#jobs/${encodeURIComponent(job)}`;
+
 const MARKS: Record<string, string> = {
   held: "‖", blocked: "…", waiting: "○", running: "●", stopping: "◐", finished: "✓", failed: "✕", cancelled: "–", rejected: "!",
 }; // prettier-ignore

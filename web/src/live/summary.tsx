@@ -42,24 +42,24 @@ function Metrics() {
   const { begins_us: begins } = source.summary.so_far;
   const found = source.summary.so_far as unknown as SoFar;
   const ratio = (value: number | null | undefined) => (value == null ? "–" : value.toFixed(3));
-  const facts: [string, string][] = [
-    ["GAR, mean", showShare(found.gar.mean)],
-    ["SOR", showShare(found.sor)],
-    ["GFR, mean", showShare(found.gfr.mean)],
-    ["JWTD, P50", showTime(found.wait_s.p50)],
-    ["JWTD, P90", showTime(found.wait_s.p90)],
-    ["JTTED, mean", ratio(found.jtted.mean)],
-    ["Jobs", showCount(found.jobs)],
-    ["Finished", showCount(found.completed)],
-    ["Preemptions", showCount(found.preemptions)],
-    ["Failures", showCount(found.failures)],
+  const facts: [string, string, string][] = [
+    ["GAR, mean", showShare(found.gar.mean), "allocation ratio: of the GPUs in service, how many were allocated"],
+    ["SOR", showShare(found.sor), "occupancy rate: of the GPU-seconds in service, how many were allocated"],
+    ["GFR, mean", showShare(found.gfr.mean), "fragmentation: of the nodes in service, how many were partly allocated"],
+    ["JWTD, P50", showTime(found.wait_s.p50), "waiting time: half of the jobs waited no longer"],
+    ["JWTD, P90", showTime(found.wait_s.p90), "waiting time: nine of ten jobs waited no longer"],
+    ["JTTED, mean", ratio(found.jtted.mean), "run time at the place given, over that at the best place"],
+    ["Jobs", showCount(found.jobs), "that came, or were there"],
+    ["Finished", showCount(found.completed), "that ended well"],
+    ["Preemptions", showCount(found.preemptions), "runs stopped so that others could start"],
+    ["Failures", showCount(found.failures), "runs that ended otherwise"],
   ];
   const sizes = Object.entries(found.wait_by_size).filter(([, row]) => row.count > 0);
   return (
     <section aria-labelledby="far-h">
       <h2 id="far-h">So far</h2>
       <p className="hint">Since {showMoment(begins, source.runs[0]?.zero ?? null)}, when this Kant took over. Waits of jobs that still wait count as they stand.</p>
-      <dl className="facts panel" id="so-far">{facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
+      <dl className="facts panel" id="so-far">{facts.map(([name, value, means]) => <div key={name}><dt>{name}</dt><dd>{value}</dd><dd className="means">{means}</dd></div>)}</dl>
       {sizes.length > 0 && (
         <div className="scroll so-far" tabIndex={0} role="region" aria-label="Waits and slowdown by size of the job">
           <table className="rows">

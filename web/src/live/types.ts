@@ -18,11 +18,13 @@ export interface Job {
   signal: number | null;
   reason: string;
   waits: string;
+  place?: number; // of a job that waits, in the order in which they are tried; 0: not in that order
 }
 
 export interface JobPageOf {
   jobs: Job[];
   next: number | null;
+  total?: number; // of those that wait: all of them
 }
 
 export interface Detail {

@@ -36,13 +36,22 @@ export function pixel(colour: string, other = colour, part = 0): number {
   return ((255 << 24) | (mixed[2]! << 16) | (mixed[1]! << 8) | mixed[0]!) >>> 0;
 }
 
-/** A colour of its own for a name, the same in every run: a hash chooses hue and lightness. */
-export function ownColour(name: string): string {
+const GOLDEN = 137.508; // degrees: hues so far apart fill the circle most evenly
+
+/** A number for a name, the same in every run: the numbers of an id, so that neighbours differ; else a hash. */
+function numberOf(name: string): number {
+  const numbers = name.match(/[0-9]+/g);
+  if (numbers) return numbers.reduce((sum, digits) => (sum + Number(digits)) % 1_000_003, 0);
   let hash = 2166136261;
   for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);
-  hash = Math.imul(hash ^ (hash >>> 15), 2246822519) >>> 0;
-  const hue = hash % 360;
-  const light = 0.42 + ((hash >>> 9) % 5) * 0.065;
+  return (Math.imul(hash ^ (hash >>> 15), 2246822519) >>> 0) % 1_000_003;
+}
+
+/** A colour of its own for a name, the same in every run, far from that of the next number. */
+export function ownColour(name: string): string {
+  const number = numberOf(name);
+  const hue = (number * GOLDEN) % 360;
+  const light = [0.5, 0.36, 0.66][number % 3]!;
   const part = (n: number) => {
     const k = (n + hue / 30) % 12;
     const value = light - 0.62 * Math.min(light, 1 - light) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
@@ -92,8 +101,8 @@ export function dressJobs(own: Dress, run: Run): void {
   const idle = cssVar("--idle");
   const by: Record<string, (job: number) => string> = {
     size: (job) => PALETTE[sizeClass(jobs.milli.get(job))]!,
-    queue: (job) => PALETTE[jobs.queue.get(job)] ?? OTHER,
-    user: (job) => ownColour(jobs.user[job] ?? ""),
+    queue: (job) => distinct(jobs.queue.get(job)),
+    user: (job) => distinct(usersOf(run).indexOf(jobs.user[job] ?? "")),
     job: (job) => ownColour(jobs.id[job]!),
   };
   const colour = by[own.way] ?? (() => OTHER);
@@ -137,10 +146,34 @@ export function legend(run: Run, way: string, runs: readonly Run[]): [string, st
       : [];
     return [[PARTLY, "node partly allocated (counts in GFR)"], [FULL, "node fully allocated"], idle, ...service, ...out];
   }
-  if (way === "job" || way === "user") return [["", `each ${way} has a colour of its own, the same in every map`], idle, partly, ...out];
-  const named = run.queues.slice(0, PALETTE.length).map((name, i): [string, string] => [PALETTE[i]!, name || "(no name)"]);
-  const rest = run.queues.length - named.length;
-  return [...named, ...(rest > 0 ? [[OTHER, `${rest} other queue${rest > 1 ? "s" : ""}`] as [string, string]] : []), idle, partly, ...out];
+  if (way === "user") return [...names(usersOf(run), "user"), idle, partly, ...out];
+  if (way === "job") return [["", "each job has a colour of its own, the same in every map, and its id where there is room"], idle, partly, ...out];
+  return [...names(run.queues, "queue"), idle, partly, ...out];
+}
+
+/** The first so many of a kind have a colour of their own: as many as can be told from each other. */
+const MOST = 12;
+
+function distinct(place: number): string {
+  return place < 0 || place >= MOST ? OTHER : (PALETTE[place] ?? ownColour(String(place)));
+}
+
+/** The entries of the legend for names in their order. */
+function names(all: readonly string[], kind: string): [string, string][] {
+  const rest = all.length - MOST;
+  const named = all.slice(0, MOST).map((name, i): [string, string] => [distinct(i), name || "(no name)"]);
+  return rest > 0 ? [...named, [OTHER, `${rest} other ${kind}${rest > 1 ? "s" : ""}`]] : named;
+}
+
+const users = new WeakMap<Run, { names: Set<string>; seen: number; list: string[] }>();
+
+/** The users of a run, the first to submit first. */
+function usersOf(run: Run): string[] {
+  const found = users.get(run) ?? { names: new Set<string>(), seen: 0, list: [] };
+  for (; found.seen < run.jobs.length; found.seen++) found.names.add(run.jobs.user[found.seen] ?? "");
+  if (found.list.length < found.names.size) found.list = [...found.names];
+  users.set(run, found);
+  return found.list;
 }
 
 /** The pixel of a GPU: what its interval (or none), its node and the picked job make of it. */

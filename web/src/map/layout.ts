@@ -6,7 +6,8 @@ import type { Cluster } from "../data/model";
 const NODES_ACROSS = 32;
 const SIDE = 92; // pixels for the name of a spine that stands before its leaves
 const MOST_LEAF_NAMES = 96; // with more leaves only the spines are named
-const LARGEST = 26; // pixels of a cell
+const LARGEST = 110; // pixels of a cell
+const WIDEST = 4; // times as wide as high a cell may be
 
 interface Box {
   x: number;
@@ -32,7 +33,8 @@ export interface Frame extends Box {
 }
 
 export interface Layout {
-  cell: number;
+  cell: number; // how high a cell is
+  wide: number; // and how wide: where there is room more than that, for names
   gap: number;
   named: boolean; // whether leaves have room for their names
   width: number;
@@ -46,14 +48,26 @@ export interface Layout {
 /** The largest cells with which the whole cluster fits. Cells of one or two pixels may grow past `height`. */
 export function fit(cluster: Cluster, width: number, height: number, ratio: number): Layout {
   for (let cell = Math.round(LARGEST * ratio); cell > 1; cell--) {
-    const found = flow(cluster, width, cell, ratio);
-    if (found.width <= width && found.height <= (cell > 2 ? height : 2 * height)) return corners(cluster, found);
+    const found = flow(cluster, width, cell, cell, ratio);
+    if (found.width > width || found.height > (cell > 2 ? height : 2 * height)) continue;
+    return corners(cluster, cell > 12 * ratio ? widened(cluster, found, width, ratio) : found);
   }
-  return corners(cluster, flow(cluster, width, 1, ratio));
+  return corners(cluster, flow(cluster, width, 1, 1, ratio));
+}
+
+type Flow = Omit<Layout, "left" | "top">;
+
+/** The widest cells with which the lines stay as they are. */
+function widened(cluster: Cluster, found: Flow, width: number, ratio: number): Flow {
+  for (let wide = WIDEST * found.cell; wide > found.cell; wide--) {
+    const wider = flow(cluster, width, found.cell, wide, ratio);
+    if (wider.width <= width && wider.height <= found.height) return wider;
+  }
+  return found;
 }
 
 /** Places the leaves of every spine, and the spines, like words in lines of `width`. */
-function flow(cluster: Cluster, width: number, cell: number, ratio: number): Omit<Layout, "left" | "top"> {
+function flow(cluster: Cluster, width: number, cell: number, broad: number, ratio: number): Flow {
   const gap = Math.max(2, Math.min(cell + 1, Math.round(12 * ratio)));
   const named = cluster.groups.length <= MOST_LEAF_NAMES && cell >= 5 * ratio;
   const small = named ? Math.round(14 * ratio) : 0;
@@ -74,7 +88,7 @@ function flow(cluster: Cluster, width: number, cell: number, ratio: number): Omi
     const placed = own.map(({ g, name, nodes }) => {
       const across = Math.min(NODES_ACROSS, nodes.length);
       const tall = nodes.reduce((most, node) => Math.max(most, cluster.gpus[node]!), 0);
-      const wide = across * cell;
+      const wide = across * broad;
       const high = Math.ceil(nodes.length / NODES_ACROSS) * (tall * cell + gap) - gap;
       return { name, group: g, nodes, across, tall, wide, high, ...inner.put(wide, high + small) };
     });
@@ -86,7 +100,7 @@ function flow(cluster: Cluster, width: number, cell: number, ratio: number): Omi
     }
     if (name) frames.push({ ...at, wide, high, pad, side, name, spine });
   }
-  return { cell, gap, named, width: outer.wide(), height: outer.high(), blocks, frames };
+  return { cell, wide: broad, gap, named, width: outer.wide(), height: outer.high(), blocks, frames };
 }
 
 /** Boxes put one after the other into lines of `width`, like words. */
@@ -114,13 +128,13 @@ function lines(width: number, gap: number) {
 }
 
 /** Adds the corner of every GPU's cell, by number of the GPU. */
-function corners(cluster: Cluster, layout: Omit<Layout, "left" | "top">): Layout {
-  const { cell, gap } = layout;
+function corners(cluster: Cluster, layout: Flow): Layout {
+  const { cell, wide, gap } = layout;
   const left = new Int32Array(cluster.total);
   const top = new Int32Array(cluster.total);
   for (const block of layout.blocks) {
     block.nodes.forEach((node, i) => {
-      const x = block.x + (i % block.across) * cell;
+      const x = block.x + (i % block.across) * wide;
       const y = block.y + Math.floor(i / block.across) * (block.tall * cell + gap);
       for (let gpu = cluster.first[node]!, down = 0; gpu < cluster.first[node + 1]!; gpu++, down++) {
         left[gpu] = x;
@@ -138,7 +152,7 @@ export function hit(cluster: Cluster, layout: Layout, x: number, y: number): num
     const pitch = block.tall * layout.cell + layout.gap;
     const row = Math.floor((y - block.y) / pitch);
     const device = Math.floor((y - block.y - row * pitch) / layout.cell);
-    const node = block.nodes[row * block.across + Math.floor((x - block.x) / layout.cell)];
+    const node = block.nodes[row * block.across + Math.floor((x - block.x) / layout.wide)];
     return node !== undefined && device < cluster.gpus[node]! ? cluster.first[node]! + device : -1;
   }
   return -1;

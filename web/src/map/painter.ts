@@ -7,6 +7,7 @@ import { fit, type Layout } from "./layout";
 import { type Occupancy, occupancyAt } from "./occupancy";
 import type { Span } from "./span";
 
+const LEGIBLE = 18; // pixels of a cell in which a name can be read
 const BAND = 64; // pixels: the picture is handed over in bands that have changed
 
 /** One map. The canvas holds cells only; only cells whose colour has changed are filled anew. */
@@ -32,6 +33,11 @@ export class Painter {
     readonly run: Run,
     readonly cluster: Cluster,
   ) {}
+
+  /** Whether cells have room for names. */
+  get legible(): boolean {
+    return this.layout.cell >= LEGIBLE * this.ratio && this.layout.wide >= 1.4 * LEGIBLE * this.ratio;
+  }
 
   /** Chooses the size of the cells for the place there is. */
   resize(width: number, height: number): void {
@@ -90,18 +96,19 @@ export class Painter {
   }
 
   private fill(gpu: number, colour: number): void {
-    const { cell, left, top } = this.layout;
+    const { cell, wide, left, top } = this.layout;
     const side = cell > 3 ? cell - 1 : cell;
+    const across = wide > 3 ? wide - 1 : wide;
     const stride = this.canvas.width;
     const x = left[gpu]!;
     const y = top[gpu]!;
     for (let i = 0, at = y * stride + x; i < side; i++, at += stride) {
-      if (colour > CROSSED) this.pixels.fill(colour, at, at + side);
-      else for (let j = 0; j < side; j++) this.pixels[at + j] = this.patterned(colour, x + j, y + i, j, i, side);
+      if (colour > CROSSED) this.pixels.fill(colour, at, at + across);
+      else for (let j = 0; j < across; j++) this.pixels[at + j] = this.patterned(colour, x + j, y + i, (j * side) / across, i, side);
     }
     for (let band = Math.floor(y / BAND); band <= Math.floor((y + side - 1) / BAND); band++) {
       this.from[band] = Math.min(this.from[band]!, x);
-      this.to[band] = Math.max(this.to[band]!, x + side);
+      this.to[band] = Math.max(this.to[band]!, x + across);
     }
     this.shown[gpu] = colour;
     this.painted++;
@@ -114,6 +121,31 @@ export class Painter {
     if (pattern === STRIPED) return (x + y) % Math.max(4, Math.ceil(side / 3)) < Math.max(2, Math.ceil(side / 6)) ? failed : idle;
     const thick = Math.max(1, side / 7);
     return Math.abs(dx - dy) < thick || Math.abs(dx + dy - side + 1) < thick ? lost : idle;
+  }
+
+  /** Where cells have room: of each job on a node its id and name, in the first of its cells. */
+  private drawNames(context: CanvasRenderingContext2D): void {
+    const { cluster, layout, ratio, run } = this;
+    if (!this.legible) return;
+    context.font = `600 ${11 * ratio}px system-ui, sans-serif`;
+    for (let node = 0; node < cluster.gpus.length; node++) {
+      let above = -1;
+      for (let gpu = cluster.first[node]!; gpu < cluster.first[node + 1]!; gpu++) {
+        const row = this.now.owner[gpu]!;
+        const job = row < 0 ? -1 : run.intervals.job.get(row);
+        if (job >= 0 && job !== above) {
+          const named = run.jobs.name[job] ? `${run.jobs.id[job]} ${run.jobs.name[job]}` : run.jobs.id[job]!;
+          const room = layout.wide - 8 * ratio;
+          let text = context.measureText(named).width <= room ? named : run.jobs.id[job]!;
+          if (text !== named) for (let kept = named.length; kept > text.length + 3; kept--) {
+            if (context.measureText(`${named.slice(0, kept)}…`).width <= room) text = `${named.slice(0, kept)}…`;
+          }
+          context.fillStyle = readable(this.shown[gpu]!);
+          if (context.measureText(text).width <= room) context.fillText(text, layout.left[gpu]! + 4 * ratio, layout.top[gpu]! + (layout.cell - 12 * ratio) / 2);
+        }
+        above = job;
+      }
+    }
   }
 
   /** Frames and names of spines, names of leaves, what the picked job lies in, and the cursor. */
@@ -147,20 +179,27 @@ export class Painter {
       context.strokeStyle = accent;
       context.strokeRect(block.x - 0.5, block.y - 0.5, block.wide + 1, block.high + 1);
     }
+    this.drawNames(context);
     if (span && layout.cell > 3) {
       context.lineWidth = Math.max(2, ratio);
       context.strokeStyle = ink;
       for (const node of span.nodes.keys()) {
         const gpu = cluster.first[node]!;
         const side = layout.cell;
-        context.strokeRect(layout.left[gpu]! - 1.5, layout.top[gpu]! - 1.5, side + 1, side * cluster.gpus[node]! + 1);
+        context.strokeRect(layout.left[gpu]! - 1.5, layout.top[gpu]! - 1.5, layout.wide + 1, side * cluster.gpus[node]! + 1);
       }
     }
     if (cursor < 0) return;
     context.strokeStyle = ink;
     context.lineWidth = Math.max(2, ratio);
-    context.strokeRect(layout.left[cursor]! - 1.5, layout.top[cursor]! - 1.5, layout.cell + 2, layout.cell + 2);
+    context.strokeRect(layout.left[cursor]! - 1.5, layout.top[cursor]! - 1.5, layout.wide + 2, layout.cell + 2);
   }
+}
+
+/** Black or white, whichever is easier to read on a pixel. */
+function readable(pixel: number): string {
+  const [red, green, blue] = [pixel & 255, (pixel >> 8) & 255, (pixel >> 16) & 255];
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#000" : "#fff";
 }
 
 /** `text`, shortened to `room` pixels: names of fabrics tell most at their end. */

@@ -13,7 +13,13 @@ import { Painter } from "./painter";
 import { hit } from "./layout";
 import { inForce, mostSpread, rowsOf, spanOf } from "./span";
 
-const HEIGHT = 640; // pixels that a map may take
+const LEAST = 320; // pixels that a map may take at least
+const BELOW = 100; // pixels that what stands below it takes
+
+/** The pixels that a map may take: what the window has below its top. */
+function roomFor(home: HTMLElement): number {
+  return Math.max(LEAST, innerHeight - (home.getBoundingClientRect().top + scrollY) - BELOW);
+}
 
 export function MapView() {
   const { source, choice } = usePage();
@@ -144,22 +150,28 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
   const drawn = useRef("");
   const [cursor, setCursor] = useState(-1);
   const [tip, setTip] = useState<Tip | null>(null);
-  const [size, setSize] = useState(0);
+  const [size, setSize] = useState(0); // its width
+  const [height, setHeight] = useState(LEAST);
   const cluster = run.cluster;
 
   useEffect(() => {
     const home = place.current!;
-    const watch = new ResizeObserver(() => requestAnimationFrame(() => home.clientWidth && setSize(home.clientWidth)));
+    const measure = () => requestAnimationFrame(() => home.clientWidth && (setSize(home.clientWidth), setHeight(roomFor(home))));
+    const watch = new ResizeObserver(measure);
     watch.observe(home);
-    return () => watch.disconnect();
+    addEventListener("resize", measure);
+    return () => {
+      watch.disconnect();
+      removeEventListener("resize", measure);
+    };
   }, []);
 
   useEffect(() => {
     if (!cluster || !size) return;
     painter.current = new Painter(cells.current!, over.current!, run, cluster);
-    painter.current.resize(size, HEIGHT);
+    painter.current.resize(size, height);
     drawn.current = "";
-  }, [run, cluster, size]);
+  }, [run, cluster, size, height]);
 
   const job = choice.job ? run.jobs.find(choice.job) : -1;
   const version = run.version;
@@ -172,7 +184,7 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
     canvas.dataset.visited = String(own.now.visited);
     canvas.dataset.painted = String(own.painted);
     const span = job >= 0 ? spanOf(run, rows, clock.at) : null;
-    const wish = `${size} ${theme.version} ${job} ${cursor} ${span ? [...span.nodes.keys()].join() : ""}`;
+    const wish = `${size} ${height} ${choice.colour} ${own.legible ? own.now.tick : ""} ${theme.version} ${job} ${cursor} ${span ? [...span.nodes.keys()].join() : ""}`;
     if (wish === drawn.current) return;
     drawn.current = wish;
     own.drawFabric(span, cursor);

@@ -41,8 +41,8 @@ export function Moment() {
         const waiting = run.wholeJobs && !source.live ? waitingAt(run, now, clock.at) : null; // a report's series are means
         const known = row >= 0 && clock.at <= run.end;
         const facts: [string, string][] = [
-          ["GAR", known ? share(series.allocated, series.inService) : "–"],
-          ["GFR", known ? share(series.fragmented, series.nodes) : "–"],
+          ["GAR: GPUs allocated", known ? share(series.allocated, series.inService) : "–"],
+          ["GFR: nodes partly used", known ? share(series.fragmented, series.nodes) : "–"],
           ["GPUs in use", `${showGpus(now.total)} of ${showGpus(run.cluster.total * 1000)}`],
           ["Jobs running", showCount(now.running)],
           ["Jobs waiting", known ? showCount(Math.round(waiting?.jobs ?? series.waitingJobs.get(row))) : "–"],

@@ -1,7 +1,7 @@
 // The answer of a what-if: what becomes of the change, of everybody's waits, of the cluster, and of those it touches most.
 
+import { addressOf } from "../live/parts";
 import { NONE, showCount, showMoment, showShare, showTime } from "../show";
-import { usePage } from "../store";
 import { Scroll } from "../views/tables";
 import { Curve } from "./curve";
 import type { Changed, Futures, Ratios, Spread, Submitted, Waits } from "./types";
@@ -117,11 +117,7 @@ function Card({ name, before, after, change }: { name: string; before: string; a
 }
 
 function Most({ title, rows, none }: { title: string; rows: Changed[]; none: string }) {
-  const { choice } = usePage();
-  const open = (job: string) => {
-    choice.set({ job });
-    location.hash = "#jobs";
-  };
+  const open = (job: string) => void (location.hash = addressOf(job));
   return (
     <section aria-label={title}>
       <h3>{title}</h3>

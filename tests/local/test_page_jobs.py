@@ -1,0 +1,128 @@
+"""The jobs of the page in a real browser: in the queue's order, with addresses, on any width; and a form for tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.browser import launched
+from tests.local.test_page import Seen, free_port
+from tests.local.up import Up, eventually
+from tests.patience import PATIENCE_S
+
+from kant.service.callers import page_token
+
+WAITING = 60
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two nodes that are busy, and more jobs that wait than a page has."""
+    home = tmp_path_factory.mktemp("page") / "home"
+    with Up(home, listen=f"127.0.0.1:{free_port()}") as up:
+        runs = up.submit("sleep 600", gpus=8, name="a-long-name-" * 4, grace_s=0.1, preemptible=False)
+        assert eventually(lambda: up.phase(runs) == "running")
+        up.submit("true", gpus=1, array=list(range(WAITING)), name="sweep")
+        up.submit("true", gpus=2, name="first", priority=5)
+        up.submit("true", hold=True, name="kept")
+        yield up
+        for row in up.client.get("/v1/jobs", limit=1000, state="held,waiting,running")["jobs"]:
+            up.client.post(up.client.job(row["id"], "cancel"))
+
+
+@pytest.fixture
+def seen(browser: Any, kant: Up) -> Iterator[Seen]:
+    found = Seen(browser, listening(kant), page_token(kant.home))
+    yield found
+    found.page.close()
+    assert found.complaints == []
+
+
+def listening(kant: Up) -> str:
+    """The address of a Kant."""
+    return str(kant.client.get("/v1/whoami")["address"])
+
+
+def ids(page: Any) -> list[str]:
+    """The jobs that wait, as the page lists them."""
+    return [row.get_attribute("data-job") for row in page.locator("#list-ahead tbody tr").all()]
+
+
+def test_who_waits_stands_in_the_queues_order_and_each_says_why(kant: Up, seen: Seen) -> None:
+    page = seen.tab("Jobs")
+    page.get_by_role("button", name="Waiting", exact=True).click()
+    page.locator("#list-ahead tbody tr").nth(49).wait_for()
+    order = [row["id"] for row in kant.client.get("/v1/waiting", limit=100)["jobs"]]
+    assert ids(page) == order[:50]
+    assert page.locator("#list-ahead tr[data-job]").first.inner_text().split()[1] == "first"
+    page.get_by_role("button", name="After these").click()
+    page.locator(f"#list-ahead tr[data-job='{order[50]}']").wait_for()
+    assert ids(page) == order[50:]
+    assert page.locator("#list-ahead td.why").all_inner_texts() and "" not in page.locator("td.why").all_inner_texts()
+    held = page.locator("#list-ahead tbody tr").last
+    assert "held" in held.inner_text() and "kant release" in held.inner_text()
+
+
+def test_a_job_has_an_address_and_back_goes_back(kant: Up, seen: Seen) -> None:
+    page, job = seen.tab("Jobs"), kant.client.get("/v1/waiting")["jobs"][0]["id"]
+    page.get_by_role("link", name=job, exact=True).click()
+    page.get_by_role("heading", name=f"Job {job}").wait_for()
+    assert page.url.endswith(f"#jobs/{job}")
+    page.reload()
+    page.get_by_role("heading", name=f"Job {job}").wait_for()
+    page.go_back()
+    page.locator("#list-ahead tbody tr").first.wait_for()
+    page.go_forward()
+    page.get_by_role("heading", name=f"Job {job}").wait_for()
+    page.locator("#back").click()
+    page.locator("#list-ahead tbody tr").first.wait_for()
+    seen.tab("Map")
+    page.go_back()
+    page.locator("#list-ahead tbody tr").first.wait_for()
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_every_view_fits_the_window(seen: Seen, width: int) -> None:
+    seen.page.set_viewport_size({"width": width, "height": 844})
+    for tab in ("Overview", "Map", "Jobs", "Queues"):
+        page = seen.tab(tab)
+        page.locator("main [role=tabpanel] > *").first.wait_for()
+        if tab == "Jobs":
+            page.locator("#list-ahead tbody tr").first.wait_for()
+            page.locator("#list-runs tbody tr").first.wait_for()
+            boxes = [row.bounding_box() for row in page.locator("tr[data-job]").all()[:3]]
+            assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+            assert (boxes[0]["height"] > 60) == (width == 390), "on a phone each job is a card"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        wide = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).length"
+        assert page.evaluate(wide) == 0, tab
+
+
+def test_the_map_fills_the_window(seen: Seen) -> None:
+    seen.page.set_viewport_size({"width": 1440, "height": 900})
+    box = seen.tab("Map").locator(".stack canvas").first.bounding_box()
+    assert box["width"] > 500 and box["height"] > 300
+    seen.page.set_viewport_size({"width": 1440, "height": 600})
+    height = "document.querySelector('.stack canvas').getBoundingClientRect().height"
+    assert eventually(lambda: seen.page.evaluate(height) < box["height"])
+
+
+def test_who_has_no_token_is_asked_for_it(kant: Up, browser: Any, tmp_path: Path) -> None:
+    page = browser.new_page()
+    page.set_default_timeout(1e3 * PATIENCE_S)
+    page.goto(f"http://{listening(kant)}/#jobs")
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Come in").click()
+    page.get_by_label("Token").fill(page_token(kant.home))
+    page.get_by_role("button", name="Come in").click()
+    page.locator("#list-ahead tbody tr").first.wait_for()
+    assert not page.get_by_label("Token").count()
+    page.close()
