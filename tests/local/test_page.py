@@ -156,7 +156,8 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.locator("#causes th").get_by_text("quota-lent").wait_for()
         check_access(page)
         page.set_viewport_size({"width": 400, "height": 800})
-        page.wait_for_function("document.documentElement.scrollWidth <= 400")  # charts follow the width a frame later
+        fits = "document.documentElement.scrollWidth <= 400"  # charts follow the width a frame later
+        assert eventually(lambda: page.evaluate(fits))
         for part in ("#clock", "#now"):
             box = page.locator(part).bounding_box()
             assert box["x"] + box["width"] <= 400, part
