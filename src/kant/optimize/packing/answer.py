@@ -54,8 +54,8 @@ class PackingAnswer(Struct, frozen=True):
 def pack(instance: PackingInstance, model: str = "portfolio", limit: float = 1.0) -> PackingAnswer:
     """Place as many pods as possible by priority, then disturb as few as possible.
 
-    The solver gets `limit` deterministic seconds. `model` is `portfolio` or `paper`. The answer is the same on every
-    machine. Raises InputError for another model, a limit out of range, and where OR-Tools is not installed.
+    The solver gets `limit` deterministic seconds. `model` is `portfolio` or `paper`. How busy the machine
+    is does not matter. Raises InputError for another model, a limit out of range, and where OR-Tools is not installed.
     """
     if model not in MODELS:
         raise InputError("--model", " or ".join(MODELS), model)

@@ -20,10 +20,12 @@ from kant.optimize.packing.relaxation import Relaxation
 
 SIZES = (2, 3, 4, 6, 8)
 """Nodes that a repair frees, one size after the other."""
-COMPANY = 24
+COMPANY = 8
 """Waiting pods that a repair looks at, beside those that it is for."""
 SMALLEST = 0.01
 """What a solve is charged at least, in deterministic seconds: a small model costs more to build than to solve."""
+SHARE = 0.02
+"""The part of the limit that one repair may take."""
 REPAIR, WHOLE, QUICK, UNDO = 0.5, 0.5, 0.2, 0.5
 """The parts of what is left that a repair, the whole model, a first proof and undoing moves may take each time."""
 
@@ -140,7 +142,7 @@ class _Search:
         """Solve for some nodes and waiting pods alone."""
         model = CountModel(self.problem, self.best, nodes, waiting)
         model.model.maximize(lexicographic(model, range(len(self.problem.priorities))))
-        self.bound_of(model, self.limit / 20)
+        self.bound_of(model, self.limit * SHARE)
 
     def bound_of(self, model: CountModel, limit: float) -> float | None:
         """Solve from the best assignment on, take what is better, and return the bound of the goal."""
@@ -163,10 +165,11 @@ class _Search:
         """Place as many pods of a tier as can be, in the whole cluster, and keep what is proven."""
         above = self.problem.placed(self.best)[:tier]
         model = self.held(tier)
-        model.model.maximize(model.placed_of(tier))
+        weight = 1 + len(model.pods)
+        model.model.maximize(weight * model.placed_of(tier) - model.disturbed())
         bound = self.bound_of(model, self.left * WHOLE)
         if bound is not None:
-            self.most[above] = min(self.most[above], round(bound))
+            self.most[above] = min(self.most[above], -int(-bound // weight))
         self.closed.add(self.problem.placed(self.best)[: tier + 1])
 
     def undo(self) -> None:
