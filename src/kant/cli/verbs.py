@@ -32,6 +32,7 @@ VERBS = {
     "whatif": "whatif:whatif",
     "explain": "explain:explain",
     "pack": "pack:pack_app",
+    "defrag": "defrag:defrag_app",
     "report": "report:report",
     "check": "check:check",
     "demo": "demo:demo",

@@ -1,0 +1,46 @@
+"""Greedy migrations: the best single one, again and again. What the flow cannot place, and the simplest rival."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.optimize.defragment.cluster import SPREAD, Layout, Move
+
+TRIED = 24
+"""The best pairs of a slot left and a slot entered that are looked at for each size: the first may not be allowed."""
+
+
+def best_move(layout: Layout) -> Move | None:
+    """The migration that lowers the fragments most, of a VM on one slot; None where none lowers them."""
+    cluster = layout.cluster
+    block = cluster.instance.block
+    rest = layout.cores % block
+    best: tuple[int, Move] | None = None
+    for size in sorted(set(cluster.vm_cores[~cluster.spread].tolist())):
+        vms = np.flatnonzero(~cluster.spread & (cluster.vm_cores == size))
+        host, slot = layout.host[vms], layout.slot[vms]
+        saved_there = rest[host, slot] - (layout.cores[host, slot] + size) % block
+        saved_here = np.where(layout.cores >= size, rest - (layout.cores - size) % block, -block)
+        sources = np.argsort(-saved_there, kind="stable")[:TRIED].tolist()
+        targets = np.argsort(-saved_here, axis=None, kind="stable")[:TRIED].tolist()
+        pairs = sorted(
+            ((int(saved_there[a] + saved_here.flat[b]), a, b) for a in sources for b in targets), key=lambda p: -p[0]
+        )
+        for saved, a, b in pairs:
+            if saved <= (best[0] if best else 0):
+                break
+            move = Move(int(vms[a]), *map(int, np.unravel_index(b, layout.cores.shape)))
+            if layout.may(move):
+                best = saved, move
+                break
+    return best[1] if best else None
+
+
+def greedy(layout: Layout, moves: int) -> list[Move]:
+    """Make the best single migration, at most `moves` times."""
+    made: list[Move] = []
+    while len(made) < moves and (move := best_move(layout)) is not None:
+        assert move.numa != SPREAD
+        layout.make(move)
+        made.append(move)
+    return made

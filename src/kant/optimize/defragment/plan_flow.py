@@ -1,0 +1,145 @@
+"""The best flow and its bound: climb, enumerate the patterns that can still matter, and choose among them by CP-SAT."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kant.optimize.defragment.cluster import Cluster, Ints, Layout
+from kant.optimize.defragment.flow import Flow, Pattern, Prices
+from kant.optimize.defragment.spread import spread_bound
+from kant.optimize.solvers import cp_sat, deterministic
+
+STEPS = 200
+MOST_PATTERNS = 10_000
+"""Patterns that the solver is given at most; with more nothing is proven."""
+FEW = 8
+"""The first patterns cost at most a block divided by this above the cheapest; then twice as much, and so on."""
+SHARE = 0.2
+"""The part of the limit that one run of the solver may take."""
+Choice = list[Counter[tuple[int, ...]]]
+"""For each kind of slot, how many take which pattern."""
+Nets = list[tuple[int, tuple[int, ...]]]
+"""For some slots what enters (positive) and leaves (negative), by size."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """What happens on which slots, the fragments after it, and the least that a plan of so many moves can leave."""
+
+    nets: Nets
+    sizes: list[int]
+    fragments: int
+    bound: int
+    spent: float
+
+
+def plan_flow(cluster: Cluster, layout: Layout, moves: int, limit: float) -> FlowPlan:
+    """The least fragments by at most `moves` migrations of VMs on one slot each, within `limit` deterministic seconds.
+
+    The bound holds for plans that migrate spread VMs as well. Few patterns are tried first, then more, until there are
+    all that a better plan could use: what is then infeasible is proven.
+    """
+    flow = Flow(cluster, layout)
+    value, prices = flow.climb(moves, flow.fragments, Prices(np.zeros(len(flow.sizes)), 0.0), STEPS)
+    value, prices = flow.climb(moves, flow.rounded(value), prices, STEPS)
+    value, freely = spread_bound(cluster, layout, flow, prices, moves)
+    bound = max(flow.rounded(value), 0)
+    known, spent, gap = flow.fragments, 0.0, flow.block / FEW
+    best: Choice = [Counter() for _ in flow.slots]
+    while known > bound and spent < limit:
+        enough = known - flow.block - value
+        gap = min(gap, enough)
+        patterns = flow.patterns(prices, gap)
+        if sum(map(len, patterns)) > MOST_PATTERNS:
+            break
+        model = _Choice(flow, patterns, moves, known - flow.block, bound)
+        found, status = model.solve(min(limit * SHARE, limit - spent))
+        spent += model.spent
+        if found is not None:
+            best, known = found
+        elif gap == enough:
+            if status == "INFEASIBLE" and gap < freely:
+                bound = known
+            break
+        gap *= 2
+    return FlowPlan(_by_slot(flow, best, layout.memory.ravel()), flow.sizes, known, min(bound, known), spent)
+
+
+class _Choice:
+    """The choice of a pattern for every slot, for at most `most` fragments, and at least `least`."""
+
+    def __init__(self, flow: Flow, patterns: list[list[Pattern]], moves: int, most: int, least: int) -> None:
+        self.flow, self.patterns = flow, patterns
+        self.spent = 0.0
+        self.model: Any = cp_sat().CpModel()
+        self.chosen: dict[tuple[int, tuple[int, ...]], Any] = {}
+        nets: list[list[Any]] = [[] for _ in flow.sizes]
+        gained, self.left, self.waits = [], [], []
+        for row, own in enumerate(patterns):
+            free, times = int(flow.free[row]), int(flow.times[row])
+            counts = []
+            for pattern in own:
+                if not any(pattern.net):
+                    continue
+                count = self.chosen[row, pattern.net] = self.model.new_int_var(0, times, "")
+                self.model.add_hint(count, 0)
+                counts.append(count)
+                self.left.append(pattern.leaving * count)
+                gained.append((free % flow.block - pattern.fragments) * count)
+                if _entering(flow, pattern.net) > free:
+                    self.waits.append(count)
+                for k, n in enumerate(pattern.net):
+                    if n:
+                        nets[k].append(n * count)
+            self.model.add(sum(counts) <= times)
+        for net in nets:
+            self.model.add(sum(net) == 0)
+        self.model.add(sum(self.left) <= moves)
+        blocks = (flow.fragments - most) // flow.block, (flow.fragments - least) // flow.block
+        self.blocks = self.model.new_int_var(0, max(*blocks, 0), "")
+        self.model.add(self.blocks >= blocks[0])
+        self.model.add(sum(gained) == flow.block * self.blocks)
+
+    def solve(self, limit: float) -> tuple[tuple[Choice, int] | None, str]:
+        """The most whole blocks; then few moves, and few patterns that wait for room. And the solver's status."""
+        self.model.maximize(self.blocks)
+        solver, status = self._run(limit)
+        if solver is None:
+            return None, status
+        blocks = solver.value(self.blocks)
+        best = solver
+        self.model.add(self.blocks == blocks)
+        self.model.clear_hints()
+        for count in self.chosen.values():
+            self.model.add_hint(count, solver.value(count))
+        self.model.minimize(sum(self.left) + sum(self.waits))
+        solver, _ = self._run(limit)
+        best = solver or best
+        choice: Choice = [Counter() for _ in self.patterns]
+        for (row, net), count in self.chosen.items():
+            choice[row][net] += best.value(count)
+        return (choice, self.flow.fragments - self.flow.block * blocks), status
+
+    def _run(self, limit: float) -> tuple[Any, str]:
+        solver = deterministic(limit)
+        status = solver.status_name(solver.solve(self.model))
+        self.spent += float(solver.response_proto.deterministic_time)
+        return (solver if status in ("OPTIMAL", "FEASIBLE") else None), status
+
+
+def _by_slot(flow: Flow, best: Choice, memory: Ints) -> Nets:
+    """Hand the chosen patterns to the slots of their kind: where most cores enter to those with most free memory."""
+    nets: Nets = []
+    for slots, chosen in zip(flow.slots, best, strict=True):
+        patterns = sorted(chosen.elements(), key=lambda net: (-_entering(flow, net), net))
+        nets += zip(sorted(slots, key=lambda slot: (-memory[slot], slot)), patterns, strict=False)
+    return nets
+
+
+def _entering(flow: Flow, net: tuple[int, ...]) -> int:
+    """Cores that enter."""
+    return sum(size * n for size, n in zip(flow.sizes, net, strict=True) if n > 0)
