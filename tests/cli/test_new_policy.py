@@ -19,6 +19,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
     return fresh_environment(tmp_path / "venv")
 
 
+@pytest.mark.long
 def test_the_next_commands_work_as_printed(tmp_path: Path, machine: dict[str, str]) -> None:
     def run(command: str) -> str:
         done = subprocess.run(
@@ -42,6 +43,7 @@ def test_the_next_commands_work_as_printed(tmp_path: Path, machine: dict[str, st
     assert "package kant-my-own" in run("COLUMNS=200 kant policies")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["discipline", "placement"])
 def test_a_package_of_another_kind_offers_its_policy_and_passes_its_tests(kind: str, tmp_path: Path) -> None:
     """Beside what an installation writes about it, as the printed command for an order is tried above."""

@@ -338,6 +338,7 @@ def test_files_that_may_not_be_read_or_written(small: Path, journal: Path, tmp_p
     assert not list(shut.iterdir())
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full(small: Path, tmp_path: Path) -> None:
     """No file may grow beyond some KiB: the same to a program as a full disk."""
     big = tmp_path / "big.csv"

@@ -158,6 +158,7 @@ print(harness.nodes_of("a"))
 """
 
 
+@pytest.mark.long
 def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) -> None:
     """The cache of compiled kernels must not know a policy by its name alone."""
     chosen = []
