@@ -124,6 +124,20 @@ def simulate(
     return _served(fleet, series)
 
 
+def closed_loop(count: int, clients: int) -> tuple[list[int], After]:
+    """So many clients that each send the next of `count` requests when theirs has finished.
+
+    Returns who begins, and what follows whom: `begin` and `after` of `simulate`.
+    """
+    rest = iter(range(clients, count))
+
+    def after(_: int, now: float) -> list[tuple[float, int]]:
+        following = next(rest, None)
+        return [] if following is None else [(now, following)]
+
+    return list(range(min(clients, count))), after
+
+
 def _sample(fleet: Fleet, now: float) -> list[tuple[float, ...]]:
     usable = fleet.engines[0].settings.num_blocks - 1
     return [

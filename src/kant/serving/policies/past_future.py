@@ -7,9 +7,7 @@ are there and all have b_i tokens more.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,11 +18,61 @@ from kant.serving.engine import Engine
 from kant.serving.policy import Policy
 
 
-def peak(now: Sequence[int] | Table, to_come: Sequence[int] | Table) -> int:
-    """The most tokens that requests hold at once, if each ends after those to come."""
-    order = np.argsort(-np.asarray(to_come), kind="stable")
-    held = np.cumsum(np.asarray(now)[order])
-    return int((held + np.asarray(to_come)[order] * np.arange(1, len(held) + 1)).max(initial=0))
+def peaks(now: Table, to_come: Table) -> Table:
+    """The most tokens that requests hold at once if each ends after those to come; one peak for each row."""
+    order = np.argsort(-to_come, axis=1, kind="stable")
+    held = np.cumsum(np.broadcast_to(now, to_come.shape)[np.arange(len(to_come))[:, None], order], axis=1)
+    at_the_end = np.take_along_axis(to_come, order, axis=1) * np.arange(1, to_come.shape[1] + 1)
+    return np.asarray((held + at_the_end).max(axis=1, initial=0))
+
+
+class Past:
+    """The outputs of the latest finished requests, and draws from them.
+
+    It begins half filled with outputs of `initial` tokens, as the artifact does.
+    """
+
+    def __init__(self, window: int, initial: int, longest: int, draw: np.random.Generator) -> None:
+        self.latest = deque([initial] * (window // 2), maxlen=window)
+        self.longest = longest
+        self.draw = draw
+        self.ordered = np.array(sorted(self.latest))
+
+    def note(self, output: int) -> None:
+        """A request has finished after so many tokens."""
+        self.latest.append(output)
+        self.ordered = np.zeros(0, dtype=np.int64)
+
+    def _sorted(self) -> Table:
+        if len(self.ordered) == 0:
+            self.ordered = np.sort(np.array(self.latest))
+        return self.ordered
+
+    def new(self, count: int) -> Table:
+        """Outputs of requests of which nothing is known."""
+        ordered = self._sorted()
+        return ordered[self.draw.integers(len(ordered), size=count)]
+
+    def rests(self, said: Table, lists: int) -> Table:
+        """Tokens still to come of requests that have said so many, `lists` rows of draws.
+
+        A draw is from the outputs longer than what was said, interpolated between neighbours, from what was said up to
+        the longest there can be.
+        """
+        ordered = self._sorted()
+        longer = np.searchsorted(ordered, said, side="right")
+        count = len(ordered) - longer
+        at = self.draw.random((lists, len(said))) * (count + 1)
+        k = at.astype(np.int64)
+        low = np.where(k == 0, said, ordered[np.minimum(longer + k - 1, len(ordered) - 1)])
+        last = np.maximum(self.longest, np.where(count > 0, ordered[-1], said))
+        high = np.where(k < count, ordered[np.minimum(longer + k, len(ordered) - 1)], last)
+        return np.rint(low + (high - low) * (at - k)).astype(np.int64) - said
+
+
+def lists_for(running: int, most: int) -> int:
+    """How many draws are made for so many running requests."""
+    return min(most, 200 // max(running, 1) + 1)
 
 
 class _Limited(Policy):
@@ -90,38 +138,21 @@ class PastFuture(_Limited):
     longest: int = 4096
     reserve: float = 0.03
     seed: int = 0
-    history: deque[int] = field(init=False)
+    past: Past = field(init=False)
 
     def __post_init__(self) -> None:
-        self.history = deque([self.initial] * (self.window // 2), maxlen=self.window)
-        self.ordered = sorted(self.history)
-        self.draw = np.random.Generator(np.random.PCG64(self.seed))
+        self.past = Past(self.window, self.initial, self.longest, np.random.Generator(np.random.PCG64(self.seed)))
 
     def finished(self, engine: Engine, number: int) -> None:
-        self.history.append(int(engine.requests[number, c.OUTPUT]))
-        self.ordered = []
-
-    def rest(self, said: int) -> int:
-        """Tokens still to come of a request that has said so many: a draw from the longer ones, interpolated."""
-        longer = bisect_right(self.ordered, said)
-        count = len(self.ordered) - longer
-        at = self.draw.random() * (count + 1)
-        k = int(at)
-        low = said if k == 0 else self.ordered[longer + k - 1]
-        high = self.ordered[longer + k] if k < count else max(self.longest, low)
-        return max(round(low + (high - low) * (at - k)) - said, 0)
+        self.past.note(int(engine.requests[number, c.OUTPUT]))
 
     def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
-        self.ordered = self.ordered or sorted(self.history)
         limit = (1 - self.reserve) * engine.settings.tokens
-        count = len(waiting)
-        for _ in range(min(self.lists, 200 // max(len(running), 1) + 1)):
-            have = tokens_of(engine, running).tolist()
-            more = [self.rest(int(said)) for said in engine.requests[running, c.DONE]]
-            for k, r in enumerate(waiting[:count]):
-                have.append(int(tokens_of(engine, [r])[0]))
-                more.append(self.ordered[int(self.draw.integers(len(self.ordered)))])
-                if peak(have, more) >= limit:
-                    count = k
-                    break
-        return count
+        lists = lists_for(len(running), self.lists)
+        have, more = tokens_of(engine, running), self.past.rests(engine.requests[running, c.DONE], lists)
+        for k, r in enumerate(waiting):
+            have = np.append(have, tokens_of(engine, [r]))
+            more = np.column_stack([more, self.past.new(lists)])
+            if peaks(have, more).max() >= limit:
+                return k
+        return len(waiting)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kant.serving import columns as c
+from kant.serving.columns import Times
 from kant.serving.engine import Engine
 from kant.serving.policy import Job, Policy
 
@@ -29,8 +30,8 @@ class RankedPreemptive(Ranked):
 
     starved: int = 0
     period: int = 10
-    idle: dict[tuple[int, int], int] = field(default_factory=dict, init=False)
-    raised: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict, init=False)
+    marks: dict[int, Times] = field(default_factory=dict, init=False)
+    """For each engine a row for each request: steps without a run, raised steps left, and its own priority."""
 
     preemptive = True
 
@@ -38,26 +39,23 @@ class RankedPreemptive(Ranked):
         self.by_step = self.starved > 0
 
     def after_step(self, engine: Engine, took: float) -> None:
-        ran = set(engine.ran().tolist())
-        changed = False
-        for r in engine.live():
-            key = (id(engine), r)
-            if r in ran:
-                self.idle[key] = 0
-                if key in self.raised:
-                    left, own = self.raised[key]
-                    self.raised[key] = (left - 1, own)
-                    if left <= 1:
-                        engine.times[r, c.PRIORITY] = own
-                        del self.raised[key]
-                        changed = True
-                continue
-            self.idle[key] = self.idle.get(key, 0) + 1
-            if self.idle[key] >= self.starved and key not in self.raised:
-                self.raised[key] = (self.period, float(engine.times[r, c.PRIORITY]))
-                engine.times[r, c.PRIORITY] = -np.inf
-                changed = True
-        if changed:
+        marks = self.marks.get(id(engine), np.zeros((0, 3)))
+        if len(marks) < engine.count:
+            marks = np.concatenate([marks, np.zeros((engine.count, 3))])
+            self.marks[id(engine)] = marks
+        priority = engine.times[:, c.PRIORITY]
+        ran = engine.ran()
+        live = np.array(list(engine.live()), dtype=np.int64)
+        idle = live[~np.isin(live, ran)]
+        marks[ran, 0] = 0
+        marks[idle, 0] += 1
+        lowered = ran[marks[ran, 1] == 1]
+        marks[ran, 1] = np.maximum(marks[ran, 1] - 1, 0)
+        priority[lowered] = marks[lowered, 2]
+        raised = idle[(marks[idle, 0] >= self.starved) & (marks[idle, 1] == 0)]
+        marks[raised, 1], marks[raised, 2] = self.period, priority[raised]
+        priority[raised] = -np.inf
+        if len(raised):
             engine.reorder()
 
 

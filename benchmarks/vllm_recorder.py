@@ -1,0 +1,195 @@
+"""Drive vLLM's scheduler through drawn cells: run by `record_vllm.py`, in the environment that it makes.
+
+Nothing of Kant is imported here. A prompt is made token by token as `kant.serving.recording.prompt_tokens` says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.update(
+    HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR", VLLM_CPU_KVCACHE_SPACE="1",
+    OMP_NUM_THREADS="1",
+)  # fmt: skip
+
+import torch
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+BLOCK, LONGEST, OUTPUT_TOKEN = 16, 8192, 5
+BANDWIDTH, PEAK = 0.8 * 2.039e12, 0.5 * 312e12
+CONSTANTS = {
+    "F": 10.47,
+    "S": 0.0668,
+    "C": 6.98,
+    "K": 131072 / BANDWIDTH * 1e3,
+    "Q": 4 * 4096 * 32 / PEAK * 1e3,
+    "O": 2.0,
+}
+TINY = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 1024,
+    "max_position_embeddings": LONGEST, "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+"""A model that is never run: the scheduler only wants to know its shape."""
+
+
+def step_s(tokens: int, decode: int, chunks: float) -> float:
+    """The latency of a step, in the order of operations that the recording promises."""
+    c = CONSTANTS
+    return (max(c["F"], c["S"] * tokens + c["C"]) + decode * c["K"] + chunks * c["Q"] + c["O"]) / 1e3
+
+
+def prompt_tokens(row: dict[str, Any]) -> list[int]:
+    """Requests of a group share their first tokens; the rest is the request's own."""
+    group, shared = row["group"], row["prefix"] if row["group"] >= 0 else 0
+    theirs = [(group * 7919 + j * 31) % 997 + 3 for j in range(shared)]
+    return theirs + [(row["id"] * 104729 + j * 17 + 5) % 997 + 3 for j in range(row["prompt"] - shared)]
+
+
+def scheduler(folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool) -> Any:
+    """vLLM's scheduler with these settings and no engine around it."""
+    model = ModelConfig(
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
+    )
+    plan = SchedulerConfig(
+        max_num_seqs=seqs, max_num_batched_tokens=budget, max_model_len=LONGEST, is_encoder_decoder=False,
+        enable_chunked_prefill=True, policy=policy, async_scheduling=False,
+    )  # fmt: skip
+    cache = CacheConfig(block_size=BLOCK, gpu_memory_utilization=0.9, enable_prefix_caching=caching)
+    cache.num_gpu_blocks = blocks
+    config = VllmConfig(
+        model_config=model, scheduler_config=plan, cache_config=cache, device_config=DeviceConfig(device="cpu")
+    )
+    shape = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], shape)])
+    return Scheduler(
+        vllm_config=config, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK, hash_block_size=BLOCK, log_stats=True,
+    )  # fmt: skip
+
+
+def drive(made: Any, rows: list[dict[str, Any]], caching: bool) -> tuple[int, int]:
+    """Serve the requests, and write into their rows what came out; returns steps and preemptions."""
+    hasher = None
+    if caching:
+        init_none_hash(sha256)
+        hasher = get_request_block_hasher(BLOCK, sha256)
+    coming = sorted(rows, key=lambda row: (row["arrival"], row["id"]))
+    found = {str(row["id"]): row for row in rows}
+    for row in rows:
+        row.update(first=None, finish=None, preempted=0, cached=None)
+    now, steps, preemptions, at, done = 0.0, 0, 0, 0, 0
+    while done < len(rows):
+        if not made.has_unfinished_requests():
+            now = max(now, coming[at]["arrival"])
+        while at < len(coming) and coming[at]["arrival"] <= now:
+            row = coming[at]
+            at += 1
+            made.add_request(
+                Request(
+                    request_id=str(row["id"]), prompt_token_ids=prompt_tokens(row),
+                    sampling_params=SamplingParams(max_tokens=row["output"], ignore_eos=True, temperature=0),
+                    pooling_params=None, arrival_time=row["arrival"], priority=row["priority"], block_hasher=hasher,
+                )
+            )  # fmt: skip
+        plan = made.schedule()
+        for name in plan.preempted_req_ids or ():
+            found[name]["preempted"] += 1
+            preemptions += 1
+        for new in plan.scheduled_new_reqs:
+            if found[new.req_id]["cached"] is None:
+                found[new.req_id]["cached"] = new.num_computed_tokens
+        names = list(plan.num_scheduled_tokens)
+        decode, chunks, sampled = 0, 0.0, []
+        for name in names:
+            request, count = made.requests[name], plan.num_scheduled_tokens[name]
+            if count == 1 and request.num_output_tokens > 0:
+                decode += request.num_computed_tokens
+            else:
+                chunks += count * (request.num_computed_tokens - count + count / 2)
+            sampled.append([OUTPUT_TOKEN] if request.num_computed_tokens >= request.num_tokens else [])
+        if names:
+            now += step_s(plan.total_num_scheduled_tokens, decode, chunks)
+            steps += 1
+        places = {name: k for k, name in enumerate(names)}
+        made.update_from_output(
+            plan, ModelRunnerOutput(req_ids=names, req_id_to_index=places, sampled_token_ids=[list(s) for s in sampled])
+        )
+        for name, tokens in zip(names, sampled, strict=True):
+            if tokens:
+                row = found[name]
+                row["first"] = now if row["first"] is None else row["first"]
+                if name not in made.requests:
+                    row["finish"] = now
+                    done += 1
+    return steps, preemptions
+
+
+def cell(seed: int, folder: str) -> dict[str, Any]:
+    """One cell: settings and requests drawn from its number, every third with little memory."""
+    draw = random.Random(seed)
+    seqs, budget = draw.choice([4, 16, 64, 128, 200]), draw.choice([256, 512, 2048])
+    blocks = draw.choice([160, 260, 420] if seed % 3 == 0 else [300, 800, 3000, 12000])
+    rate, policy = draw.choice([3, 8, 20]), draw.choice(["fcfs", "priority"])
+    caching, count = draw.random() < 0.5, draw.choice([120, 240, 400])
+    budget = max(budget, seqs)
+    prefixes = [draw.randint(16, 700) for _ in range(draw.randint(2, 8))]
+    room, now, rows = (blocks - 1) * BLOCK, 0.0, []
+    for i in range(count):
+        now += draw.expovariate(rate)
+        prompt = min(1500, room // 2, max(2, int(draw.lognormvariate(5, 1))))
+        output = min(600, room // 2 - 2, max(2, int(draw.lognormvariate(4.5, 0.9))))
+        group = draw.randrange(len(prefixes)) if draw.random() < 0.7 else -1
+        rows.append(
+            {
+                "id": i, "arrival": now, "prompt": prompt, "output": output,
+                "priority": draw.randint(0, 3) if policy == "priority" else 0, "group": group,
+                "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
+            }
+        )  # fmt: skip
+    made = scheduler(folder, policy, seqs, budget, blocks, caching)
+    began = time.process_time()
+    steps, preemptions = drive(made, rows, caching)
+    took = time.process_time() - began
+    print(f"{seed}: {policy}, {count} requests, {steps} steps, {preemptions} preemptions, {steps / took:,.0f} steps/s")
+    return {
+        "cell": seed, "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": budget, "num_blocks": blocks,
+        "block_size": BLOCK, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
+        "cpu_s": took, "requests": rows,
+    }  # fmt: skip
+
+
+def main() -> None:
+    first, last, out = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(TINY))
+        cells = [cell(seed, folder) for seed in range(first, last)]
+    recording = {
+        "engine": "vLLM V1 scheduler, synchronous, chunked prefill",
+        "latency_ms": "max(F, S*tokens + C) + K*kv_decode + Q*chunk_context + O",
+        **CONSTANTS,
+        "cells": cells,
+    }
+    with gzip.open(out, "wt") as file:
+        json.dump(recording, file)
+
+
+if __name__ == "__main__":
+    main()

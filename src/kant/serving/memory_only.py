@@ -1,0 +1,167 @@
+"""The simulator of Past-Future's artifact (arXiv 2507.10150; WuSiYu/lightllm-ae, behavior-analysis): memory, no time.
+
+A batch decodes one token of each request a step. Every ten steps new requests are admitted, in order, up to 32,768
+tokens of prompts. Where the memory overflows the last admitted is evicted, keeps its tokens and waits in front. It ends
+when a request is wanted and there is none; what runs then is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kant.serving.columns import Table
+from kant.serving.policies.past_future import Past, lists_for, peaks
+
+INTERVAL = 10
+PREFILL = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run counted: steps, the mean share of memory used, finished requests, and evictions for each of them."""
+
+    steps: int
+    use: float
+    finished: int
+    evicted: float
+
+
+class Rule(Protocol):
+    """Says whether one more request may join the batch."""
+
+    def begin(self, batch: Table) -> None:
+        """Rows of (prompt, said, output) are in the batch; requests are asked about one by one."""
+
+    def admits(self, request: Table) -> bool:
+        """Whether this request may join those in the batch and those admitted since."""
+
+    def ended(self, outputs: Table) -> None:
+        """Requests have finished with such outputs."""
+
+
+class Aggressive:
+    """By what is used now, but for one hundredth."""
+
+    def __init__(self, memory: int) -> None:
+        self.room, self.used = 0.99 * memory, 0
+
+    def begin(self, batch: Table) -> None:
+        self.used = int(batch[:, :2].sum())
+
+    def admits(self, request: Table) -> bool:
+        fits = self.used + request[0] <= self.room
+        self.used += int(request[0] + request[1])
+        return bool(fits)
+
+    def ended(self, outputs: Table) -> None:
+        pass
+
+
+class Conservative:
+    """By the worst case: every request says `longest` tokens."""
+
+    def __init__(self, memory: int, longest: int = 4096) -> None:
+        self.room, self.longest, self.worst = memory, longest, 0
+
+    def begin(self, batch: Table) -> None:
+        self.worst = int(batch[:, 0].sum()) + self.longest * len(batch)
+
+    def admits(self, request: Table) -> bool:
+        self.worst += int(request[0]) + self.longest
+        return self.worst <= self.room
+
+    def ended(self, outputs: Table) -> None:
+        pass
+
+
+class Optimum:
+    """By the peak of the true outputs, which nobody knows."""
+
+    def __init__(self, memory: int) -> None:
+        self.room, self.batch = memory, np.zeros((0, 3), dtype=np.int64)
+
+    def begin(self, batch: Table) -> None:
+        self.batch = batch
+
+    def admits(self, request: Table) -> bool:
+        # What is new counts its whole output, also where it was evicted half way.
+        self.batch = np.vstack([self.batch, [request[0], request[1], request[2] + request[1]]])
+        return bool(
+            peaks(self.batch[:, 0] + self.batch[:, 1], (self.batch[:, 2] - self.batch[:, 1])[None])[0] < self.room
+        )
+
+    def ended(self, outputs: Table) -> None:
+        pass
+
+
+class FromThePast:
+    """By the worst peak of draws from the past, but for three hundredths of the memory."""
+
+    def __init__(self, memory: int, draw: np.random.Generator, longest: int = 4096, most: int = 5) -> None:
+        self.room, self.most = 0.97 * memory, most
+        self.past = Past(1000, 512, longest, draw)
+        self.lists = 1
+        self.have: Table = np.zeros(0, dtype=np.int64)
+        self.more: Table = np.zeros((1, 0), dtype=np.int64)
+
+    def begin(self, batch: Table) -> None:
+        self.lists = lists_for(len(batch), self.most) if len(batch) else 1
+        self.have, self.more = batch[:, 0] + batch[:, 1], self.past.rests(batch[:, 1], self.lists)
+
+    def admits(self, request: Table) -> bool:
+        self.have = np.append(self.have, request[0] + request[1])
+        self.more = np.column_stack([self.more, self.past.new(self.lists)])
+        return bool(peaks(self.have, self.more).max() < self.room)
+
+    def ended(self, outputs: Table) -> None:
+        for output in outputs.tolist():
+            self.past.note(output)
+
+
+def run_batch(rule: Rule, prompts: Table, outputs: Table, memory: int = 120_000) -> Outcome:
+    """Run all requests under a rule."""
+    batch = np.zeros((0, 3), dtype=np.int64)
+    coming = deque(np.column_stack([prompts, np.zeros_like(prompts), outputs]))
+    evicted: deque[Table] = deque()
+    steps = finished = evictions = looks = 0
+    used = 0
+    while True:
+        total = int(batch[:, :2].sum())
+        left = int((batch[:, 2] - batch[:, 1]).min(initial=1 << 40))
+        if left > INTERVAL and total + INTERVAL * len(batch) <= memory:  # nothing happens in these steps
+            batch[:, 1] += INTERVAL
+            used += INTERVAL * total + len(batch) * INTERVAL * (INTERVAL + 1) // 2
+        else:
+            for _ in range(INTERVAL):
+                batch[:, 1] += 1
+                over = batch[:, 1] >= batch[:, 2]
+                if over.any():
+                    rule.ended(batch[over, 1])
+                    finished += int(over.sum())
+                    batch = batch[~over]
+                total = int(batch[:, :2].sum())
+                used += total
+                while total > memory:
+                    evictions += 1
+                    evicted.appendleft(batch[-1])
+                    batch = batch[:-1]
+                    total = int(batch[:, :2].sum())
+        steps += INTERVAL
+        looks += INTERVAL + 1
+        rule.begin(batch)
+        prefilled = 0
+        while prefilled < PREFILL:
+            if not evicted:
+                if not coming:
+                    return Outcome(steps, used / looks / memory, finished, evictions / max(finished, 1))
+                evicted.append(coming.popleft())
+            if not rule.admits(evicted[0]):
+                break
+            request = evicted.popleft()
+            batch = np.vstack([batch, request])
+            prefilled += int(request[0])
+        used += int(batch[:, :2].sum())
