@@ -26,6 +26,7 @@ VERBS = {
     "audit": "page:audit",
     "simulate": "simulate:simulate",
     "compare": "compare:compare",
+    "sweep": "sweep:sweep",
     "replay": "replay:replay",
     "why": "why:why",
     "eta": "eta:eta",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,43 @@ def read_workload(
     their own. A replica whose base job is left out is left out too. Raises InputError, and nothing else, for input that
     cannot be used.
     """
+    return _cut(path, _parsed(path, format), slice, window)
+
+
+def read_parts(
+    path: Path,
+    *,
+    parts: int,
+    format: str | None = None,
+    slice: str | None = None,
+    window: tuple[int, int] | None = None,
+) -> list[tuple[Workload, tuple[int, int]]]:
+    """The trace of `read_workload`, cut by time into `parts` of about as many jobs each: every part with its window.
+
+    Jobs of one instant stay together. Each part has a time zero of its own, as if nothing had been before it. Raises
+    InputError where a part would be empty.
+    """
+    trace = _parsed(path, format)
+    whole = _cut(path, trace, slice, window)
+    submit = whole.submit + whole.origin
+    cuts = [int(submit[len(submit) * part // parts]) for part in range(parts)] if parts <= len(submit) else []
+    if len(set(cuts)) < parts:
+        expected = f"at least {parts} moments of submission to be cut into {parts} parts"
+        raise InputError(str(path), expected, f"{len(np.unique(submit))} of them")
+    spans = list(pairwise([*cuts, int(submit[-1]) + 1]))
+    return [(_cut(path, trace, slice, span), span) for span in spans]
+
+
+def _parsed(path: Path, format: str | None) -> Trace:
     form = format_named(format) if format is not None else detect(path)
     trace = form.parse(path)
     if not len(trace.jobs):
         raise InputError(str(path), "a trace with at least one job", "none")
+    return trace
+
+
+def _cut(path: Path, trace: Trace, slice: str | None, window: tuple[int, int] | None) -> Workload:
+    """The jobs of a slice and a window, with their time zero."""
     keep = np.ones(len(trace.jobs), dtype=np.bool_)
     chosen = _slice_mask(path, trace, slice)
     if trace.apart:

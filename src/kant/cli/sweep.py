@@ -1,0 +1,181 @@
+"""`kant sweep`: profiles x workloads x clusters x seeds, each run once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import AtOnce, Json, check_out
+from kant.cli.output import print_json
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.experiments.design import Experiment, Run
+    from kant.experiments.results import Results
+    from kant.experiments.store import Record, Store
+
+SweepFile = Annotated[Path, Parameter(help="A TOML file (docs/experiments.md).")]
+
+
+def sweep(
+    file: SweepFile,
+    /,
+    *,
+    out: Annotated[
+        Path | None, Parameter(help="Folder of the runs, the table and the page. Default: named as the file, here.")
+    ] = None,
+    at_once: AtOnce = None,
+    dry_run: Annotated[bool, Parameter(help="Say what there is to do, and do nothing.", negative="")] = False,
+    json: Json = False,
+) -> int:
+    """Simulate profiles on workloads, clusters and seeds; each run once, and a table and a page of all."""
+    from kant.cli.show import console
+    from kant.cli.sweep_file import read_sweep
+    from kant.experiments.store import Store
+
+    folder = out or Path(file.stem)
+    check_out(folder)
+    chosen = read_sweep(file)
+    experiment = chosen.experiment
+    store = Store(folder / "runs")
+    if not json:
+        console.print(_design(experiment, sum(store.get(key) is not None for key in _keys(experiment))))
+    if dry_run:
+        if json:
+            print_json({"runs": len(experiment.runs), "to_do": len(_missing(experiment, store))})
+        return 0
+    with store.alone():
+        results, interrupted = finish(experiment, store, at_once, quiet=json)
+    failures = _failures(results, chosen.command)
+    _write(folder, results, chosen.metrics, failures)
+    if json:
+        _print_object(results, chosen.metrics, failures, interrupted)
+    else:
+        _print_tables(results, chosen.metrics, failures, interrupted, folder)
+    return 130 if interrupted else 1 if failures else 0
+
+
+def finish(experiment: Experiment, store: Store | None, at_once: int | None, quiet: bool) -> tuple[Results, bool]:
+    """Do the runs that the store lacks; returns what there is then, and whether somebody interrupted.
+
+    A run goes into the store when it ends. Raises InputError where it cannot be stored; what is there stays there.
+    """
+    from kant import __version__
+    from kant.cli.runs import one_interrupt
+    from kant.cli.sweep_show import watched
+    from kant.experiments.pool import cores, run_all
+    from kant.experiments.results import Results
+
+    records: dict[str, Record] = {}
+    if store is not None:
+        records = {key: record for key in _keys(experiment) if (record := store.get(key)) is not None}
+    failed: dict[str, str] = {}
+    waiting = list({run.key: run for run in reversed(experiment.runs) if run.key not in records}.values())[::-1]
+    at_once = max(min(at_once or cores(), len(waiting)), 1)
+    with one_interrupt() as asked, watched(waiting, at_once, quiet) as watch:
+        for ended in run_all(experiment, waiting, at_once, lambda: bool(asked), watch):
+            key = ended.run.key
+            if ended.summary is None:
+                failed[key] = ended.error
+                continue
+            records[key] = {"key": key, "kant": __version__, "wall_s": ended.wall_s, "summary": ended.summary}
+            if store is not None:
+                _keep(store, key, records[key], len(records), len(_keys(experiment)))
+    return Results(experiment, records, failed), bool(asked) and len(records) + len(failed) < len(_keys(experiment))
+
+
+def _keep(store: Store, key: str, record: Record, count: int, total: int) -> None:
+    try:
+        store.put(key, record)
+    except OSError as error:
+        rest = f"{count - 1} of {total} runs are kept, and the same command goes on from there"
+        reason = error.strerror or str(error)
+        raise InputError(str(store.folder), f"room to keep a finished run ({reason}); {rest}") from None
+
+
+def _keys(experiment: Experiment) -> list[str]:
+    return list(dict.fromkeys(run.key for run in experiment.runs))
+
+
+def _missing(experiment: Experiment, store: Store) -> list[str]:
+    return [key for key in _keys(experiment) if store.get(key) is None]
+
+
+def _design(experiment: Experiment, there: int) -> str:
+    """The size of an experiment: `24 runs: 3 profiles x 2 workloads x 1 cluster x 4 seeds; 6 are there already`."""
+    parts = sum(source.parts for source in experiment.sources.values())
+    counts = [
+        (len(experiment.profiles), "profile"),
+        (parts, "workload" if parts == len(experiment.sources) else "part"),
+        (len(experiment.clusters), "cluster"),
+        (len(experiment.seeds), "seed"),
+    ]
+    product = " x ".join(f"{count:,} {name}{'s' * (count != 1)}" for count, name in counts)
+    runs = len(experiment.runs)
+    rest = f"; {there:,} of them {'is' if there == 1 else 'are'} there already" if there else ""
+    return f"{runs:,} run{'s' * (runs != 1)}: {product}{rest}"
+
+
+def _failures(results: Results, command: Callable[[Run], str]) -> list[tuple[str, str, str]]:
+    """Of each failed run its name, what was wrong, and the command that repeats it."""
+    runs = results.experiment.runs
+    return [(str(run), results.failed[run.key], command(run)) for run in runs if run.key in results.failed]
+
+
+def _write(folder: Path, results: Results, metrics: Sequence[str], failures: list[tuple[str, str, str]]) -> None:
+    from kant.experiments.page import html_page, markdown
+    from kant.experiments.results import write_table, write_text
+
+    write_table(results, folder / "runs.parquet")
+    write_text(folder / "sweep.md", markdown(results, metrics, failures))
+    write_text(folder / "sweep.html", html_page(results, metrics, failures))
+
+
+def _print_object(
+    results: Results, metrics: Sequence[str], failures: list[tuple[str, str, str]], interrupted: bool
+) -> None:
+    from kant.experiments.results import means
+
+    print_json(
+        {
+            "runs": len(results.experiment.runs),
+            "finished": len(results.finished),
+            "interrupted": interrupted,
+            "failed": [{"run": run, "error": error, "command": command} for run, error, command in failures],
+            "means": means(results, metrics),
+        }
+    )
+
+
+def _print_tables(
+    results: Results, metrics: Sequence[str], failures: list[tuple[str, str, str]], interrupted: bool, folder: Path
+) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+    from kant.experiments.page import notes, sheets
+
+    fit = max((console.width - 20) // 20, 1)
+    for sheet in sheets(results, metrics[:fit]):
+        table = Table(title=sheet.title, title_justify="left")
+        for number, name in enumerate(sheet.header):
+            table.add_column(name, justify="right" if number else "left")
+        for row in sheet.rows:
+            table.add_row(*row)
+        console.print(table)
+    console.print(" ".join(notes(results)), style="dim")
+    if len(metrics) > fit:
+        console.print(f"the page also has {', '.join(metrics[fit:])}", style="dim")
+    for run, error, command in failures:
+        console.print(f"failed: {run}: {error}\n  {command}", style="bold red", soft_wrap=True)
+    finished, runs = len(results.finished), len(results.experiment.runs)
+    if interrupted:
+        console.print(f"interrupted: {finished:,} of {runs:,} runs are kept; the same command goes on", style="yellow")
+    cpu = sum(results.summary(run)["cpu_s"] for run in {run.key: run for run in results.finished}.values())
+    console.print(f"{finished:,} of {runs:,} runs, {cpu:,.1f} CPU-s")
+    console.print(
+        f"table: {folder / 'runs.parquet'}\npage: {folder / 'sweep.html'}, {folder / 'sweep.md'}", soft_wrap=True
+    )

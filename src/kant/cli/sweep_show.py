@@ -1,0 +1,113 @@
+"""What people see of many runs: a line or a bar while they are under way, and tables in the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.progress import Progress, TaskID
+
+from kant.cli.progress import EVERY_S, QUIET_S
+from kant.experiments.design import Run
+from kant.experiments.pool import Ended, Watch
+from kant.model.units import SECOND, show_duration
+
+
+class Estimate:
+    """How long what is left will take: as the finished runs of the same profile, workload and cluster took."""
+
+    def __init__(self, waiting: Sequence[Run], at_once: int) -> None:
+        self.at_once = at_once
+        self.left = dict.fromkeys(waiting, 1.0)
+        self._walls: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+        self._all: list[float] = []
+
+    def ends(self, run: Run, wall_s: float, failed: bool) -> None:
+        """A run has ended after so many seconds. What failed says nothing about the others."""
+        self.left.pop(run, None)
+        if not failed:
+            self._walls[_kind(run)].append(wall_s)
+            self._all.append(wall_s)
+
+    def is_at(self, run: Run, part: float) -> None:
+        """So much of a run is done."""
+        self.left[run] = 1 - part
+
+    def seconds(self) -> float | None:
+        """Seconds until all have ended; None before any has."""
+        if not self._all:
+            return None
+        rest = sum(part * _mean(self._walls.get(_kind(run)) or self._all) for run, part in self.left.items())
+        return rest / max(min(self.at_once, len(self.left)), 1)
+
+
+def _kind(run: Run) -> tuple[str, str, str]:
+    return (run.profile, run.workload, run.cluster)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+class Counts(Watch):
+    """Counts runs; says how far they are every few seconds on standard error, and of each failure at once."""
+
+    def __init__(self, waiting: Sequence[Run], at_once: int) -> None:
+        self.total = len(waiting)
+        self.done = self.failed = self.under_way = 0
+        self.estimate = Estimate(waiting, at_once)
+        self._next = time.monotonic() + QUIET_S
+
+    def begins(self, run: Run) -> None:
+        self.under_way += 1
+
+    def is_at(self, run: Run, part: float) -> None:
+        self.estimate.is_at(run, part)
+
+    def ends(self, ended: Ended) -> None:
+        self.under_way -= self.under_way > 0
+        self.done += 1
+        self.failed += ended.summary is None
+        self.estimate.ends(ended.run, ended.wall_s, ended.summary is None)
+        self.ticks()
+
+    def ticks(self) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + EVERY_S
+            print(f"{self.done:,} of {self.total:,} runs done, {self}", file=sys.stderr, flush=True)
+
+    def __str__(self) -> str:
+        left = self.estimate.seconds()
+        rest = "" if left is None else f", about {show_duration(round(left) * SECOND)} left"
+        return f"{self.under_way} under way" + (f", {self.failed} failed" if self.failed else "") + rest
+
+
+class Bar(Counts):
+    """A bar on the terminal, gone when all is done."""
+
+    def __init__(self, waiting: Sequence[Run], at_once: int, bars: Progress, task: TaskID) -> None:
+        super().__init__(waiting, at_once)
+        self.bars, self.task = bars, task
+
+    def ticks(self) -> None:
+        self.bars.update(self.task, completed=self.done, note=str(self))
+
+
+@contextmanager
+def watched(waiting: Sequence[Run], at_once: int, quiet: bool) -> Iterator[Watch]:
+    """Somebody who looks on: nobody where it has to be quiet, else a bar or lines."""
+    if quiet or not waiting:
+        yield Watch()
+    elif sys.stderr.isatty():
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+        from kant.cli.runs import errors
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("runs, {task.fields[note]}"))
+        with Progress(*columns, console=errors, transient=True) as bars:
+            yield Bar(waiting, at_once, bars, bars.add_task("", total=len(waiting), note=""))
+    else:
+        yield Counts(waiting, at_once)

@@ -1,0 +1,150 @@
+"""The design of an experiment: profiles x workloads x clusters x seeds, and the key of each run.
+
+Two runs with one key are the same run. A key is the digest of all that decides a run: the workload, the cluster, the
+profile's text, the seed, queues, faults, the end, and the code (`code.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+
+from kant.experiments.code import code_digest
+from kant.model.node import ClusterSpec
+from kant.model.tenant import QueueConfig
+from kant.model.units import FOREVER
+from kant.scheduler.profile import Profile
+from kant.workload.digest import workload_digest
+from kant.workload.faults_file import NodeHealth
+from kant.workload.generate import generate
+from kant.workload.workload import Workload
+
+
+class Source(Protocol):
+    """Where the jobs of a run come from. It has `parts`, which are samples of one thing as seeds are."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts it has."""
+
+    def decides(self, part: int, seed: int) -> object:
+        """What decides the jobs, for the key: of JSON's types."""
+
+    def workload(self, part: int, seed: int) -> Workload:
+        """The jobs. Raises InputError where there can be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Jobs that are there: a workload for each part, the same under every seed."""
+
+    name: str
+    workloads: tuple[Workload, ...]
+    digests: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, workloads: Sequence[Workload]) -> Jobs:
+        """With their digests."""
+        return cls(name, tuple(workloads), tuple(workload_digest(workload) for workload in workloads))
+
+    @property
+    def parts(self) -> int:
+        return len(self.workloads)
+
+    def decides(self, part: int, seed: int) -> object:
+        return self.digests[part]
+
+    def workload(self, part: int, seed: int) -> Workload:
+        return self.workloads[part]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Jobs that are drawn with the seed of the run. `options` are those of `kant.workload.generate.generate`."""
+
+    name: str
+    row: str
+    options: dict[str, Any]
+    parts: int = 1
+
+    def decides(self, part: int, seed: int) -> object:
+        return {"generate": self.row, "seed": seed, **self.options}
+
+    def workload(self, part: int, seed: int) -> Workload:
+        drawn = generate(self.row, seed=seed, **self.options)
+        first = int(drawn.submit.min())  # time zero, as when the same jobs are read from a file
+        return replace(drawn, submit=drawn.submit - first, origin=drawn.origin + first)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run. `key` names it by what decides it; `cluster` and `source` are the names that tables use."""
+
+    key: str
+    profile: str
+    workload: str
+    cluster: str
+    part: int
+    seed: int
+
+    @property
+    def sample(self) -> tuple[str, str, int, int]:
+        """What a run of another profile must have in common with it to be compared."""
+        return (self.workload, self.cluster, self.part, self.seed)
+
+    def __str__(self) -> str:
+        part = f", part {self.part + 1}" if self.part else ""
+        return f"{self.profile} on {self.workload}{part}, cluster {self.cluster}, seed {self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Profiles, clusters and workloads by the names that tables use, and seeds. The first profile is the baseline."""
+
+    name: str
+    profiles: dict[str, Profile]
+    clusters: dict[str, ClusterSpec]
+    sources: dict[str, Source]
+    seeds: tuple[int, ...] = (0,)
+    until: int = FOREVER
+    queue_config: QueueConfig | None = None
+    faults: dict[str, Sequence[NodeHealth]] = field(default_factory=dict)
+    """By cluster; where a cluster is absent nothing is listed."""
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """Every run: sample by sample, all profiles of a sample in turn, so that pairs are whole early."""
+        return tuple(self._runs())
+
+    def _runs(self) -> Iterator[Run]:
+        codes = {
+            name: code_digest(profile.order, profile.discipline, profile.placement, *profile.placements)
+            for name, profile in self.profiles.items()
+        }
+        machines = {name: _digest([spec.nodes, spec.fabric]) for name, spec in self.clusters.items()}
+        queues = _digest(self.queue_config)
+        ills = {name: _digest(list(self.faults.get(name, ()))) for name in self.clusters}
+        for source_name, source in self.sources.items():
+            for cluster in self.clusters:
+                for part in range(source.parts):
+                    for seed in self.seeds:
+                        jobs = source.decides(part, seed)
+                        for name, profile in self.profiles.items():
+                            text = profile.text or repr(profile)
+                            decides = [codes[name], jobs, machines[cluster], queues, ills[cluster], text]
+                            key = _digest([*decides, seed, self.until])
+                            yield Run(key, name, source_name, cluster, part, seed)
+
+
+def _digest(value: object) -> str:
+    """32 hexadecimal digits of a value that JSON can write."""
+    return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=16).hexdigest()

@@ -1,0 +1,203 @@
+"""Runs on the cores of this machine, each in a process of its own: what befalls one does not reach the others.
+
+The processes are forks of this one, which has read the traces and loaded the kernels already. Each tells over a pipe
+how far it is and in the end its summary; a word back, or the end of the pipe, stops it between two instants.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from kant.experiments.design import Experiment, Run
+from kant.model.errors import InputError
+
+LOOK_S = 0.2
+"""Seconds between two looks at whether somebody has interrupted."""
+
+Progress = Callable[[float], object]
+"""Told the part of the jobs that are done, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that has ended: with its summary, or with a sentence that says why there is none."""
+
+    run: Run
+    wall_s: float
+    summary: dict[str, Any] | None
+    error: str = ""
+
+
+class Watch:
+    """Who looks on. Each method may be overridden; they are called in the process that waits for the runs."""
+
+    def begins(self, run: Run) -> None:
+        """A run has been started."""
+
+    def is_at(self, run: Run, part: float) -> None:
+        """Of a run under way that part of the jobs is done."""
+
+    def ends(self, ended: Ended) -> None:
+        """A run has ended."""
+
+    def ticks(self) -> None:
+        """Some time has passed, a second at most."""
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    run: Run
+    process: BaseProcess
+    began: float
+
+
+def simulate(experiment: Experiment, run: Run, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any] | None:
+    """One run in this process: its summary, or None where it has been stopped. Raises InputError as `simulate` does."""
+    from kant.sim.run import RunHooks
+    from kant.sim.run import simulate as simulated
+
+    hooks = RunHooks(progress=lambda done, total, now: progress(done / max(total, 1)), stop=stop)
+    result = simulated(
+        experiment.sources[run.workload].workload(run.part, run.seed),
+        experiment.clusters[run.cluster],
+        experiment.profiles[run.profile],
+        seed=run.seed,
+        until=experiment.until,
+        hooks=hooks,
+        queue_config=experiment.queue_config,
+        faults=experiment.faults.get(run.cluster, ()),
+    )
+    return None if result.interrupted else result.summary
+
+
+def run_all(
+    experiment: Experiment, runs: Sequence[Run], at_once: int, stop: Callable[[], bool], watch: Watch
+) -> Iterator[Ended]:
+    """Do `runs`, `at_once` at a time, and give each as it ends. After `stop` those under way are dropped."""
+    import kant.sim.warm  # noqa: F401 - once for all: the processes have what this one has loaded
+
+    waiting = deque(runs)
+    under_way: dict[Connection, _UnderWay] = {}
+    warm: dict[str, str] = {}
+    try:
+        while (under_way or waiting) and not stop():
+            while waiting and len(under_way) < at_once:
+                run = waiting.popleft()
+                if run.profile not in warm:
+                    warm[run.profile] = _warmed(experiment, run.profile)
+                if warm[run.profile]:
+                    yield _told(watch, Ended(run, 0.0, None, warm[run.profile]))
+                    continue
+                line, process = _start(experiment, run, list(under_way))
+                under_way[line] = _UnderWay(run, process, time.monotonic())
+                watch.begins(run)
+            for line in [line for line in wait(list(under_way), LOOK_S) if isinstance(line, Connection)]:
+                ended = _heard(line, under_way[line], watch)
+                if ended is not None:
+                    del under_way[line]
+                    yield _told(watch, ended)
+            watch.ticks()
+        for line, left in list(under_way.items()):  # what has been said before the end still counts
+            while line in under_way and line.poll():
+                ended = _heard(line, left, watch)
+                if ended is not None:
+                    del under_way[line]
+                    yield _told(watch, ended)
+    finally:
+        for line, left in under_way.items():
+            left.process.kill()
+            left.process.join()
+            line.close()
+
+
+def _told(watch: Watch, ended: Ended) -> Ended:
+    watch.ends(ended)
+    return ended
+
+
+def _warmed(experiment: Experiment, profile: str) -> str:
+    """Load the kernels of a profile. Returns what is wrong with it, or nothing."""
+    from kant.sim.warm import warm_up
+
+    try:
+        warm_up(experiment.profiles[profile])
+    except Exception as error:  # whatever a policy of somebody else raises
+        return _sentence(error)
+    return ""
+
+
+def _heard(line: Connection, under_way: _UnderWay, watch: Watch) -> Ended | None:
+    """What a process says: how far it is (None), or how it ended."""
+    try:
+        kind, value = line.recv()
+    except (EOFError, ConnectionResetError):
+        kind, value = "gone", None
+    if kind == "at":
+        watch.is_at(under_way.run, value)
+        return None
+    under_way.process.join()
+    line.close()
+    wall = time.monotonic() - under_way.began
+    if kind == "gone":
+        return Ended(under_way.run, wall, None, _death(under_way.process.exitcode or 0))
+    summary, error = (value, "") if kind == "summary" else (None, value)
+    return Ended(under_way.run, wall, summary, error)
+
+
+def _death(code: int) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"its process was stopped by {name}" + (", as the want of memory does" if name == "SIGKILL" else "")
+    return f"its process left without a word (exit code {code})"
+
+
+def _start(experiment: Experiment, run: Run, others: list[Connection]) -> tuple[Connection, BaseProcess]:
+    forks = get_context("fork")
+    ours, theirs = forks.Pipe()
+    process = forks.Process(target=_work, args=(experiment, run, theirs, [ours, *others]), daemon=True)
+    process.start()
+    theirs.close()
+    return ours, process
+
+
+def _work(experiment: Experiment, run: Run, line: Connection, not_ours: list[Connection]) -> None:
+    """What a process does. It ends when nobody is left at the other end of `line`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in not_ours:
+        other.close()
+    gc.freeze()
+    with suppress(BrokenPipeError):
+        try:
+            line.send(("summary", simulate(experiment, run, lambda part: line.send(("at", part)), line.poll)))
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            line.send(("error", _sentence(error)))
+
+
+def _sentence(error: Exception) -> str:
+    """What a person reads of an error: what was wrong with the input, or else what was raised, and where."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "it needs more memory than there is"
+    where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
+    place = f" ({where.filename}, line {where.lineno})" if where else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,64 @@
+"""Finished runs on disk: a file for each key, whole or absent."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kant.model.errors import InputError
+
+Record = dict[str, Any]
+
+
+class Store:
+    """The folder of finished runs. A record has the `summary` of a run and says which `key`, `kant` and wall it had."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, key: str) -> Record | None:
+        """The record of a run, or None where it has not been finished. A file that is not whole counts as none."""
+        try:
+            found = msgspec.json.decode(self._path(key).read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return None
+        whole = isinstance(found, dict) and found.get("key") == key and isinstance(found.get("summary"), dict)
+        return found if whole else None
+
+    def put(self, key: str, record: Record) -> None:
+        """Keep a record: after this it outlives a crash of the machine. Raises OSError, and then nothing is kept."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(msgspec.json.encode(record))
+                out.flush()
+                os.fsync(out.fileno())
+            Path(name).replace(self._path(key))
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder. Raises InputError where another process does."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(str(self.folder), "a folder into which no other command writes runs now") from None
+            for rest in self.folder.glob(".*.part"):  # of a process that was killed
+                rest.unlink(missing_ok=True)
+            yield
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json"

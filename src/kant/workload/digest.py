@@ -1,0 +1,31 @@
+"""The digest of a workload: equal for the same jobs, wherever they were read from."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from kant.workload.workload import COLUMNS, Workload
+
+
+def workload_digest(workload: Workload) -> str:
+    """32 hexadecimal digits of all that a run sees of the jobs: identifiers, columns, and the names of their codes.
+
+    What the workload is called, its notes and its clock before time zero do not count.
+    """
+    seen = hashlib.blake2b(digest_size=16)
+
+    def add(part: bytes) -> None:
+        seen.update(len(part).to_bytes(8, "little"))
+        seen.update(part)
+
+    add("\0".join(workload.ids).encode("utf-8", "surrogatepass"))
+    for name in COLUMNS:
+        column = np.asarray(getattr(workload, name), dtype="<i8")
+        alike = len(column) > 0 and bool((column == column[0]).all())  # however it is stored
+        add(name.encode() + (column[:1] if alike else column).tobytes())
+    names = (workload.queues, workload.users, workload.titles, workload.model_sets, workload.profiles)
+    for texts in (*names, workload.affinities):
+        add(repr(texts).encode("utf-8", "surrogatepass"))
+    return seen.hexdigest()
