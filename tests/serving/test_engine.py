@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -129,20 +131,36 @@ def test_a_priority_that_preempts_lets_the_best_run_as_if_it_were_alone(case: Ca
     assert engine.times[r, c.FIRST] == pytest.approx(begins + alone)
 
 
-def test_waits_are_those_of_a_queue_with_one_server() -> None:
-    """One seat and a step of constant length are M/D/1 in whole requests: the mean wait of Pollaczek and Khinchine."""
-    service = 0.1
-    latency = type(LATENCY)(floor=1e3 * service, slope=0.0, fixed=0.0, kv=0.0, context=0.0, overhead=0.0)
+@given(cases(), st.booleans())
+def test_a_step_is_under_way_whenever_anybody_is_there(case: Case, preemptive: bool) -> None:
+    """Work is conserved: the engine is busy exactly as long as there is a request between arrival and finish."""
+    case.settings = replace(case.settings, preemptive=preemptive)
+    engine = engine_of(case)
+    there, end = 0.0, 0.0
+    for arrival, finish in sorted(engine.times[: engine.count, [c.ARRIVAL, c.FINISH]].tolist()):
+        there += max(finish - max(arrival, end), 0.0)
+        end = max(end, finish)
+    assert engine.clock[c.BUSY] == pytest.approx(there)
+
+
+@pytest.mark.parametrize("longest", [1, 9])
+def test_waits_are_those_of_a_queue_with_one_server(longest: int) -> None:
+    """One seat and steps of constant length are M/G/1 in whole requests: the mean wait of Pollaczek and Khinchine."""
+    step = 0.1
+    latency = replace(LATENCY, floor=1e3 * step, slope=0.0, fixed=0.0, kv=0.0, context=0.0, overhead=0.0)
     engine = Engine(EngineSettings(latency, 4, 16, 1, 64))
     draw = np.random.Generator(np.random.PCG64(5))
     load, count = 0.7, examples(1) * 60_000
-    arrivals = np.cumsum(draw.exponential(service / load, count))
-    for arrival in arrivals.tolist():
+    outputs = draw.integers(1, longest, count, endpoint=True)
+    service = step * outputs
+    rate = load / service.mean()
+    arrivals = np.cumsum(draw.exponential(1 / rate, count))
+    for arrival, output in zip(arrivals.tolist(), outputs.tolist(), strict=True):
         engine.run(arrival)
-        engine.add(arrival, 8, 1)
+        engine.add(arrival, 8, output)
     engine.run()
     waits = engine.times[: engine.count, c.FINISH] - arrivals - service
-    assert waits.mean() == pytest.approx(load * service / (2 * (1 - load)), rel=0.05)
+    assert waits.mean() == pytest.approx(rate * (service**2).mean() / (2 * (1 - load)), rel=0.06)
 
 
 def test_a_request_that_never_fits_is_refused_in_one_sentence() -> None:

@@ -148,6 +148,29 @@ def generate(
 
 
 @serve_app.command
+def train(
+    pairs: Annotated[Path, Parameter(help='Lines of JSON: {"prompt": text, "output": tokens}; plain or gzip.')],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="The model to write, such as ranker.npz.")],
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Train a ranker of prompts by the length of their answers, and say how well it orders those it has not seen."""
+    from kant.cli.show import console
+    from kant.serving.predictor import HELD_OUT, read_pairs
+    from kant.serving.predictor import train as learn
+
+    known = read_pairs(pairs)
+    model, tau = learn(known, seed)
+    model.save(out)
+    if json:
+        print_json({"pairs": len(known), "held_out": max(int(HELD_OUT * len(known)), 8), "kendall_tau": tau})
+    else:
+        console.print(f"Kendall's tau {tau:.2f} on a tenth of {len(known):,} pairs; written to {out}", soft_wrap=True)
+
+
+@serve_app.command
 def policies(*, json: Json = False) -> None:
     """List the policies, the routers, and the models that have a latency."""
     from kant.cli.serve_show import show_policies
