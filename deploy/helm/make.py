@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kant.kube.manifests import chart_templates
+from kant.kube.chart import chart_templates
 
 if __name__ == "__main__":
     folder = Path(__file__).parent / "kant" / "templates"

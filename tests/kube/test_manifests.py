@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from tests.patience import PATIENCE_S
 from kant import __version__
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
-from kant.kube.manifests import CHART, IMAGE, ManifestSettings, chart_templates, render
+from kant.kube.chart import PLACES, chart_templates
+from kant.kube.manifests import IMAGE, PARTS, RESOURCES, ManifestSettings, definitions, part, render
 from kant.kube.objects import views as k
 from kant.kube.translate.groups import INDEX, KUBEFLOW, group_of
 from kant.model.errors import InputError
@@ -112,6 +114,9 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
         *(("create", "", f"pods/{part}", {}) for part in ("binding", "eviction")),
         ("patch", "", "pods/status", {}),
         ("watch", "", "nodes", {}),
+        *((verb, "", "persistentvolumeclaims", {}) for verb in ("list", "watch", "patch")),
+        *((verb, "", "persistentvolumes", {}) for verb in ("list", "watch")),
+        *((verb, "storage.k8s.io", "storageclasses", {}) for verb in ("list", "watch")),
         *((verb, "policy", "poddisruptionbudgets", {}) for verb in ("list", "watch")),
         ("get", "scheduling.k8s.io", "podgroups", {}),
         ("create", "events.k8s.io", "events", {}),
@@ -127,6 +132,8 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
         ("create", "", "pods/exec", {}),
         ("create", "", "bindings", {}),
         ("patch", "", "nodes/status", {}),
+        *((verb, "", "persistentvolumes", {}) for verb in ("patch", "create", "delete")),
+        *((verb, "", "persistentvolumeclaims", {}) for verb in ("create", "update", "delete")),
         *((verb, "policy", "poddisruptionbudgets", {}) for verb in ("create", "patch", "delete")),
         ("patch", "policy", "poddisruptionbudgets/status", {}),
         ("create", "", "serviceaccounts/token", own),
@@ -143,6 +150,17 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
             assert [each for each in refused if await may(kant, *each[:3], **each[3])] == []
 
     asyncio.run(scenario())
+
+
+def test_pods_may_be_changed_only_where_they_get_gates() -> None:
+    def changes(gates: bool) -> list[str]:
+        things = [thing for thing in yaml.safe_load_all(render(ManifestSettings(gates=gates))) if thing]
+        roles = {thing["metadata"]["name"]: thing["rules"] for thing in things if thing["kind"] == "ClusterRole"}
+        bound = [thing["roleRef"]["name"] for thing in things if thing["kind"] == "ClusterRoleBinding"]
+        rules = [(name, rule) for name in bound for rule in roles[name]]
+        return [name for name, rule in rules if rule["resources"] == ["pods"] and "patch" in rule["verbs"]]
+
+    assert changes(gates=False) == [] and changes(gates=True) == ["kant-gates"]
 
 
 def test_kant_may_read_the_object_of_every_group_that_a_pod_can_name(installed: ControlPlane) -> None:
@@ -284,34 +302,95 @@ def test_pods_for_kant_get_the_gate_and_no_others(installed: ControlPlane) -> No
 
 # --- the chart ---------------------------------------------------------------------------------------------------
 
+CHART = ROOT / "deploy" / "helm" / "kant"
+
 
 def test_the_chart_is_made_of_the_same_files() -> None:
-    folder = ROOT / "deploy" / "helm" / "kant" / "templates"
-    there = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    there = {path.name: path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir()}
     assert there == chart_templates(), "run python deploy/helm/make.py"
-    values = yaml.safe_load((folder.parent / "values.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert set(re.findall(r"\.Values\.(\w+)", "".join(there.values()))) == set(values)
     assert (values["profile"], values["image"], values["replicas"]) == (builtin_texts()["kant"], IMAGE, 2)
-    chart = yaml.safe_load((folder.parent / "Chart.yaml").read_text(encoding="utf-8"))
+    assert yaml.safe_load(RESOURCES) == values["resources"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert chart["version"] == chart["appVersion"] == __version__
 
 
-def test_helm_renders_what_is_printed(tmp_path: Path) -> None:
-    helm = shutil.which("helm")
-    if helm is None:
+def test_the_schema_of_the_chart_knows_each_value_and_no_other() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    assert schema["properties"].keys() == values.keys() | {"global"} and schema["additionalProperties"] is False
+    kinds = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
+    for name, value in values.items():
+        assert type(value) is kinds[schema["properties"][name]["type"]], name
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    program = shutil.which("helm")
+    if program is None:
         pytest.skip("no helm on the path")
-    command = [helm, "template", "kant", ROOT / "deploy" / "helm" / "kant", "--namespace", "ml", "--set", "gates=true"]
-    command += ["--kube-version", "1.36.0"]
-    done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(tmp_path)}, check=True)
 
-    def named(text: str) -> dict[tuple[str, str], Any]:
-        return {(thing["kind"], thing["metadata"]["name"]): thing for thing in yaml.safe_load_all(text) if thing}
+    def run(verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        where = [CHART] if verb == "lint" else ["kant", CHART, "--kube-version", "1.36.0"]
+        command = [program, verb, *where, "--namespace", "ml", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={"HOME": str(tmp_path)}, check=False)
 
+    return run
+
+
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def named(text: str) -> dict[tuple[str, str], Any]:
+    return {(thing["kind"], thing["metadata"]["name"]): thing for thing in yaml.safe_load_all(text) if thing}
+
+
+def test_helm_renders_what_is_printed(helm: Helm) -> None:
+    done = helm("template", "--set", "gates=true")
+    assert done.returncode == 0, done.stderr
     charted, printed = named(done.stdout), named(render(ManifestSettings(namespace="ml", gates=True)))
     for thing in charted.values():
         if thing["kind"] == "CustomResourceDefinition":
             assert thing["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+        else:
+            labels = thing["metadata"]["labels"]
+            more = {f"app.kubernetes.io/{key}": labels.pop(f"app.kubernetes.io/{key}") for key in STANDARD}
+            assert list(more.values()) == ["kant", __version__, "scheduler", "Helm"]
+            assert labels.pop("helm.sh/chart") == f"kant-{__version__}"
     assert charted == {key: thing for key, thing in printed.items() if key[0] != "Namespace"}
+
+
+STANDARD = ("instance", "version", "component", "managed-by")
+WRONG = [
+    "gates=yes", "replicas=0", "replicas=two", "image=", "tolerations=x", "journal.sizeLimit=4", "extraArgs={listen}",
+    "nodeselector.a=b", "resources.request.cpu=1",
+]  # fmt: skip
+
+
+def test_the_chart_passes_helm_lint_and_refuses_wrong_values(helm: Helm) -> None:
+    done = helm("lint", "--strict")
+    assert done.returncode == 0, done.stdout
+    for wrong in (*WRONG, "--set-string gates=false"):
+        words = wrong.split() if wrong.startswith("--") else ["--set", wrong]
+        assert helm("template", *words).returncode, wrong
+
+
+def test_what_people_choose_of_the_deployment_is_in_its_place(helm: Helm) -> None:
+    done = helm(
+        "template", "--set", "nodeSelector.pool=system,tolerations[0].operator=Exists,priorityClassName=high",
+        "--set", "extraArgs[0]=--log-format=logfmt,journal.limitMiB=10,journal.sizeLimit=1Gi",
+        "--set", "imagePullSecrets[0].name=registry,resources.limits.memory=8Gi",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    spec = named(done.stdout)["Deployment", "kant"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "system"}, [{"operator": "Exists"}])
+    assert (spec["priorityClassName"], spec["imagePullSecrets"]) == ("high", [{"name": "registry"}])
+    assert container["args"][-3:] == ["--journal-limit=10", "--listen=0.0.0.0:8080", "--log-format=logfmt"]
+    assert container["resources"]["limits"] == {"memory": "8Gi"} and container["resources"]["requests"]["cpu"] == "1"
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["journal"]["emptyDir"]["sizeLimit"] == "1Gi"
 
 
 # --- the image ---------------------------------------------------------------------------------------------------
@@ -331,5 +410,5 @@ def test_the_image_runs_as_nobody_from_bases_that_are_named() -> None:
 
 
 def test_a_place_of_the_chart_is_one_of_the_manifests() -> None:
-    names = {match for text in chart_templates().values() for match in re.findall(r"{{ (\.\S+)", text)}
-    assert names == {re.search(r"\.\S+", place)[0] for place in CHART.values()}  # type: ignore[index]
+    places = {match for name in [*PARTS, *definitions()] for match in re.findall(r"\$\{(\w+)\}", part(name))}
+    assert places == PLACES.keys()

@@ -1,6 +1,6 @@
 """The objects that run Kant in a cluster, as YAML: files of this package with a few values filled in.
 
-The Helm chart (deploy/helm/kant) is made of the same files, with the chart's values in the places of these.
+The Helm chart (deploy/helm/kant) is made of the same files, see `kant.kube.chart`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ _IMAGE = re.compile(r"[\w.\-/:@]{1,500}", re.ASCII)
 
 PARTS = ("rbac", "config", "fencing", "gates", "deployment", "service-monitor")
 """The files of the package after the namespace and the definitions of Kant's own kinds (`crd-*.yaml`), in order."""
+
+RESOURCES = """\
+requests:
+  cpu: "1"
+  memory: 1Gi
+limits:
+  memory: 2Gi
+"""
 
 OPTIONAL = {"gates": "gates", "service-monitor": "serviceMonitor"}
 """The parts that are left out unless asked for, with the value of the chart that asks."""
@@ -60,6 +68,17 @@ def definitions() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in entries if name.startswith("crd-"))
 
 
+DEPLOYMENT = {
+    "priority_class": "system-cluster-critical",
+    "placement": "",
+    "extra_args": "",
+    "journal_mib": "3072",
+    "journal_size": "4Gi",
+    "resources": " " * 12 + RESOURCES.strip().replace("\n", "\n" + " " * 12),
+}
+"""What the chart lets people choose of the Deployment. The journal's limit lies below that of its volume."""
+
+
 def fill(text: str, values: dict[str, str]) -> str:
     """`text` with its places filled. A place without a value is an error of ours (KeyError)."""
     return _PLACE.sub(lambda match: values[match[1]], text)
@@ -78,30 +97,8 @@ def render(settings: ManifestSettings) -> str:
         "image": settings.image,
         "replicas": str(settings.replicas),
         "profile": indented(settings.profile or builtin_texts()["kant"]),
+        **DEPLOYMENT,
     }
     wanted = {"gates": settings.gates, "service-monitor": settings.service_monitor}
     names = ["namespace", *definitions(), *(name for name in PARTS if wanted.get(name, True))]
     return "---\n".join(fill(part(name), values) for name in names)
-
-
-# --- the chart ---------------------------------------------------------------------------------------------------
-
-CHART = {
-    "namespace": "{{ .Release.Namespace }}",
-    "image": "{{ .Values.image }}",
-    "replicas": "{{ .Values.replicas }}",
-    "profile": "{{ .Values.profile | trim | indent 4 }}",
-}
-
-
-def chart_templates() -> dict[str, str]:
-    """The templates of the chart by file name. Its kinds outlive the release, and with them the queues."""
-    made = {}
-    for name in definitions():
-        text = part(name).replace("metadata:\n", 'metadata:\n  annotations: {"helm.sh/resource-policy": keep}\n', 1)
-        made[f"{name}.yaml"] = text
-    for name in PARTS:
-        text = fill(part(name), CHART)
-        value = OPTIONAL.get(name)
-        made[f"{name}.yaml"] = text if value is None else f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
-    return made

@@ -1,0 +1,77 @@
+"""The Helm chart (deploy/helm/kant): the files of `kant.kube.manifests`, with the chart's values in their places."""
+
+from __future__ import annotations
+
+import re
+
+from kant.kube.manifests import OPTIONAL, PARTS, definitions, fill, part
+
+
+def _block(value: str, field: str, by: int) -> str:
+    """A field of YAML that is there only where the value is not empty."""
+    inside = f"{' ' * by}{field}:\n{{{{ toYaml . | indent {by + 2} }}}}"
+    return f"{{{{- with .Values.{value} }}}}\n{inside}\n{{{{- end }}}}\n"
+
+
+PLACES = {
+    "namespace": "{{ .Release.Namespace }}",
+    "image": "{{ .Values.image }}",
+    "replicas": "{{ .Values.replicas }}",
+    "profile": "{{ .Values.profile | trim | indent 4 }}",
+    "priority_class": "{{ .Values.priorityClassName }}",
+    "placement": "".join(
+        _block(field, field, 6) for field in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")
+    ),
+    "extra_args": "{{- range .Values.extraArgs }}\n            - {{ . | quote }}\n{{- end }}\n",
+    "journal_mib": "{{ .Values.journal.limitMiB }}",
+    "journal_size": "{{ .Values.journal.sizeLimit }}",
+    "resources": "{{ toYaml .Values.resources | indent 12 }}",
+}
+"""What stands in the templates in each place of the manifests."""
+
+LABELS = """\
+{{- define "kant.labels" -}}
+app.kubernetes.io/name: kant
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: scheduler
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+"""
+
+NOTES = """\
+Kant {{ .Chart.AppVersion }} schedules the pods of this cluster that say `schedulerName: kant`.
+
+Wait until it leads:
+  kubectl -n {{ .Release.Namespace }} rollout status deployment/kant
+{{- if not .Values.gates }}
+
+Autoscalers see pods that only wait for their quota as unschedulable. To hide these from them: --set gates=true
+(Kubernetes 1.36 or newer).
+{{- end }}
+{{- if not .Values.serviceMonitor }}
+
+Metrics are at http://kant.{{ .Release.Namespace }}:8080/metrics; for the Prometheus operator: --set serviceMonitor=true
+{{- end }}
+
+Ask why a pod waits:
+  kubectl kant why POD -n NAMESPACE
+
+The kinds Queue, Topology and Reservation stay when the release is uninstalled, and with them your queues.
+"""
+
+_NAMED = re.compile(r"^  labels:\n    app\.kubernetes\.io/name: kant$", re.MULTILINE)
+
+
+def chart_templates() -> dict[str, str]:
+    """The templates of the chart by file name. Its kinds outlive the release, and with them the queues."""
+    made = {"_helpers.tpl": LABELS, "NOTES.txt": NOTES}
+    for name in definitions():
+        text = part(name).replace("metadata:\n", 'metadata:\n  annotations: {"helm.sh/resource-policy": keep}\n', 1)
+        made[f"{name}.yaml"] = text
+    for name in PARTS:
+        text = _NAMED.sub('  labels:\n    {{- include "kant.labels" . | nindent 4 }}', fill(part(name), PLACES))
+        value = OPTIONAL.get(name)
+        made[f"{name}.yaml"] = text if value is None else f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
+    return made
