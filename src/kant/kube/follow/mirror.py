@@ -27,7 +27,8 @@ def is_over(pod: Pod) -> bool:
 @dataclass(slots=True)
 class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
-    node's pods, `ruled` those with required anti-affinity, and `wide` those with such beyond their node.
+    node's pods, `ruled` those with required anti-affinity, and `wide` those with such beyond their node. `version`
+    counts changes of pods and nodes.
 
     `bound_here` has the node of pods that we have bound, until the watch says so. `budgets` of disruptions and `claims`
     are by (namespace, name), `volumes` and `storage_classes` by name; `unreadable` are the paths of those of the last
@@ -47,6 +48,7 @@ class Mirror:
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
+    version: int = 0
     on_node: dict[str, dict[str, None]] = field(default_factory=dict)
     ruled: dict[str, dict[str, None]] = field(default_factory=dict)
     wide: dict[str, None] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Mirror:
     def pod(self, kind: str, pod: Pod) -> None:
         """A pod was added, modified or deleted."""
         uid = pod.metadata.uid
+        self.version += 1
         pod = self._with_node(pod, kind == "deleted")
         self._count(self.pods.pop(uid, None), -1)
         if kind != "deleted":
@@ -113,6 +116,7 @@ class Mirror:
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """All pods there are."""
+        self.version += 1
         fresh = {pod.metadata.uid: self._with_node(pod) for pod in pods}
         for uid, pod in self.pods.items():
             now = fresh.get(uid)
@@ -134,6 +138,7 @@ class Mirror:
     def node(self, kind: str, node: Node) -> bool:
         """A node was added, modified or deleted. False for a report of its kubelet that says nothing new."""
         name = node.metadata.name
+        self.version += 1
         before = self.nodes.get(name)
         if kind == "deleted":
             self.nodes.pop(name, None)
@@ -146,6 +151,7 @@ class Mirror:
 
     def replace_nodes(self, nodes: Iterable[Node]) -> None:
         """All nodes there are."""
+        self.version += 1
         fresh = {node.metadata.name: node for node in nodes}
         self.nodes_touched.update(dict.fromkeys((*self.nodes, *fresh)))
         self.nodes = fresh

@@ -47,7 +47,7 @@ LONGEST_UNREST = 5.0
 PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
 BREATH = 0.25  # but no more than this: a state that took long to build has first bindings to be told of
 FAILING = 2.0  # seconds between two states that are built because nodes fail less
-LEAST_WORK = 20.0  # and as many times as long as it took to build the last one
+LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
 IDLE = 1.0  # seconds after which the loop turns though nothing has happened
 
 
@@ -90,7 +90,8 @@ class KubeDriver:
         self.answers: Answers
         self._unrest = self._calm_since = -1.0
         self._change_at = 0
-        self._built_at = self._build_s = 0.0
+        self._built_at = self._build_s = self._look_at = 0.0
+        self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
         self._journal_trouble = ""
 
     def take_profile(self, profile: Profile) -> None:
@@ -257,7 +258,7 @@ class KubeDriver:
         budgets = Budgets(mirror)
         self.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
-        self.translation.filters.leaving = binder.leaving
+        self.translation.filters.neighbours.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, mirror, self.workloads, binder.leaving)
         self.answers = Answers(
@@ -355,11 +356,19 @@ class KubeDriver:
     def _look_at_filters(self, nodes: dict[str, None], pods: dict[str, Pod]) -> None:
         """Build the state anew, but not too often, where nodes that failed a filter of waiting pods do not any more."""
         assert self.core is not None
-        if self._change_at - self.core.now <= FAILING * 1e6 or not self.translation.filters.failing:
+        filters = self.translation.filters
+        self._touched.update(nodes)
+        self._touched.update((pod.spec.node_name, None) for pod in pods.values() if pod.spec.node_name)
+        if not filters.failing:
+            self._touched.clear()
+        began = time.monotonic()
+        if not self._touched or began < self._look_at or self._change_at - self.core.now <= FAILING * 1e6:
             return
-        touched = [*nodes, *(pod.spec.node_name for pod in pods.values() if pod.spec.node_name)]
-        if touched and self.translation.filters.improved(touched):
-            wait = max(self._built_at + max(FAILING, LEAST_WORK * self._build_s) - time.monotonic(), 0.0)
+        touched, self._touched = self._touched, {}
+        improved = filters.improved(touched)
+        self._look_at = began + LEAST_WORK * (time.monotonic() - began)
+        if improved:
+            wait = max(self._built_at + max(FAILING, LEAST_WORK * self._build_s) - began, 0.0)
             self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
 
     def _take_overrun(self) -> None:

@@ -11,14 +11,15 @@ The word is kube-scheduler's (filter plugins NodeResourcesFit, NodePorts, InterP
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2s
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
+from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
-from kant.kube.translate.neighbours import Rule, apart_group, domain_of, own_kind, ports_of, rules_of
+from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of
 from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of
 from kant.kube.translate.volumes import ONE_POD, claims_of
 from kant.model.errors import InputError
@@ -27,23 +28,13 @@ from kant.model.job import Demand
 FILTER = f"{OWN}/filter:"
 """Before the name of a filter, which stands beside the labels of the nodes that fail it. No label has a colon."""
 
-NOBODY: Collection[str] = frozenset()
-Placed = Sequence[tuple[str, Pod]]
-"""Pods, and the nodes that they are to have."""
-
 
 class NodeFilters:
-    """`failing` has, by node, the filters that it failed when the state was built.
-
-    `promised` has, by node, the uids of pods that are to be bound there. `leaving` likewise has pods that will be gone
-    before anything is bound.
-    """
+    """`failing` has, by node, the filters that it failed when the state was built."""
 
     def __init__(self, mirror: Mirror, scheduler: str) -> None:
         self.mirror = mirror
-        self.scheduler = scheduler
-        self.promised: dict[str, dict[str, None]] = {}
-        self.leaving: Mapping[str, Mapping[str, None]] = {}
+        self.neighbours = Neighbours(mirror, scheduler)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, Pod] = {}  # one for each filter in use
         self.spread: set[str] = set()
@@ -56,7 +47,7 @@ class NodeFilters:
 
     def begin(self, waiting: Iterable[Pod]) -> None:
         """Find out which nodes fail the filters of these pods now."""
-        self.promised = {}
+        self.neighbours.forget_promises()
         self._rules = dict.fromkeys(
             rule
             for uids in self.mirror.ruled.values()
@@ -98,7 +89,7 @@ class NodeFilters:
         if kind == "port":
             return f"port {what} is taken on the nodes that would do"
         if kind == "beside":
-            others = (self._beside(pod, node, (), counted=True) for node in nodes)
+            others = (self.neighbours.conflict(pod, node, counted=True) for node in nodes)
             other = next((one for one in others if one is not None), None)
             such = f", such as pod {_name(other)}" if other is not None else ""
             return f"on the nodes that would do are pods beside which it must not run{such}"
@@ -118,9 +109,10 @@ class NodeFilters:
     def _fails(self, name: str, node: str, pod: Pod) -> bool:
         kind, _, what = name.removeprefix(FILTER).partition(" ")
         if kind == "port":
-            return any(what in ports_of(one.spec) and not self._is_kin(pod, one) for one in self._on(node))
+            there = (one for one in self.neighbours.on(node) if what in ports_of(one.spec))
+            return any(not self.neighbours.is_kin(pod, one) for one in there)
         if kind == "beside":
-            return self._beside(pod, node, (), counted=True) is not None
+            return self.neighbours.conflict(pod, node, counted=True) is not None
         resource, _, text = what.partition(" ")
         return self._is_short(node, resource, int(text))
 
@@ -139,10 +131,9 @@ class NodeFilters:
 
     def improved(self, nodes: Iterable[str]) -> bool:
         """Whether one of these nodes fails a filter no more, or any does on which pods elsewhere bear."""
-        wide = any(rule.key != HOSTNAME for pod in self.pods.values() for rule in rules_of(pod)) or bool(
-            self.mirror.wide
-        )
-        seen = self.failing if wide and self.failing else (node for node in nodes if node in self.failing)
+        own = (rule for pod in self.pods.values() for rule in rules_of(pod))
+        wide = bool(self.mirror.wide) or any(rule.key != HOSTNAME for rule in own)
+        seen = self.failing if wide else [node for node in nodes if node in self.failing]
         return any(not self._fails(name, node, self.pods[name]) for node in seen for name in self.failing[node])
 
     # --- whether pods may have their places -----------------------------------------------------------------------
@@ -161,12 +152,11 @@ class NodeFilters:
             if why:
                 self._clean.clear()
                 return why
-        if self._any_rules(placed):
-            for node, pod in placed:
-                other = self._beside(pod, node, placed, set(going))
-                if other is not None:
-                    self._clean.clear()
-                    return f"it must not run beside pod {_name(other)}, as on node {node}"
+        for node, pod in placed:
+            other = self.neighbours.conflict(pod, node, placed, going)
+            if other is not None:
+                self._clean.clear()
+                return f"it must not run beside pod {_name(other)}, as on node {node}"
         return ""
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NOBODY) -> str:
@@ -181,7 +171,7 @@ class NodeFilters:
                 other = mirror.pods.get(uid)
                 if other is None or uid == pod.metadata.uid or uid in going or is_over(other):
                     continue
-                if other.spec.node_name or any(uid in there for there in self.promised.values()):
+                if other.spec.node_name or any(uid in there for there in self.neighbours.promised.values()):
                     return f"its claim {name} takes one pod (ReadWriteOncePod), and pod {_name(other)} has it"
         return ""
 
@@ -213,71 +203,11 @@ class NodeFilters:
         asked = Counter(port for pod in pods for port in ports_of(pod.spec))
         if not asked:
             return ""
-        taken = {port for one in self._on(node, ignored) for port in ports_of(one.spec)}
+        taken = {port for one in self.neighbours.on(node, ignored) for port in ports_of(one.spec)}
         port = next((port for port, count in asked.items() if count > 1 or port in taken), "")
         return f"port {port} of node {node} is taken" if port else ""
 
-    def _any_rules(self, placed: Placed) -> bool:
-        mirror = self.mirror
-        return bool(mirror.wide) or any(
-            node in mirror.ruled or rules_of(pod) or any(
-                rules_of(one) for uid in self.promised.get(node, ()) if (one := mirror.pods.get(uid)) is not None
-            )
-            for node, pod in placed
-        )  # fmt: skip
-
-    # --- pods beside each other -----------------------------------------------------------------------------------
-
-    def _beside(
-        self, pod: Pod, node: str, placed: Placed, going: Collection[str] = NOBODY, counted: bool = False
-    ) -> Pod | None:
-        """A pod beside which this one must not run at the node. `counted`: but for those that the core keeps apart."""
-        own, kin = rules_of(pod), own_kind(pod)
-        ignored = {pod.metadata.uid, *going}
-        for where, other in self._near(own, node, placed):
-            if other.metadata.uid in ignored:
-                continue
-            rules = [rule for rule in own if rule.forbids(other)]
-            rules += [rule for rule in rules_of(other) if rule.forbids(pod)]
-            if counted and self._is_kin(pod, other):
-                rules = [rule for rule in rules if rule != kin]
-            if any(self._is_one_domain(rule.key, node, where) for rule in rules):
-                return other
-        return None
-
-    def _is_kin(self, pod: Pod, other: Pod) -> bool:
-        """Whether the core keeps these two apart."""
-        group = apart_group(pod)
-        return bool(group) and other.spec.scheduler_name == self.scheduler and apart_group(other) == group
-
-    def _near(self, own: Sequence[Rule], node: str, placed: Placed) -> Iterator[tuple[str, Pod]]:
-        """The pods that may be in the way of one with these rules at a node, and where they are."""
-        pods = self.mirror.pods
-        if any(rule.key != HOSTNAME for rule in own):
-            nodes: Iterable[str] = {*self.mirror.on_node, *self.promised}
-        else:
-            nodes = (node,)
-            wide = (pods[uid] for uid in self.mirror.wide if uid in pods)
-            yield from ((pod.spec.node_name, pod) for pod in wide if not is_over(pod))
-        for one in nodes:
-            yield from ((one, pod) for pod in self._on(one))
-        yield from placed
-
-    def _is_one_domain(self, key: str, one: str, other: str) -> bool:
-        nodes = self.mirror.nodes
-        first, second = (
-            domain_of(nodes[name].metadata.labels, name, key) if name in nodes else None for name in (one, other)
-        )
-        return first is not None and first == second
-
     # --- what is on a node ----------------------------------------------------------------------------------------
-
-    def _on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
-        """The pods that are on a node or are to be, but for those that will be gone."""
-        pods, gone = self.mirror.pods, self.leaving.get(node, {})
-        uids = dict.fromkeys((*self.mirror.on_node.get(node, ()), *self.promised.get(node, ())))
-        found = (pods.get(uid) for uid in uids if uid not in gone and uid not in ignored)
-        return [pod for pod in found if pod is not None and not is_over(pod)]
 
     def _free(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> int:
         view = self.mirror.nodes.get(node)
@@ -286,16 +216,17 @@ class NodeFilters:
             there = amount_of(resource, amounts.get(resource, 0), resource, up=False)
         except InputError:
             there = 0
-        return there - sum(others_of(pod.spec).get(resource, 0) for pod in self._on(node, ignored))
+        return there - sum(others_of(pod.spec).get(resource, 0) for pod in self.neighbours.on(node, ignored))
 
     def _holders(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> frozenset[str]:
-        return frozenset(pod.metadata.uid for pod in self._on(node, ignored) if others_of(pod.spec).get(resource))
+        there = self.neighbours.on(node, ignored)
+        return frozenset(pod.metadata.uid for pod in there if others_of(pod.spec).get(resource))
 
     def _core_free(self, node: str) -> Demand:
         """What the core sees free on a node."""
         view = self.mirror.nodes.get(node)
         there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
-        used = [used_of(pod.spec) for pod in self._on(node)]
+        used = [used_of(pod.spec) for pod in self.neighbours.on(node)]
         return Demand(
             there.gpus - sum(one.gpus for one in used),
             cpu=there.cpu - sum(one.cpu for one in used),

@@ -110,7 +110,7 @@ class Transitions:
         self.pod_capacity.promised.update(wanted)
         for slot in slots:
             if not slot.bound:
-                self.translation.filters.promised.setdefault(slot.node, {})[slot.pod] = None
+                self.translation.filters.neighbours.promise(slot.node, slot.pod)
         self.crowded.update(dict.fromkeys(wanted))
         self.unbound[workload] = None
         self.unprotected[workload] = None
@@ -165,9 +165,9 @@ class Transitions:
 
     def count_promised(self) -> None:
         """Count the pods that are to be bound to each node, and of which the watch has not said that they are."""
-        promised = self.translation.filters.promised
+        neighbours = self.translation.filters.neighbours
         self.pod_capacity.promised.clear()
-        promised.clear()
+        neighbours.forget_promises()
         unheard = self.mirror.bound_here
         for workload in list(self.unbound):
             nodes = [s.node for s in workload.slots if not s.done and (not s.bound or s.pod in unheard)]
@@ -176,7 +176,7 @@ class Transitions:
             self.pod_capacity.promised.update(nodes)
             for slot in workload.slots if nodes else ():
                 if slot.pod and not slot.done:
-                    promised.setdefault(slot.node, {})[slot.pod] = None
+                    neighbours.promise(slot.node, slot.pod)
 
     # --- it waits again, or ends ----------------------------------------------------------------------------------
 
