@@ -94,7 +94,7 @@ class Recorder:
         """A gang got its place, or another size."""
         if row >= len(self.spans):
             self.spans = np.concatenate([self.spans, np.zeros((max(row, 1024), SPANS_WIDTH), dtype=np.int64)])
-        self.spans[row] = self.model.spans(allocation)
+        self.model.write_spans(allocation, self.spans, row)
         if row in self.state.elastic:
             shape = self.state.shape_of(row)
             counts = pods_by_group(shape, allocation)

@@ -26,30 +26,30 @@ _LEAF = 2  # among these levels
 
 
 @compiled
-def span_of(table: Table, pieces: Table, seen: Table, stamp: int) -> Table:
-    """The columns above for the gang of `pieces`.
+def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: Table, row: int) -> None:
+    """Write the columns above for the gang of `pieces` into a row of `spans`.
 
     `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` is one that it has not met.
     """
-    spans = np.zeros(SPANS_WIDTH, dtype=np.int64)
+    for column in range(SPANS_WIDTH):
+        spans[row, column] = 0
     for i in range(pieces.shape[0]):
         node, tag = pieces[i, NODE], pieces[i, TAG]
         gpus = pieces[i, PODS] * max(tag, 1) if tag != -1 else 0
-        spans[T_GPUS] += gpus
+        spans[row, T_GPUS] += gpus
         for level in range(DEPTH):
             domain = node if level == 0 else table[node, c.HBD + level - 1]
             if seen[level, domain, 0] != stamp:
                 seen[level, domain, 0] = stamp
                 seen[level, domain, 1] = 0
                 if level == 0:
-                    spans[T_NODES] += 1
+                    spans[row, T_NODES] += 1
                 elif level == _LEAF:
-                    spans[T_LEAVES] += 1
+                    spans[row, T_LEAVES] += 1
             if level < 2 and gpus > 0 and seen[level, domain, 1] == 0:
-                spans[T_GPU_NODES + level] += 1
+                spans[row, T_GPU_NODES + level] += 1
             seen[level, domain, 1] += gpus
-            spans[T_LARGEST + level] = max(spans[T_LARGEST + level], seen[level, domain, 1])
-    return spans
+            spans[row, T_LARGEST + level] = max(spans[row, T_LARGEST + level], seen[level, domain, 1])
 
 
 def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
@@ -129,8 +129,14 @@ class Slowdowns:
 
     def spans(self, allocation: Allocation) -> Table:
         """Where a gang lies, in the columns above."""
+        spans: Table = np.empty((1, SPANS_WIDTH), dtype=np.int64)
+        self.write_spans(allocation, spans, 0)
+        return spans.reshape(-1)
+
+    def write_spans(self, allocation: Allocation, spans: Table, row: int) -> None:
+        """Write where a gang lies into a row of `spans`. Numba takes long to make an array for the caller."""
         self._stamp += 1
-        return span_of(self.state.table, allocation, self._seen, self._stamp)
+        write_spans(self.state.table, allocation, self._seen, self._stamp, spans, row)
 
     def best(self, shape: int) -> Table:
         """The best spans of a shape, by its index."""
