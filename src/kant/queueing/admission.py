@@ -24,16 +24,10 @@ class Admission:
             if state.burst_replicas
             else frozenset()
         )
-        self._books: QuotaTree | None = None
+        if state.quota_usage.tree is not None:
+            self.quota_tree: QuotaTree = state.quota_usage.tree.copy()
+            """The usage of the quotas as the plan leaves it. Only where there is a tree."""
         self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
-
-    @property
-    def quota_tree(self) -> QuotaTree:
-        """The usage of the quotas as the plan leaves it. Only where there is a tree."""
-        if self._books is None:
-            assert self.quota_usage.tree is not None
-            self._books = self.quota_usage.tree.copy()
-        return self._books
 
     def closed(self, row: int) -> Closed | BaseJobWaits | None:
         """Why the job may not start, whatever is free; None where it may."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kant.cluster.shapes import Shape
+
 BucketKey = tuple[int, ...]
 """The queue; then the shape, where jobs of other shapes may pass; then the user, where users are limited."""
 
@@ -45,17 +47,19 @@ class Unschedulable:
 
     `pools` are bits: capacity that comes free in one of them wakes. `wakes_on` has what else does. `until` is a time at
     which the answer may change by itself (-1: none). `row` is the only job of which this is known (-1: all of the key).
-    `by_quota`: quotas keep it, not what runs.
+    `nobody`: it may evict nobody. `by_quota`: quotas keep it, not what runs. With both no capacity wakes it.
     """
 
-    __slots__ = ("buckets", "by_quota", "key", "pools", "row", "until", "wakes_on")
+    __slots__ = ("buckets", "by_quota", "key", "nobody", "pools", "row", "shape", "until", "wakes_on")
 
     def __init__(
-        self, key: SchedulingKey, row: int, pools: int, wakes_on: int, until: int, by_quota: bool = False
+        self, key: SchedulingKey, row: int, shape: Shape, wakes_on: int, until: int, nobody: bool, by_quota: bool
     ) -> None:
         self.key = key
         self.row = row
-        self.pools = pools
+        self.shape = shape
+        self.nobody = nobody
+        self.pools = 0 if nobody and by_quota else shape.pool_bits
         self.wakes_on = wakes_on
         self.until = until
         self.by_quota = by_quota

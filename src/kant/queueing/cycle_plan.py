@@ -33,7 +33,7 @@ from kant.queueing.bucket import ANY_START
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
 from kant.queueing.pending import PendingQueue
-from kant.queueing.ports import NOT_NOW, NotNow, Placer
+from kant.queueing.ports import NOBODY, NOT_NOW, NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.shares import Shares
 
@@ -70,7 +70,6 @@ class CyclePlan:
         self.plan = Plan(snapshot.now, [])
         self.limited = snapshot.state.quota_usage.tree is not None or bool(snapshot.state.burst_replicas)
         """Whether quotas or base jobs may keep a job from starting. Where not, nothing asks `admission`."""
-        self._admission: Admission | None = None
         self.entitlements: Entitlements | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
         self.shrunk: dict[int, None] = {}  # gangs that it takes pods from
@@ -83,12 +82,10 @@ class CyclePlan:
         self.drained: list[int] = []  # jobs that it evicts from nodes that drain
         self.failed = NOT_NOW  # what eviction could not do for the job that was tried last
 
-    @property
+    @cached_property
     def admission(self) -> Admission:
         """The quotas as the plan leaves them."""
-        if self._admission is None:
-            self._admission = Admission(self.state)
-        return self._admission
+        return Admission(self.state)
 
     @cached_property
     def shares(self) -> Shares:
@@ -153,7 +150,7 @@ class CyclePlan:
 
         Where it does not fit as things are, the profile's preemption may make room for it.
         """
-        self.failed = NOT_NOW
+        self.failed = NOT_NOW if self.evictor is not None else NOBODY
         options = [shape]
         reason: Reason
         if not self.limited:

@@ -29,7 +29,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     def run(self, cycle: CyclePlan) -> None:
         """Write this cycle's decisions into `cycle.plan`. By default: try the first jobs of the buckets, best first."""
         pending = cycle.pending
-        if pending.awake or pending.brief:
+        if pending.awake or pending.brief or pending.stirred:
             for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
                 result = cycle.nominate(row, shape)
                 if isinstance(result, np.ndarray):

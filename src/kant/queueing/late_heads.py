@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from kant.cluster.columns import (
     GPUS,
     J_PODS,
@@ -20,6 +18,8 @@ from kant.cluster.columns import (
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.status import JobStatus
+
+RUNNING = JobStatus.RUNNING.value
 
 
 class Unserved(NamedTuple):
@@ -49,6 +49,7 @@ class LateHeads:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._known: dict[int, Unserved] = {}
+        self._most_gpus = int(state.empty[:, GPUS].max())  # of one node
 
     def add(self, row: int, missing: int, unreclaimable: bool, until: int = -1, first: int = -1) -> None:
         """Remember that a head of one group lacks room for `missing` pods."""
@@ -69,14 +70,14 @@ class LateHeads:
         known, state = self._known.pop(row, None), self.state
         if known is None or 0 <= known.until <= now:
             return None
-        if (known.since, known.node_version) != (state.jobs[row, J_SINCE], state.node_version):
+        if known.node_version != state.node_version or known.since != state.jobs.item(row, J_SINCE):
             return None
         if known.end != state.job_changes.end:
-            moved = state.job_changes.since(known.end)
-            missing = -1 if moved is None else known.missing - self._room_given(row, shape, known, moved)
+            _, unreclaimable, until, first, since, version, end = known
+            missing = known.missing - self._room_given(row, shape, known, state.job_changes.since(end))
             if missing <= 0:
                 return None
-            known = known._replace(missing=missing, end=state.job_changes.end)
+            known = Unserved(missing, unreclaimable, until, first, since, version, state.job_changes.end)
         self._known[row] = known
         return known
 
@@ -87,27 +88,30 @@ class LateHeads:
 
     def _room_given(self, row: int, shape: Shape, known: Unserved, moved: list[int]) -> int:
         """For how many pods of the head the jobs that have changed may have made room, at most."""
-        jobs = self.state.jobs
-        priority = jobs[row, J_PRIORITY]
-        own = jobs[np.array(moved, dtype=np.int64)]
-        ran = own[:, J_STARTED] >= 0
-        behind = (own[:, J_SUBMIT] > known.since) & (own[:, J_PRIORITY] <= priority) & (own[:, J_PREEMPTIBLE] == 1)
-        runs = own[:, J_STATUS] == JobStatus.RUNNING.value
-        if known.unreclaimable:
-            gave = ran & ~behind  # what the others held was counted as free
-        elif known.first in moved or np.count_nonzero(ran & runs & ~behind):
-            return known.missing  # another job is the next unprotected one, or room that could be preempted is less
-        else:
-            gave = ran & ~runs
-        shapes = self.state.shapes.shapes
-        if any(shapes[index].ceiling for index in set(own[gave, J_SHAPE].tolist())):
-            return known.missing  # an elastic gang may have had more pods
-        return int(own[gave, J_PODS].sum()) * pods_on_a_node(self.state, shape)
+        jobs, shapes, pods = self.state.jobs, self.state.shapes.shapes, 0
+        priority = jobs.item(row, J_PRIORITY)
+        if not known.unreclaimable and known.first in moved:
+            return known.missing  # another job is the next unprotected one
+        for other in moved:
+            job = jobs[other].tolist()
+            if job[J_STARTED] < 0:
+                continue
+            behind = job[J_SUBMIT] > known.since and job[J_PRIORITY] <= priority and job[J_PREEMPTIBLE]
+            if known.unreclaimable:
+                if behind:
+                    continue  # what it held was counted as free
+            elif job[J_STATUS] == RUNNING:
+                if not behind:
+                    return known.missing  # room that could be preempted is less
+                continue
+            if shapes[job[J_SHAPE]].ceiling:
+                return known.missing  # an elastic gang may have had more pods
+            pods += job[J_PODS]
+        return int(pods) * self._pods_on_a_node(shape) if pods else 0
 
-
-def pods_on_a_node(state: ClusterState, shape: Shape) -> int:
-    """How many more pods of a shape fit, at most, where one node comes free. Large where no bound is known."""
-    demand = shape.groups[0].demand
-    if demand.gpus == 0 or demand.milli < 1000 or shape.cuts or shape.has_affinity:
-        return 1 << 40
-    return max(int(state.table[:, GPUS].max()) // demand.gpus, 1)
+    def _pods_on_a_node(self, shape: Shape) -> int:
+        """How many more pods of a shape fit, at most, where one node comes free. Large where no bound is known."""
+        demand = shape.groups[0].demand
+        if demand.gpus == 0 or demand.milli < 1000 or shape.cuts or shape.has_affinity:
+            return 1 << 40
+        return max(self._most_gpus // demand.gpus, 1)

@@ -15,7 +15,7 @@ HTCondor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
@@ -41,6 +41,7 @@ from kant.queueing.late_heads import LateHeads
 from kant.queueing.order import Order
 from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
+from kant.queueing.watch import Watch
 
 Share = Callable[[int], tuple[float, ...]]
 """What a queue has had of its share, so far in this cycle."""
@@ -51,7 +52,7 @@ class PendingQueue:
 
     `bucket_of` says from queue and shape in which bucket a job waits (None: jobs are not sorted). `preempts` says
     whether waiting jobs may evict running ones, `draws` whether the placement depends on the job by chance, and `fair`
-    whether queues reclaim up to their fair shares.
+    whether queues reclaim up to their fair shares. `may_fit` is False for a shape that certainly finds no place now.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class PendingQueue:
         preempts: bool = False,
         draws: bool = False,
         fair: bool = False,
+        may_fit: Callable[[Shape], bool] = lambda shape: True,
     ) -> None:
         self.state = state
         self.order = order
@@ -71,6 +73,7 @@ class PendingQueue:
         self.preempts = preempts
         self.draws = draws
         self.fair = fair
+        self.may_fit = may_fit
         self.late_heads = LateHeads(state)
         self.now = state.now
         self.buckets: dict[BucketKey, Bucket] = {}
@@ -89,16 +92,17 @@ class PendingQueue:
         """What wakes any of the sleeping buckets, or has woken one of them since there was none."""
         self.brief: list[Unschedulable] = []
         """What is known for the last cycle only."""
+        self.stirred: list[Unschedulable] = []
+        """Keys that may start by nothing but the capacity that has come free: they wake if they may fit now."""
         self._place: dict[int, Bucket] = {}  # in which bucket a row is
         self._keys: dict[tuple[int, int, int], BucketKey] = {}
-        self._heads: list[tuple[Entry, Bucket]] | None = None
+        self._heads: dict[bool, list[tuple[Entry, Bucket]]] = {}
         self.back_offs = BackOffs(state, requeue)
         self._base_runs: dict[int, bool] = {}  # whether a base job runs once the plan is carried out
         self._released: list[int] = []  # burst replicas whose base job the plan has started
         self._opened = False  # the plan has freed capacity since the round under way began
         self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
-        self._bounds: tuple[int, bool] | None = None  # who may be evicted at all, where a bucket sleeps on it
-        self._mark()
+        self._watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
 
@@ -109,12 +113,9 @@ class PendingQueue:
 
         `moved` has the rows that came, left, started or stopped, each once; None where nobody knows.
         """
-        self.now = now
-        changed = 0
-        if self.leaving:
-            self.leaving.clear()
-        if self._base_runs:
-            self._base_runs.clear()
+        self.now, changed = now, 0
+        self.leaving.clear()
+        self._base_runs.clear()
         reconfigured = self.state.quota_usage.queue_config is not self._queue_config
         if moved or moved is None or reconfigured or self.order.moving:
             changed = self._follow(moved)
@@ -141,11 +142,9 @@ class PendingQueue:
             if moved and self._asleep:
                 ran = len(came) < len(moved) or max([state.jobs[row, J_STARTED] for row in came]) >= 0
                 changed = LIVE | JOBS if ran else LIVE
-        if self.arrived:
-            self.arrived = [row for row in self.arrived if row in pending and row not in came]
-        if came:
+        if came or self.arrived:
             self.held.difference_update(came)
-            self.arrived = sorted([*self.arrived, *came])
+            self.arrived = sorted({*came, *[row for row in self.arrived if row in pending]})
         if state.burst_replicas:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
         if moved is None or self.order.moving or self._by_user != state.quota_usage.limits_users:
@@ -175,28 +174,18 @@ class PendingQueue:
                     self.arrived = sorted({*self.arrived, *replicas})  # they can never run
         return found
 
-    def _mark(self) -> None:
-        """Changes of the state are counted from here on."""
-        state = self.state
-        self._log, self._quota, self._freed = (
-            int(state.log[0]),
-            state.quota_usage.quota_version,
-            list(state.pool_versions),
-        )
-
     def _wake_by_state(self, changed: int) -> None:
-        """Wake what the changes of the state since the last mark may let start."""
-        state, pools = self.state, 0
-        if state.pool_versions != self._freed:
-            for pool, count in enumerate(state.pool_versions):
-                pools |= (count != self._freed[pool]) << pool
-        changed |= NODES if state.log[0] != self._log else 0
-        changed |= QUOTA if state.quota_usage.quota_version != self._quota else 0
-        if self._bounds is not None and self._bounds != (bounds := state.eviction_bounds()):
-            self._bounds = bounds
-            changed |= RIGHTS
-        self._mark()
-        self._wake(changed, pools)
+        """Wake what `changed`, or what has changed in the state since the last look, may let start."""
+        more, pools = self._watch.changes()
+        changed, now = changed | more, self.now
+        for one in list(self._asleep.values()):
+            if one.wakes_on & changed & ~NODES or 0 <= one.until <= now:
+                self._forget(one)
+            elif one.pools & pools or one.wakes_on & changed:
+                if one.nobody:
+                    self.stirred.append(one)
+                else:
+                    self._forget(one)
 
     # --- back-off and burst replicas -------------------------------------------------------------------------
 
@@ -220,7 +209,7 @@ class PendingQueue:
         self.buckets.clear()
         self.awake.clear()
         self._place.clear()
-        self._heads = None
+        self._heads.clear()
         for one in self._asleep.values():
             one.buckets.clear()
 
@@ -254,7 +243,7 @@ class PendingQueue:
             heappush(bucket.heap, entry)
             place[row] = bucket
             if bucket.heap[0] is entry:
-                self._heads = None
+                self._heads.clear()
                 if bucket.asleep is not None:
                     del bucket.asleep.buckets[bucket_key]
                     bucket.asleep = None
@@ -304,16 +293,25 @@ class PendingQueue:
 
     def _headless(self, bucket: Bucket) -> None:
         """The first job of a bucket has gone: the next one may be tried, or the bucket goes."""
-        self._heads = None
+        self._heads.clear()
         self._rouse(bucket)
         if not bucket.heap:
             del self.awake[bucket.key], self.buckets[bucket.key]
 
-    def heads(self) -> list[tuple[Entry, Bucket]]:
-        """The first job of every bucket, best first."""
-        if self._heads is None:
-            self._heads = sorted([(bucket.heap[0], bucket) for bucket in self.buckets.values()])
-        return self._heads
+    def heads(self, of_pools: bool = False) -> list[tuple[Entry, Bucket]]:
+        """The first job of every bucket, best first; or the best one alone of those that compete for the same pools."""
+        found = self._heads.get(of_pools)
+        if found is None:
+            heads: Iterable[tuple[Entry, Bucket]] = [(bucket.heap[0], bucket) for bucket in self.buckets.values()]
+            if of_pools:
+                shapes, best = self.state.shapes.shapes, dict[int, tuple[Entry, Bucket]]()
+                for head in heads:
+                    bits = shapes[head[0][3]].pool_bits
+                    if bits not in best or head[0] < best[bits][0]:
+                        best[bits] = head
+                heads = best.values()
+            found = self._heads[of_pools] = sorted(heads)
+        return found
 
     def head_before(self, row: int) -> int | None:
         """The row of the job that keeps this one from being tried: the first of its bucket; None where it is first."""
@@ -336,20 +334,19 @@ class PendingQueue:
         wakes_on = NODES if shape.order_dependent else 0
         if tree:
             wakes_on |= QUOTA
-        if nobody and tree:
-            wakes_on |= RIGHTS
+        if nobody:
+            wakes_on |= RIGHTS if self.preempts else 0
         elif until >= 0 or (tree and self.preempts):
             wakes_on |= LIVE if until >= 0 or self.fair else JOBS
         if not self._asleep:
-            self._mark()
-            self.wakes_on, self._bounds = 0, None
-        if wakes_on & RIGHTS and self._bounds is None:
-            self._bounds = self.state.eviction_bounds()
+            self._watch, self.wakes_on = Watch(self.state), 0
+        if wakes_on & RIGHTS:
+            self._watch.rights()
         self.wakes_on |= wakes_on
         head = bucket.heap[0]
         key = head[4]
         alone = isinstance(key, tuple) and key[0] < 0
-        one = Unschedulable(key, head[2] if alone else -1, shape.pool_bits, wakes_on, until, by_quota)
+        one = Unschedulable(key, head[2] if alone else -1, shape, wakes_on, until, nobody, by_quota)
         if until >= 0:
             self.retries[key] = one.row, until
         elif self.retries:
@@ -367,11 +364,8 @@ class PendingQueue:
             self._forget(one)
 
     def _wake(self, changed: int, pools: int = 0) -> None:
-        """Wake what one of these changes, or capacity that came free in these pools (bits), may let start."""
-        now = self.now
-        for one in [
-            one for one in self._asleep.values() if one.pools & pools or one.wakes_on & changed or 0 <= one.until <= now
-        ]:
+        """Wake what one of these changes of the plan, or capacity that it frees in these pools, may let start."""
+        for one in [one for one in self._asleep.values() if one.pools & pools or one.wakes_on & changed]:
             self._forget(one)
 
     def _forget(self, one: Unschedulable) -> None:
@@ -411,6 +405,11 @@ class PendingQueue:
             for one in self.brief:
                 self._forget(one)
             self.brief = []
+        if self.stirred:
+            for one in self.stirred:
+                if self._asleep.get(one.key) is one and self.may_fit(one.shape):
+                    self._forget(one)
+            self.stirred = []
         if not self.awake:
             return
         asleep, shapes = self._asleep, self.state.shapes.shapes
@@ -455,7 +454,7 @@ class PendingQueue:
     def took(self, bucket: Bucket) -> None:
         """The first job of a bucket starts or leaves. A driver that refuses the start brings it back by an event."""
         heap = bucket.heap
-        self._heads = None
+        self._heads.clear()
         del self._place[heappop(heap)[2]]
         if bucket.asleep is not None:
             self._rouse(bucket)

@@ -82,6 +82,9 @@ class NotNow(NamedTuple):
 NOT_NOW = NotNow()
 """Evicting does not help, and that is proven."""
 
+NOBODY = NotNow(nobody=True)
+"""There is nobody to evict, or no preemption."""
+
 
 class PlanSoFar(Protocol):
     """What the plan under way changes for those that run. `CyclePlan` is one."""

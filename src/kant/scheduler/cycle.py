@@ -28,21 +28,21 @@ class Scheduler:
         self.state = state
         self.profile = profile
         self.snapshot = Snapshot(state)
+        self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         by = profile.preemption
         bucket_of = profile.discipline.bucket if profile.discipline.buckets else None
-        fair = by is not None and by.reclaim == "fair-share"
+        fair, by_chance = by is not None and by.reclaim == "fair-share", draws(profile.placement)
         self.pending = PendingQueue(
-            state, profile.order, profile.requeue, bucket_of, by is not None, draws(profile.placement), fair
+            state, profile.order, profile.requeue, bucket_of, by is not None, by_chance, fair, self.placer.may_fit
         )
         self.limits = Limits(state)
         if state.shapes.workloads != profile.matches:
             raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
         self.growth = Growth(state, profile.elastic)
-        self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
-        waits_only = profile.discipline.buckets and not (profile.order.moving or profile.order.remembers)
-        self._may_be_idle = waits_only and not ahead  # it looks at nobody who runs but for those who wait
+        looks_at_running = ahead or not profile.discipline.buckets or profile.order.moving or profile.order.remembers
+        self._may_be_idle = not looks_at_running
         self._seen = -1  # up to where the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:

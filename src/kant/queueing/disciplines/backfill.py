@@ -34,18 +34,17 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         without = set[tuple[int, int]]()  # queues whose head has no right to enough, and for which pools
         if not state.pending:
             return
-        for (_, _, row, shape_index, _), bucket in cycle.pending.heads():
+        for (_, _, row, shape_index, _), bucket in cycle.pending.heads(of_pools=not cycle.limited):
             shape = state.shapes.shapes[shape_index]
             if shape.pool_bits in served:
                 continue
-            queue, since = state.jobs[row, [J_QUEUE, J_SINCE]].tolist()
-            known = bucket.asleep
+            queue, known = state.jobs.item(row, J_QUEUE), bucket.asleep
             if (queue, shape.pool_bits) in without or (known is not None and known.by_quota):
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
             served.add(shape.pool_bits)
-            until = since + self.timeout_s * SECOND
+            until = state.jobs.item(row, J_SINCE) + self.timeout_s * SECOND
             if until > cycle.now:
                 cycle.wake_at(until)
                 continue

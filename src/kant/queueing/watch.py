@@ -1,0 +1,40 @@
+"""A watch on the state: what has changed there since the last look that may let a sleeping bucket start."""
+
+from __future__ import annotations
+
+from kant.cluster.state import ClusterState
+from kant.queueing.bucket import NODES, QUOTA, RIGHTS
+
+
+class Watch:
+    """Compares counters of the state with those of the last look. With `rights` it also says who may be evicted."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._bounds: tuple[int, bool] | None = None
+        self._look()
+
+    def _look(self) -> None:
+        """Changes are counted from here on."""
+        state = self.state
+        self._log, self._quota = int(state.log[0]), state.quota_usage.quota_version
+        self._freed = list(state.pool_versions)
+
+    def rights(self) -> None:
+        """From now on, watch who may be evicted at all. The state must be as at the last look."""
+        if self._bounds is None:
+            self._bounds = self.state.eviction_bounds()
+
+    def changes(self) -> tuple[int, int]:
+        """What wakes buckets (NODES, QUOTA, RIGHTS), and the pools in which capacity came free, as bits; then look."""
+        state, changed, pools = self.state, 0, 0
+        if state.pool_versions != self._freed:
+            for pool, count in enumerate(state.pool_versions):
+                pools |= (count != self._freed[pool]) << pool
+        changed |= NODES if state.log[0] != self._log else 0
+        changed |= QUOTA if state.quota_usage.quota_version != self._quota else 0
+        if self._bounds is not None and self._bounds != (bounds := state.eviction_bounds()):
+            self._bounds = bounds
+            changed |= RIGHTS
+        self._look()
+        return changed, pools
