@@ -64,3 +64,21 @@ class Unschedulable:
         self.until = until
         self.by_quota = by_quota
         self.buckets: dict[BucketKey, Bucket] = {}
+
+
+class Retries(dict[SchedulingKey, tuple[int, int]]):
+    """Scheduling keys that were tried and may start by themselves: of which row alone that is said (-1: all), and when.
+
+    Times are microseconds.
+    """
+
+    def first(self, heads: list[Entry], now: int) -> int:
+        """The first time to come of these first jobs, -1 for never. Times that are over are dropped."""
+        for key in [key for key, (_, until) in self.items() if until <= now]:
+            del self[key]
+        first = -1
+        for head in heads if self else ():
+            row, until = self.get(head[4], (-1, -1))
+            if until >= 0 and row in (-1, head[2]) and not 0 <= first <= until:
+                first = until
+        return first

@@ -34,6 +34,7 @@ from kant.queueing.bucket import (
     Bucket,
     BucketKey,
     Entry,
+    Retries,
     SchedulingKey,
     Unschedulable,
 )
@@ -86,8 +87,7 @@ class PendingQueue:
         self.awake: dict[BucketKey, Bucket] = {}
         """Buckets whose first job may be tried."""
         self._asleep: dict[SchedulingKey, Unschedulable] = {}
-        self.retries: dict[SchedulingKey, tuple[int, int]] = {}
-        """When a scheduling key that was tried may start by itself, and of which row alone that is said (-1: all)."""
+        self.retries = Retries()
         self.wakes_on = 0
         """What wakes any of the sleeping buckets, or has woken one of them since there was none."""
         self.brief: list[Unschedulable] = []
@@ -380,18 +380,20 @@ class PendingQueue:
                 heappush(ready, ((), bucket.heap[0], bucket))
         one.buckets.clear()
 
+    def _stir(self) -> None:
+        """Wake the stirred keys that may fit, or whose best job has not been told that it waits."""
+        for one in self.stirred:
+            if self._asleep.get(one.key) is one and not self.may_fit(one.shape):
+                heads = [bucket.heap[0] for bucket in (*one.buckets.values(), *self.awake.values())]
+                best = min([head for head in heads if head[4] == one.key], default=None)
+                if best is None or (best[2] in self.held and not self.order.shares):
+                    continue
+            self._forget(one)
+        self.stirred = []
+
     def wakes_at(self) -> int:
         """When the first bucket may start by itself what it could not start when it was tried, µs; -1 for never."""
-        now, retries = self.now, self.retries
-        for key in [key for key, (_, until) in retries.items() if until <= now]:
-            del retries[key]
-        first = -1
-        for bucket in self.buckets.values() if retries else ():
-            head = bucket.heap[0]
-            row, until = retries.get(head[4], (-1, -1))
-            if until >= 0 and row in (-1, head[2]) and not 0 <= first <= until:
-                first = until
-        return first
+        return self.retries.first([bucket.heap[0] for bucket in self.buckets.values()], self.now)
 
     # --- one cycle -------------------------------------------------------------------------------------------
 
@@ -406,10 +408,7 @@ class PendingQueue:
                 self._forget(one)
             self.brief = []
         if self.stirred:
-            for one in self.stirred:
-                if self._asleep.get(one.key) is one and self.may_fit(one.shape):
-                    self._forget(one)
-            self.stirred = []
+            self._stir()
         if not self.awake:
             return
         asleep, shapes = self._asleep, self.state.shapes.shapes
