@@ -65,12 +65,29 @@ def _write(part: bytes) -> None:
 
 def cancel(
     *jobs: Ids,
+    all: Annotated[bool, Parameter(help="All that are not over.", negative="")] = False,
+    user: Annotated[str, Parameter(help="All of this user.")] = "",
+    queue: Annotated[str, Parameter(help="All of this queue.")] = "",
+    state: Annotated[str, Parameter(help="All in these states, divided by commas.")] = "",
+    name: Annotated[str, Parameter(help="All of this name; * and ? stand for others.")] = "",
     home: Home = None,
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Withdraw jobs, waiting or running: SIGTERM, and SIGKILL after their grace."""
-    return _order("cancel", jobs, home, json, there)
+    """Withdraw jobs, waiting or running: SIGTERM, and SIGKILL after their grace.
+
+    In place of ids, options say which: what more than one of them says all has to hold."""
+    if not (all or user or queue or state or name):
+        return _order("cancel", jobs, home, json, there)
+    if jobs:
+        raise InputError("JOBS", "either ids, or options that say which jobs", jobs[0])
+    unknown = [each for each in state.split(",") if each and each not in LIVE.split(",")]
+    if unknown:
+        raise InputError("--state", f"some of {LIVE}", unknown[0])
+    place = place_of(home, there)
+    return _ordered(
+        place.cancel_all(Filter(states=state or LIVE, queue=queue, user=user, limit=0, before=None), name), json
+    )
 
 
 def hold(
@@ -96,8 +113,10 @@ def release(
 def _order(verb: str, jobs: tuple[str, ...], home: Path | None, json: bool, there: Kube) -> int:
     if not jobs:
         raise InputError("JOBS", "the ids of jobs")
-    done = place_of(home, there).order(verb, jobs)
+    return _ordered(place_of(home, there).order(verb, jobs), json)
 
+
+def _ordered(done: list[str], json: bool) -> int:
     def show() -> None:
         from kant.cli.show import console
 

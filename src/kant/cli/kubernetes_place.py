@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -104,6 +105,11 @@ class KubernetesPlace:
 
         return self._run(work)
 
+    def cancel_all(self, chosen: Filter, name: str) -> list[str]:
+        rows = [row for row in self._run(lambda jobs: jobs.rows()) if _is_chosen(row, chosen)]
+        names = tuple(row["id"] for row in rows if not name or fnmatchcase(row["name"], name))
+        return self.order("cancel", names)
+
     def queues(self) -> Reply:
         return self._live().queues()
 
@@ -179,8 +185,12 @@ class KubernetesPlace:
 
 def _refuse(wanted: Wanted) -> None:
     """Refuse what has no meaning on Kubernetes."""
-    if wanted.after or wanted.after_ok:
-        raise InputError("--after, --after-ok", "neither of them on Kubernetes, where jobs do not wait for each other")
+    if wanted.after or wanted.after_ok or wanted.after_not_ok:
+        raise InputError("--after", "none of its kind on Kubernetes, where jobs do not wait for each other")
+    if wanted.begin:
+        raise InputError("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`")
+    if wanted.array_most:
+        raise InputError("--array", "indices alone on Kubernetes, without %", wanted.array_most)
     if wanted.priority:
         raise InputError("--priority", "--priority-class NAME on Kubernetes, which has no other", wanted.priority)
     if wanted.warn_s != WARN_S:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,9 @@ class MachinePlace:
             "array": wanted.array or (),
             "after": wanted.after,
             "after_ok": wanted.after_ok,
+            "after_not_ok": wanted.after_not_ok,
+            "array_most": wanted.array_most,
+            "begin": wanted.begin,
             "hold": wanted.hold,
             "preemptible": wanted.preemptible,
             "umask": mask,
@@ -113,6 +117,21 @@ class MachinePlace:
         for job in jobs:
             done += self.client.post(self.client.job(job, verb))["jobs"]
         return done
+
+    def cancel_all(self, chosen: Filter, name: str) -> list[str]:
+        found: dict[str, None] = {}
+        before = None
+        while True:
+            page = self.client.get(
+                "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user, limit=1000, before=before
+            )
+            for row in page["jobs"]:
+                if not name or fnmatchcase(row["name"], name):
+                    whole = row["array"] >= 0 and chosen.states == LIVE  # its jobs differ by their states alone
+                    found[str(row["array"]) if whole else row["id"]] = None
+            before = page["next"]
+            if before is None:
+                return self.order("cancel", tuple(found))
 
     def queues(self) -> Reply:
         found = self.client.get("/v1/queues")

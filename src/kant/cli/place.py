@@ -32,6 +32,9 @@ class Wanted:
     array: tuple[int, ...] | None
     after: tuple[str, ...]
     after_ok: tuple[str, ...]
+    after_not_ok: tuple[str, ...] = ()
+    array_most: int = 0
+    begin: float = 0.0
     retries: int
     warn_s: float
     grace_s: float
@@ -98,6 +101,10 @@ class Place(Source, Protocol):
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
         """Cancel, hold or release jobs; returns the ids of those that this changed."""
+        ...
+
+    def cancel_all(self, chosen: Filter, name: str) -> list[str]:
+        """Cancel the jobs that are chosen, of those with this name (`*` and `?` stand for others); the ids of them."""
         ...
 
     def queues(self) -> Reply:

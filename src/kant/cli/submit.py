@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -29,11 +30,20 @@ def submit(
     name: Annotated[str, Parameter(help="What you call it.")] = "",
     queue: Annotated[str, Parameter(help="The queue to which it goes.")] = "default",
     priority: Annotated[int, Parameter(help="The higher goes first.", converter=whole)] = 0,
-    array: Annotated[str | None, Parameter(help="Once for each index, such as 0-9 or 1,3,5-7.")] = None,
-    after: Annotated[tuple[str, ...], Parameter(help="Start when it has ended; may be repeated.", negative="")] = (),
+    array: Annotated[
+        str | None, Parameter(help="Once for each index, such as 0-9, 1,3,5-7, 0-10:2; 0-99%8: 8 at once.")
+    ] = None,
+    after: Annotated[
+        tuple[str, ...],
+        Parameter(name=["--after", "--after-any"], help="Start when it has ended; may be repeated.", negative=""),
+    ] = (),
     after_ok: Annotated[
         tuple[str, ...], Parameter(help="Start when this job has ended well; may be repeated.", negative="")
     ] = (),
+    after_not_ok: Annotated[
+        tuple[str, ...], Parameter(help="Start when this job has not ended well; may be repeated.", negative="")
+    ] = (),
+    begin: Annotated[str | None, Parameter(help="Not before: in 2h, or at 22:00, or at 2030-01-31T08:00.")] = None,
     retries: Annotated[int, Parameter(help="Tries more after a failure.", converter=whole)] = 0,
     warn: Annotated[str, Parameter(help="Send SIGUSR1, if it is handled, so long before the limit.")] = "60s",
     grace: Annotated[str, Parameter(help="Between SIGTERM and SIGKILL when it is stopped.")] = "30s",
@@ -43,6 +53,7 @@ def submit(
     workdir: Annotated[Path | None, Parameter(help="Where it runs. Default: here.")] = None,
     hold: Annotated[bool, Parameter(help="Do not start it before `kant release`.", negative="")] = False,
     preemptible: Annotated[bool, Parameter(help="Others may take its place.")] = True,
+    wait: Annotated[bool, Parameter(help="Until it is over, and exit with its exit code.", negative="")] = False,
     home: Home = None,
     json: Json = False,
     there: KubeSubmission = KubeSubmission(),  # noqa: B008 - it is frozen
@@ -61,9 +72,12 @@ def submit(
         name=name,
         queue=queue,
         priority=priority,
-        array=tuple(parse_array(array)) if array is not None else None,
+        array=tuple(parse_array(array.partition("%")[0])) if array is not None else None,
+        array_most=most_at_once(array) if array is not None else 0,
         after=after,
         after_ok=after_ok,
+        after_not_ok=after_not_ok,
+        begin=moment(begin, datetime.now()) if begin is not None else 0.0,
         retries=retries,
         warn_s=parse_duration(warn, "--warn") / SECOND,
         grace_s=parse_duration(grace, "--grace") / SECOND,
@@ -78,6 +92,10 @@ def submit(
     if rejected:
         print(f"kant: job {jobs[0]} is rejected: {printable(done.rejected)}", file=sys.stderr)
         return REJECTED
+    if wait:
+        from kant.cli.wait import wait_for
+
+        return wait_for(home, there, (jobs[0] if array is None else jobs[0].partition("_")[0],))
     return 0
 
 
@@ -98,12 +116,38 @@ def mebibytes(text: str | None) -> int:
 
 
 def parse_array(text: str) -> list[int]:
-    """The indices in a text such as 0-9 or 1,3,5-7. Raises InputError."""
+    """The indices in a text such as 0-9, 1,3,5-7 or 0-10:2. Raises InputError."""
     found: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part.strip())
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?", part.strip())
         low, high = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
-        if low > high or high - low >= 100_000:
-            raise InputError("--array", "indices such as 0-9 or 1,3,5-7, at most 100,000", text)
-        found += range(low, high + 1)
+        step = int(match[3] or 1) if match is not None else 0
+        if low > high or high - low >= 100_000 or step < 1:
+            raise InputError("--array", "indices such as 0-9, 1,3,5-7 or 0-10:2, at most 100,000", text)
+        found += range(low, high + 1, step)
     return found
+
+
+def most_at_once(text: str) -> int:
+    """How many of an array may wait or run at once: 8 in 0-99%8, 0 (all) without. Raises InputError."""
+    _, mark, most = text.partition("%")
+    if mark and not re.fullmatch("[1-9][0-9]{0,4}", most):
+        raise InputError("--array", "indices, and after % how many of them at once, such as 0-99%8", text)
+    return int(most) if mark else 0
+
+
+def moment(text: str, now: datetime) -> float:
+    """A time after `now`, in seconds since the Unix epoch: in 2h, at the next 22:00, or at 2030-01-31T08:00.
+
+    Raises InputError.
+    """
+    clock = re.fullmatch("([0-9]{1,2}):([0-9]{2})", text)
+    try:
+        if clock is not None:
+            found = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+            return (found if found > now else found + timedelta(days=1)).timestamp()
+        if re.fullmatch("[0-9]{4}-.*", text):
+            return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise InputError("--begin", "a time such as 2h, 22:00 or 2030-01-31T08:00", text) from None
+    return now.timestamp() + parse_duration(text.removeprefix("now+"), "--begin") / SECOND

@@ -16,6 +16,8 @@ VERBS = {
     "submit": "submit:submit",
     "jobs": "jobs:jobs",
     "show": "details:show",
+    "wait": "wait:wait",
+    "history": "history:history",
     "logs": "jobs:logs",
     "cancel": "jobs:cancel",
     "hold": "jobs:hold",

@@ -240,6 +240,9 @@ class LocalDriver:
         ended, self._ended = self._ended[:most], self._ended[most:]
         for record, exit in ended:
             self.completion.settle(record, exit)
+        if ready and self.jobs.later:
+            until = self.jobs.let_begin()
+            wait = min(wait, until / 1e6) if until >= 0 else wait
         if ready and not last:
             asked = time.monotonic()
             plan = self.core.cycle()

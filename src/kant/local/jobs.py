@@ -7,6 +7,7 @@ the launcher and the record agree.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from kant.live.core import Core
 from kant.local.clock import SteadyClock
@@ -42,6 +43,9 @@ class LocalJobs:
         self.dirty: dict[str, JobRecord] = {}
         self.waits_for: dict[str, dict[str, None]] = {}
         self.ready = False
+        self.later: dict[str, int] = {}  # jobs that may not start before a time
+        self.inside: dict[int, set[str]] = {}  # of each array with a most: those that wait for a place or run
+        self.throttled: dict[int, dict[str, None]] = {}  # and those that come when one of these has ended
         self.refusals: dict[str, int] = {}  # how often the run of a job could not begin
 
     def follow(self, core: Core) -> None:
@@ -50,9 +54,13 @@ class LocalJobs:
         self.ready = True
         self.by_core.clear()
         self.core_id.clear()
+        self.inside.clear()
+        self.throttled.clear()
 
     def enter(self, record: JobRecord, moment: int) -> None:
         """Submit a job to the core."""
+        if record.submission.array_most:
+            self.inside.setdefault(record.array, set()).add(record.id)
         name = self.core.fresh_id(record.id)
         self.by_core[name], self.core_id[record.id] = record, name
         self.core.happen(JobSubmitted(moment, job_of(record, name, moment, self.widest)))
@@ -69,6 +77,8 @@ class LocalJobs:
             self.launcher.cancel_plan(record)
             self.core.happen(JobCancelled(self.core.now, name))
             self.leave(record)
+            if record.phase is not JobPhase.RUNNING:
+                self._make_room(record)
 
     def touch(self, record: JobRecord) -> None:
         """Mark a record as changed: the driver writes it at the end of its turn."""
@@ -81,7 +91,7 @@ class LocalJobs:
         if not self.ready:
             self.notes[record.id] = STARTING
             return
-        for other, well in [(job, False) for job in record.after] + [(job, True) for job in record.after_ok]:
+        for other, well in self._ahead(record):
             ahead = self.records.get(other)
             phase = ahead.phase if ahead is not None else self.book.phase_of(other)
             if phase is not None and phase not in OVER:
@@ -91,14 +101,60 @@ class LocalJobs:
                     record.phase = JobPhase.BLOCKED
                     self.touch(record)
                 return
-            if well and phase is not JobPhase.FINISHED:
-                self.finish(record, JobPhase.CANCELLED, f"job {other}, on whose success it waits, has not ended well")
+            if well is not None and well is not (phase is JobPhase.FINISHED):
+                what = ("success", "has not ended well") if well else ("failure", "has ended well")
+                self.finish(record, JobPhase.CANCELLED, f"job {other}, on whose {what[0]} it waits, {what[1]}")
                 return
+        if (why := self._postponed(record)) is not None:
+            self.notes[record.id] = why
+            if record.phase is not JobPhase.BLOCKED:
+                record.phase = JobPhase.BLOCKED
+                self.touch(record)
+            return
         record.phase = JobPhase.WAITING
         self.notes.pop(record.id, None)
         self.touch(record)
         self.enter(record, self.core.now)
         self.wake()
+
+    def _ahead(self, record: JobRecord) -> list[tuple[str, bool | None]]:
+        """The jobs that have to end before it: well (True), otherwise (False), or however they may (None)."""
+        parts = ((record.after, None), (record.after_ok, True), (record.after_not_ok, False))
+        return [(job, well) for jobs, well in parts for job in jobs]
+
+    def _postponed(self, record: JobRecord) -> str | None:
+        """Why a job that comes after no other may not start yet; it is blocked again when that may have changed."""
+        wish = record.submission
+        begin = round(wish.begin * 1e6)
+        if begin > self.clock.micros():
+            self.later[record.id] = begin
+            return f"it may not start before {datetime.fromtimestamp(wish.begin).isoformat(' ', 'seconds')}"
+        if wish.array_most and len(self.inside.get(record.array, ())) >= wish.array_most:
+            self.throttled.setdefault(record.array, {})[record.id] = None
+            return f"of its array {wish.array_most} wait or run, and not more at once"
+        return None
+
+    def _make_room(self, record: JobRecord) -> None:
+        """A job of an array has gone: those that it kept out come in, in their order."""
+        inside = self.inside.get(record.array)
+        if inside is None or record.id not in inside:
+            return
+        inside.remove(record.id)
+        others = self.throttled.get(record.array, {})
+        while others and len(inside) < record.submission.array_most:
+            other = self.records.get(next(iter(others)))
+            del others[next(iter(others))]
+            if other is not None:
+                self.block(other)
+
+    def let_begin(self) -> int:
+        """Let those come in whose time has come. Microseconds until the next, -1 for none."""
+        now = self.clock.micros()
+        for job in [job for job, begin in self.later.items() if begin <= now]:
+            del self.later[job]
+            if job in self.records:
+                self.block(self.records[job])
+        return min(self.later.values(), default=now - 1) - now
 
     def finish(self, record: JobRecord, phase: JobPhase, reason: str) -> None:
         """End a job."""
@@ -106,4 +162,6 @@ class LocalJobs:
         record.place = []
         self.notes.pop(record.id, None)
         self.refusals.pop(record.id, None)
+        self.later.pop(record.id, None)
         self.touch(record)
+        self._make_room(record)

@@ -37,8 +37,10 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     counted. `memory_mib` 0: not counted. A run gets no more of what is counted. `time_s` is the longest that one run
     may last (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it is stopped it gets
     SIGTERM, and SIGKILL `grace_s` later.
-    `array` submits it once for each index. It starts after the jobs `after` have ended, and those of `after_ok`
-    well; a failed job is tried again `retries` times. With `preemptible` false no other job takes its place.
+    `array` submits it once for each index; at most `array_most` of them wait for a place or run at once (0: all). It
+    starts after the jobs `after` have ended, those of `after_ok` well and those of `after_not_ok` otherwise, and not
+    before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
+    false no other job takes its place.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
@@ -57,6 +59,9 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     array: Annotated[tuple[Annotated[int, Meta(ge=0, le=10**9)], ...], Meta(max_length=100_000)] = ()
     after: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
     after_ok: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
+    after_not_ok: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
+    array_most: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    begin: Annotated[float, Meta(ge=0, le=1e11)] = 0.0
     hold: bool = False
     preemptible: bool = True
     umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
@@ -82,6 +87,7 @@ class JobRecord:
     index: int = -1
     after: tuple[str, ...] = ()
     after_ok: tuple[str, ...] = ()
+    after_not_ok: tuple[str, ...] = ()
     started: int = -1
     ended: int = -1
     attempt: int = 0

@@ -37,6 +37,7 @@ log = logging.getLogger("kant.service")
 MOST_BODY = 8 << 20
 LONGEST_SOCKET = 107  # bytes of a path that the operating system takes
 FOLLOW = 0.2  # seconds between two looks at a log
+LOOK = 1.0  # seconds after which a wait looks whether Kant stops
 BEAT = 15.0  # seconds after which a quiet stream says that it lives
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -125,6 +126,22 @@ class Service:
 
     async def release(self, request: web.Request) -> web.Response:
         return answer(await self.orders.release(request.match_info["job"], caller(request)))
+
+    async def outcome(self, request: web.Request) -> web.Response:
+        job, left = request.match_info["job"], number(request, "wait", 0, 60, 0)
+        end = asyncio.get_running_loop().time() + left
+        while True:
+            seen, found = self.feed.end, self.questions.outcome(job)
+            left_s = end - asyncio.get_running_loop().time()
+            if found.over or left_s <= 0 or self.stopping.is_set():
+                return answer(found)
+            await self.feed.more(seen, min(left_s, LOOK))
+
+    async def usage(self, request: web.Request) -> web.Response:
+        by = tuple(part for part in request.query.get("by", "").split(",") if part)
+        since, until = (number(request, name, 0, 1 << 62, -1) for name in ("since", "until"))
+        where = {name: request.query[name] for name in ("user", "queue") if request.query.get(name)}
+        return answer(self.questions.usage(by, max(since, 0), until, where))
 
     async def why(self, request: web.Request) -> web.Response:
         return answer(await self.questions.why(request.match_info["job"]))

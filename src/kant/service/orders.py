@@ -40,6 +40,7 @@ class Orders:
             raise InputError("the queue", f"at most {MOST_WAITING:,} jobs at once", len(driver.jobs.records))
         after = tuple(each for job in wish.after for each in self.questions.named(job))
         after_ok = tuple(each for job in wish.after_ok for each in self.questions.named(job))
+        after_not_ok = tuple(each for job in wish.after_not_ok for each in self.questions.named(job))
         digest, now = digest_of(msgspec.json.encode(wish)), driver.clock.micros()
         phase = JobPhase.HELD if wish.hold else JobPhase.BLOCKED
         first, count = self._next, max(len(wish.array), 1)
@@ -48,7 +49,9 @@ class Orders:
         for seq, index in enumerate(wish.array or (-1,), start=first):
             name = f"{first}_{index}" if index >= 0 else str(seq)
             array = first if index >= 0 else -1
-            records.append(JobRecord(seq, name, wish, digest, who.user, now, phase, array, index, after, after_ok))
+            record = JobRecord(seq, name, wish, digest, who.user, now, phase, array, index, after, after_ok)
+            record.after_not_ok = after_not_ok
+            records.append(record)
         driver.submit(records)
         self.store.note(now, who, "submit", records[0].id if count == 1 else f"{first} ({count} jobs)")
         await driver.committed()

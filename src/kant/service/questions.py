@@ -25,15 +25,19 @@ from kant.model.errors import InputError
 from kant.model.units import GPU
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
-from kant.service.store import Store, shown
+from kant.service.store import USAGE_BY, Store, shown
 from kant.service.views import (
     Attempt,
     AuditEntry,
     AuditLog,
     JobDetail,
+    JobOutcome,
     JobPage,
     JobRow,
+    Outcomes,
     ServiceHealth,
+    Usage,
+    UsageRow,
     WaitingPage,
     WaitingRow,
 )
@@ -232,6 +236,30 @@ class LocalQuestions(Questions):
         record = self.find(job)
         found = read_exit(self.driver.launcher.folder(record, attempt or None))
         return found.dropped if found is not None else 0
+
+    def outcome(self, job: str) -> Outcomes:
+        """How a job, or those of an array, have ended. Raises UnknownJobError."""
+        names, alive = self.named(job), self.driver.jobs.records
+        known = self.store.outcomes([name for name in names if name not in alive])
+        jobs = []
+        for name in names:
+            record = alive.get(name)
+            if record is not None:  # what is over and not written yet is not over for others
+                over = record.is_over and name not in self.driver.jobs.dirty
+                jobs.append(JobOutcome(name, str(record.phase), over, record.code, record.signal, record.reason))
+            elif name in known:
+                phase, code, signal, reason = known[name]
+                jobs.append(JobOutcome(name, phase, JobPhase(phase) in OVER, code, signal, reason))
+        return Outcomes(jobs, all(each.over for each in jobs))
+
+    def usage(self, by: tuple[str, ...], since: int, until: int, where: dict[str, str]) -> Usage:
+        """What the jobs used that have ended from `since` until before `until` (-1: now). Raises InputError."""
+        for name in by:
+            if name not in USAGE_BY or by.count(name) > 1:
+                raise InputError("by", f"some of {', '.join(USAGE_BY)}, each once", name)
+        end = until if until >= 0 else self.driver.clock.micros()
+        rows = [msgspec.convert(row, UsageRow) for row in self.store.usage(by, since, end, where)]
+        return Usage(since, end, rows)
 
     def audit(self, user: str, refused: bool, before: int | None, limit: int) -> AuditLog:
         """Who did what, the latest first."""

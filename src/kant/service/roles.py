@@ -45,6 +45,8 @@ VIEWER, TENANT, OPERATOR = Right(Role.VIEWER), Right(Role.TENANT, own=True), Rig
 RIGHTS = {
     "jobs": VIEWER,
     "waiting": VIEWER,
+    "outcome": VIEWER,
+    "usage": VIEWER,
     "job": VIEWER,  # without command, environment and folders where it is not one's own: see `Api.job`
     "why": VIEWER,
     "history": VIEWER,

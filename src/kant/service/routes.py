@@ -17,9 +17,11 @@ from kant.service.views import (
     JobDetail,
     JobIds,
     JobPage,
+    Outcomes,
     Profiles,
     RecordAnswer,
     ServiceHealth,
+    Usage,
     WaitingPage,
     Whoami,
     Why,
@@ -68,6 +70,20 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job}/cancel", "cancel", "Withdraw a job or an array.", JobIds),
     Route("POST", "/v1/jobs/{job}/hold", "hold", "Keep a waiting job from starting.", JobIds),
     Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", JobIds),
+    Route(
+        "GET", "/v1/jobs/{job}/outcome", "outcome", "How a job, or those of an array, have ended.", Outcomes,
+        query={"wait": {"type": "integer", "minimum": 0, "maximum": 60, "default": 0,
+                        "description": "Seconds to wait until all of them are over."}},
+    ),
+    Route(
+        "GET", "/v1/usage", "usage", "What the jobs used that have ended, by user, queue, day or job.", Usage,
+        query={
+            "by": {"type": "string", "default": "", "description": "Some of user, queue, day, job, divided by commas."},
+            "since": _PLACE | {"minimum": 0, "description": "Microseconds of the Unix epoch."},
+            "until": {"type": "integer", "minimum": 0, "description": "Likewise; by default now."},
+            "user": {"type": "string"}, "queue": {"type": "string"},
+        },
+    ),
     Route("GET", "/v1/jobs/{job}/why", "why", "Why a job waits.", Why),
     Route(
         "GET", "/v1/jobs/{job}/log", "log", "What a run has written, from X-Kant-Offset on.",

@@ -33,6 +33,21 @@ _UPSERT = (
 
 AUDIT = ("seq", "time", "who", "user", "role", "verb", "what", "refused")
 _NOTE = f"INSERT INTO audit ({', '.join(AUDIT[1:])}) VALUES ({', '.join('?' * len(AUDIT[1:]))})"
+USAGE_BY = {
+    "user": "user", "queue": "queue", "day": "date(ended / 1000000, 'unixepoch', 'localtime')", "job": "id",
+}  # fmt: skip
+_RAN = "CASE WHEN started >= 0 THEN ended - started ELSE 0 END"
+USAGE = {
+    "jobs": "count(*)",
+    "finished": "coalesce(sum(phase = 'finished'), 0)",
+    "failed": "coalesce(sum(phase = 'failed'), 0)",
+    "cancelled": "coalesce(sum(phase = 'cancelled'), 0)",
+    "runs": "coalesce(sum(attempt), 0)",
+    "waited_s": "coalesce(sum(CASE WHEN started >= 0 THEN started - submitted ELSE ended - submitted END), 0) / 1e6",
+    "ran_s": f"coalesce(sum({_RAN}), 0) / 1e6",
+    "gpu_s": f"coalesce(sum(gpus * ({_RAN})), 0) / 1e6",
+}
+"""What `usage` adds up: the name, and how SQL says it."""
 MOST_NOTES = 10_000
 """Notes that wait for the disk; beyond that the oldest are lost."""
 
@@ -231,6 +246,36 @@ class Store:
         )
         return found.fetchall()
 
+    def outcomes(self, names: Sequence[str]) -> dict[str, tuple[str, int | None, int | None, str]]:
+        """Of these jobs the phase, the exit code, the signal and the reason."""
+        found: dict[str, tuple[str, int | None, int | None, str]] = {}
+        for at in range(0, len(names), 500):
+            part = names[at : at + 500]
+            rows = self._db.execute(
+                f"SELECT id, phase, code, signal, reason FROM jobs WHERE id IN ({', '.join('?' * len(part))})", part
+            )
+            found |= {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
+        return found
+
+    def usage(self, by: Sequence[str], since: int, until: int, where: dict[str, str]) -> list[dict[str, Any]]:
+        """What the jobs used that ended in a time, added up `by` some of user, queue and day (of the local time).
+
+        `where` names a user or a queue. GPU time is that of the last run of a job."""
+        parts = [USAGE_BY[name] for name in by]
+        wheres = [
+            "ended >= ?",
+            "ended < ?",
+            f"phase NOT IN ({', '.join('?' * len(LIVE))})",
+            *(f"{n} = ?" for n in where),
+        ]
+        group = f"GROUP BY {', '.join(parts)} ORDER BY {', '.join(parts)}" if parts else ""
+        rows = self._db.execute(
+            f"SELECT {', '.join([*parts, *USAGE.values()])} FROM jobs WHERE {' AND '.join(wheres)} {group}",
+            [since, until, *LIVE, *where.values()],
+        )
+        names = [*by, *USAGE]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
     def elements(self, array: int) -> list[str]:
         """The jobs of an array."""
         return [row[0] for row in self._db.execute("SELECT id FROM jobs WHERE array = ? ORDER BY seq", (array,))]
@@ -280,7 +325,7 @@ def _row(record: JobRecord) -> tuple[Any, ...]:
         record.seq, record.id, record.array, record.index, str(record.phase), wish.name, wish.queue, record.user,
         wish.priority, wish.gpus, record.submitted, record.started, record.ended, record.attempt, record.failures,
         record.code, record.signal, record.reason, record.stopping, msgspec.json.encode(record.place),
-        msgspec.json.encode((record.after, record.after_ok)),
+        msgspec.json.encode((record.after, record.after_ok, record.after_not_ok)),
         msgspec.json.encode(record.waited) if record.waited else b"", record.digest,
     )  # fmt: skip
 
@@ -292,11 +337,11 @@ def shown(record: JobRecord) -> dict[str, Any]:
 
 def _record(row: Sequence[Any], wish: Submission) -> JobRecord:
     values = dict(zip(COLUMNS, row, strict=True))
-    after, after_ok = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], tuple[str, ...]])
+    after, after_ok, *more = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], ...])
     return JobRecord(
         values["seq"], values["id"], wish, values["digest"],
         values["user"], values["submitted"], JobPhase(values["phase"]), values["array"], values["array_index"], after,
-        after_ok, values["started"], values["ended"], values["attempt"], values["failures"], values["code"],
-        values["signal"], values["reason"], values["stopping"], msgspec.json.decode(values["place"]),
+        after_ok, more[0] if more else (), values["started"], values["ended"], values["attempt"], values["failures"],
+        values["code"], values["signal"], values["reason"], values["stopping"], msgspec.json.decode(values["place"]),
         msgspec.json.decode(values["waited"] or b"{}"),
     )  # fmt: skip

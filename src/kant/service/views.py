@@ -105,6 +105,52 @@ class JobIds(Struct, frozen=True, forbid_unknown_fields=True):
     jobs: list[str]
 
 
+class JobOutcome(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a job has ended, or that it has not (`over`)."""
+
+    id: str
+    phase: str
+    over: bool
+    code: int | None
+    signal: int | None
+    reason: str
+
+
+class Outcomes(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the job, or those of the array, have ended. `over`: all of them."""
+
+    jobs: list[JobOutcome]
+    over: bool
+
+
+class UsageRow(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What jobs used that have ended, of one user, queue, day or job, where it was asked for by them. Times in seconds.
+
+    `gpu_s` is GPUs times the length of the last run.
+    """
+
+    jobs: int
+    finished: int
+    failed: int
+    cancelled: int
+    runs: int
+    waited_s: float
+    ran_s: float
+    gpu_s: float
+    user: str | None = None
+    queue: str | None = None
+    day: str | None = None
+    job: str | None = None
+
+
+class Usage(Struct, frozen=True, forbid_unknown_fields=True):
+    """What jobs used that ended between two times, in microseconds since the Unix epoch."""
+
+    since_us: int
+    until_us: int
+    rows: list[UsageRow]
+
+
 class ServiceHealth(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether Kant can write (`trouble` says why not), what it has, its clock, and its journal ("": not written).
 

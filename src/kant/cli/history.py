@@ -1,0 +1,74 @@
+"""`kant history`: what the jobs used that are over."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import datetime
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Home, Json
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+from kant.model.units import SECOND, parse_duration
+from kant.service.client import ServiceClient, home_of
+
+HEADS = {
+    "jobs": "jobs", "finished": "finished", "failed": "failed", "cancelled": "cancelled", "runs": "runs",
+    "waited_s": "waited, h", "ran_s": "ran, h", "gpu_s": "GPU-hours",
+}  # fmt: skip
+HOUR = 3600
+
+
+def history(
+    *,
+    by: Annotated[str, Parameter(help="Added up by some of user, queue, day, job, divided by commas.")] = "user,queue",
+    since: Annotated[str, Parameter(help="What ended since then: 30d (ago), or 2030-01-31.")] = "30d",
+    until: Annotated[str | None, Parameter(help="And before then. Default: now.")] = None,
+    user: Annotated[str, Parameter(help="Of this user alone.")] = "",
+    queue: Annotated[str, Parameter(help="Of this queue alone.")] = "",
+    csv: Annotated[bool, Parameter(help="Comma-separated values, times in seconds.", negative="")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Print what the jobs used that are over: how many, how they ended, how long they waited and ran, GPU-hours.
+
+    The time of a job is that of its last run; it counts for the day on which it ended."""
+    now = datetime.now()
+    found = ServiceClient(home_of(home)).get(
+        "/v1/usage", by=by, since=_moment(since, now, "--since"), user=user, queue=queue,
+        until=_moment(until, now, "--until") if until is not None else None,
+    )  # fmt: skip
+    names = [part for part in by.split(",") if part]
+    if csv and not json:
+        return _csv(names, found["rows"])
+    return Reply(found, lambda: _show(names, found["rows"])).print(json)
+
+
+def _csv(by: list[str], rows: list[dict[str, Any]]) -> int:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([*by, *HEADS])
+    writer.writerows([[row.get(name, "") for name in (*by, *HEADS)] for row in rows])
+    return 0
+
+
+def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
+    from kant.cli.show_answers import table
+
+    hours = {name: round(1 / HOUR, 12) for name in ("waited_s", "ran_s", "gpu_s")}
+    shown = [row | {name: f"{row[name] * hours[name]:,.2f}" for name in hours} for row in rows]
+    table("Jobs that are over", shown, {name: name for name in by} | HEADS)
+
+
+def _moment(text: str, now: datetime, option: str) -> int:
+    """A time in microseconds since the Unix epoch: so long ago, or a day. Raises InputError."""
+    try:
+        found = datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        try:
+            found = now.timestamp() - parse_duration(text, option) / SECOND
+        except InputError:
+            raise InputError(option, "a day such as 2030-01-31, or so long ago as 30d", text) from None
+    return max(round(found * 1e6), 0)

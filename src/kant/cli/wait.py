@@ -1,0 +1,79 @@
+"""`kant wait`: until jobs are over, with their exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Home, Json
+from kant.cli.kube_options import Kube
+from kant.cli.output import print_json, printable
+from kant.model.errors import InputError
+from kant.service.client import ServiceClient, home_of
+
+AT_A_TIME = 30  # seconds for which one question waits
+NOT_WELL = 1  # the code of what has no exit code of its own
+SIGNALLED = 128  # plus the signal, as shells have it
+
+
+def wait(
+    *jobs: Annotated[str, Parameter(help="Ids of jobs or of arrays.")],
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Wait until jobs are over, and print how each has ended.
+
+    The exit code is that of the job: 128 + N where signal N ended it, 1 where it was cancelled or rejected. Of several
+    jobs it is the first that is not 0."""
+    if not jobs:
+        raise InputError("JOBS", "the ids of jobs")
+    client = ServiceClient(home_of(home))
+    ended: list[dict[str, Any]] = []
+    for job in jobs:
+        for each in outcomes(client, job):
+            ended.append(each)
+            if not json:
+                print(f"{each['id']}: {_sentence(each)}", flush=True)
+    if json:
+        print_json({"jobs": ended, "code": code_of(ended)})
+    return code_of(ended)
+
+
+def wait_for(home: Path | None, there: Kube, jobs: tuple[str, ...]) -> int:
+    """Wait until jobs that were just submitted are over; the exit code to leave with."""
+    if there and home is None:
+        raise InputError("--wait", "a job of this machine (on Kubernetes: kubectl wait)")
+    client = ServiceClient(home_of(home))
+    ended = [each for job in jobs for each in outcomes(client, job)]
+    for each in ended:
+        if each["phase"] != "finished":
+            print(f"kant: job {each['id']}: {_sentence(each)}", file=sys.stderr)
+    return code_of(ended)
+
+
+def outcomes(client: ServiceClient, job: str) -> list[dict[str, Any]]:
+    """How a job, or the jobs of an array, have ended; waits until they have."""
+    while True:
+        found = client.get(client.job(job, "outcome"), wait=AT_A_TIME)
+        if found["over"]:
+            return list(found["jobs"])
+
+
+def code_of(ended: list[dict[str, Any]]) -> int:
+    """The first exit code that is not 0; 0 where all jobs have ended well."""
+    return next((code for code in map(_code, ended) if code), 0)
+
+
+def _code(job: dict[str, Any]) -> int:
+    if job["phase"] == "finished":
+        return 0
+    if job["phase"] == "failed" and job["signal"] is not None:
+        return SIGNALLED + int(job["signal"])
+    return int(job["code"] or NOT_WELL) if job["phase"] == "failed" else NOT_WELL
+
+
+def _sentence(job: dict[str, Any]) -> str:
+    return str(job["phase"]) + (f": {printable(job['reason'])}" if job["reason"] else "")
