@@ -1,9 +1,10 @@
-"""What others' objects demand of gangs and nodes, on a real API server: tasks of Volcano, node pools of KAI."""
+"""What others demand of gangs and nodes, on a real API server: tasks of Volcano and YuniKorn, node pools of KAI."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
@@ -14,15 +15,25 @@ from tests.kube.running import kant
 VOLCANO, POOL = "scheduling.volcano.sh", "kai.scheduler/node-pool"
 
 
-def task(name: str, of: str, gpus: int) -> Object:
+YUNIKORN = "yunikorn.apache.org"
+TASKS = '[{"name": "ps", "minMember": 1}, {"name": "worker", "minMember": 2}]'
+
+
+def task(name: str, of: str, gpus: int, convention: str) -> Object:
     """A pod of a task of gang g."""
-    said = {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": of}
+    said = {
+        "Volcano": {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": of},
+        "YuniKorn": {
+            f"{YUNIKORN}/app-id": "g", f"{YUNIKORN}/task-group-name": of, f"{YUNIKORN}/task-groups": TASKS,
+        },
+    }[convention]  # fmt: skip
     (pod,) = make_gang(name, 1, gpus, convention="none", least=1, annotations=said)
     pod["metadata"]["name"] = name
     return pod
 
 
-def test_a_gang_of_volcano_starts_with_enough_of_each_task(plane: ControlPlane, tmp_path: Path) -> None:
+@pytest.mark.parametrize("convention", ["Volcano", "YuniKorn"])
+def test_a_gang_starts_with_enough_of_each_task(plane: ControlPlane, tmp_path: Path, convention: str) -> None:
     async def story(api: Api) -> None:
         await install_kind(api, kind(VOLCANO, "v1beta1", "PodGroup", "podgroups"))
         await api.create(make_node("n0"))
@@ -30,16 +41,18 @@ def test_a_gang_of_volcano_starts_with_enough_of_each_task(plane: ControlPlane, 
             "apiVersion": f"{VOLCANO}/v1beta1", "kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"},
             "spec": {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}},
         }  # fmt: skip
-        await api.create(group)
+        if convention == "Volcano":
+            await api.create(group)
         async with kant(plane, journal=tmp_path):
-            await api.create_all([task(f"a-{number}", "worker", 2) for number in range(4)])
+            await api.create_all([task(f"a-{number}", "worker", 2, convention) for number in range(4)])
             words = "0 of the 1 pods of task ps of its gang exist"
             pods = await until(api, lambda pods: says(pods, "a-0", words))
             assert not bound(pods)
-            await api.create(task("z", "ps", 3))  # 11 GPUs in all: not everybody may run, but this one has to
+            await api.create(task("z", "ps", 3, convention))  # not everybody may run, but this one has to
             pods = await until(api, lambda pods: len(bound(pods)) == 3)
             assert bound(pods) == ["a-0", "a-1", "z"]
-        await api.delete(f"/apis/{VOLCANO}/v1beta1/namespaces/default/podgroups/g")
+        if convention == "Volcano":
+            await api.delete(f"/apis/{VOLCANO}/v1beta1/namespaces/default/podgroups/g")
 
     perform(plane, story, tmp_path)
 

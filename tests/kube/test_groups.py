@@ -50,7 +50,8 @@ CASES = [
     (pod({"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "5"}),
      GroupRef("ml", "kueue.x-k8s.io", "g", (), 5)),
     (pod({"applicationId": "g"}, {"yunikorn.apache.org/task-group-name": "w", "yunikorn.apache.org/task-groups":
-          '[{"name": "w", "minMember": 3}, {"name": "d", "minMember": 1}]'}), GroupRef("ml", "yunikorn", "g", (), 4)),
+          '[{"name": "w", "minMember": 3}, {"name": "d", "minMember": 1}]'}),
+     GroupRef("ml", "yunikorn", "g", (), 4, (("w", 3), ("d", 1)))),
     (pod({"jobset.sigs.k8s.io/jobset-name": "g"}, owner="batch/v1/Job"),
      GroupRef("ml", "jobset", "g", (at("jobset.x-k8s.io/v1alpha2", "jobsets", "g"),))),
     (pod({"leaderworkerset.sigs.k8s.io/name": "g", "leaderworkerset.sigs.k8s.io/group-index": "3"}),

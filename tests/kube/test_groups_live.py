@@ -59,7 +59,7 @@ LABELLED = {
     "Kueue": {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/pod-group-total-count": "4"},
     "YuniKorn": {
         "yunikorn.apache.org/task-group-name": "w", "yunikorn.apache.org/app-id": "g",
-        "yunikorn.apache.org/task-groups": '[{"name": "w", "minMember": 3}, {"name": "m", "minMember": 1}]',
+        "yunikorn.apache.org/task-groups": '[{"name": "w", "minMember": 4}]',
     },
 }  # fmt: skip
 

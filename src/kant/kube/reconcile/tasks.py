@@ -1,4 +1,7 @@
-"""Tasks: which pods of a gang start it, where its group asks for so many of each task (Volcano's minTaskMember)."""
+"""Tasks: which pods of a gang start it, where its group asks for so many of each task.
+
+These are Volcano's `minTaskMember` and YuniKorn's task groups.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kant.kube.objects.views import Pod
-from kant.kube.translate.groups import TASK
+from kant.kube.translate.groups import TASK, TASK_GROUP
 
 Tasks = Sequence[tuple[str, int]]
 """The name of each task, and how many pods of it have to run."""
@@ -14,7 +17,8 @@ Tasks = Sequence[tuple[str, int]]
 
 def task_of(pod: Pod) -> str:
     """The task that a pod belongs to; "" for none."""
-    return (pod.metadata.annotations or {}).get(TASK, "") or (pod.metadata.labels or {}).get(TASK, "")
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
+    return said.get(TASK) or said.get(TASK_GROUP) or ""
 
 
 def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:

@@ -201,7 +201,7 @@ class Translation:
         Raises MalformedError for an object that makes no sense, and for one that is not there and has to be.
         """
         if not ref.paths:
-            return GroupSpec(ref.least or 1)
+            return GroupSpec(ref.least or 1, tasks=ref.tasks)
         unread = [path for path in ref.paths if path not in self.groups]
         found = next((item for path in ref.paths if (item := self.groups.get(path)) is not None), None)
         if found is None:

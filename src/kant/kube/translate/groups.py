@@ -26,6 +26,9 @@ _YUNIKORN = "yunikorn.apache.org"
 TASK = "volcano.sh/task-spec"
 """The annotation that names the task of a pod in the words of Volcano."""
 
+TASK_GROUP = "yunikorn.apache.org/task-group-name"
+"""That of YuniKorn."""
+
 NODE_POOL = "kai.scheduler/node-pool"
 """The label by which KAI keeps pods to the nodes that have it too."""
 
@@ -40,7 +43,8 @@ class GroupRef(NamedTuple):
     """A group: whose words name it (`source`), and how.
 
     `paths` are the API paths of the object that says more, the first that is there counts (none: the pods say all).
-    `least` is what this pod says of the pods that have to run together; 0: nothing.
+    `least` is what this pod says of the pods that have to run together; 0: nothing. Of each task in `tasks` so many are
+    among them.
     """
 
     namespace: str
@@ -48,6 +52,7 @@ class GroupRef(NamedTuple):
     name: str
     paths: tuple[str, ...] = ()
     least: int = 0
+    tasks: tuple[tuple[str, int], ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -98,18 +103,21 @@ def _found(pod: k.Pod, where: str) -> GroupRef | None:
         name = either(f"{_YUNIKORN}/app-id") or either("applicationId")
         text = notes.get(f"{_YUNIKORN}/task-groups", "")
         if name:
-            return named("yunikorn", name, least=_task_groups(text, where) if text else 0)
+            tasks = _task_groups(text, where) if text else ()
+            found = named("yunikorn", name, least=sum(pods for _, pods in tasks))
+            return found if own else found._replace(tasks=tasks)
     return _by_owner(pod, own)
 
 
-def _task_groups(text: str, where: str) -> int:
-    """Pods of all task groups of an application together."""
+def _task_groups(text: str, where: str) -> tuple[tuple[str, int], ...]:
+    """The task groups of an application, and how many pods of each run together."""
     place = f"{where}, {_YUNIKORN}/task-groups"
     try:
         groups = msgspec.json.decode(text.encode(), type=list[dict[str, object]])
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         raise InputError(place, "a JSON list of task groups", text) from None
-    return sum(whole(f"{place}, minMember", group.get("minMember")) for group in groups)
+    read = ((str(group.get("name", "")), whole(f"{place}, minMember", group.get("minMember"))) for group in groups)
+    return tuple((name, pods) for name, pods in read if pods)
 
 
 def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
