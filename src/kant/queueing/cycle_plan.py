@@ -172,7 +172,7 @@ class CyclePlan:
                     return found
                 reasons.append(found)
             # A model on which there is quota says more about why the job waits than one on which there is none.
-            reason = next((reason for reason in reasons if isinstance(reason, NoFit)), reasons[0])
+            reason = ([reason for reason in reasons if isinstance(reason, NoFit)] or reasons)[0]
         if self.evictor is not None:
             for at, option in enumerate(options):
                 made = self.evictor.free_capacity(self, row, option)

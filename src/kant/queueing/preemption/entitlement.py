@@ -162,11 +162,11 @@ class Entitlements:
         tree, first = self.cycle.admission.quota_tree, node * len(amounts)
         for user, held in gone:
             tree.refund(node, user, held)
-        in_quota = all(
-            amount == 0 or tree.own(node, key) + amount <= self.own_part[first + key]
-            for key, amount in enumerate(amounts)
-        )
-        reach = tree.paths[node].index(tree.reclaim_scope(node, amounts, self.entitled)) if in_quota else BORROWING
+        over = [
+            key for key, amount in enumerate(amounts)
+            if amount and tree.own(node, key) + amount > self.own_part[first + key]
+        ]  # fmt: skip
+        reach = tree.paths[node].index(tree.reclaim_scope(node, amounts, self.entitled)) if not over else BORROWING
         for user, held in gone:
             tree.charge(node, user, held)
         return reach

@@ -133,8 +133,10 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if self.reclaim == "fair-share":  # what is fair depends on all live jobs
             return False
         parts, books = tree.nominal_parts[node * len(amounts) :], cycle.admission.quota_tree
-        borrows = any(amount and books.own(node, key) + amount > parts[key] for key, amount in enumerate(amounts))
-        return borrows or not tree.any_beyond_nominal()
+        for key, amount in enumerate(amounts):
+            if amount and books.own(node, key) + amount > parts[key]:  # it would borrow
+                return True
+        return not tree.any_beyond_nominal()
 
     def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
         """Whether two bounds prove that the job may stop no other.
@@ -199,7 +201,7 @@ def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False) -> Candidate:
     than is counted on); then what is `reclaimed`; then low priority.
     """
     state = cycle.state
-    cost = sum(lost_work(cycle, unit) for unit in (row, *_running_replicas(cycle, row)))
+    cost = sum([lost_work(cycle, unit) for unit in (row, *_running_replicas(cycle, row))])
     milli, priority, base = state.jobs[row, [J_MILLI, J_PRIORITY, J_BASE]].tolist()
     return Candidate(row, state.running[row], milli, cost, (int(base < 0), int(not reclaimed), priority))
 

@@ -102,7 +102,7 @@ def drop_unneeded(which: int, order: Sequence[int], suffices: Callable[[int], bo
     """
     place, batch = 0, 1
     while place < len(order):
-        fewer = which & ~sum(1 << i for i in order[place : place + batch])
+        fewer = which & ~sum([1 << i for i in order[place : place + batch]])
         if suffices(fewer):
             which, place, batch = fewer, place + batch, 2 * batch
         elif batch > 1:

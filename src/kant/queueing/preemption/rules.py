@@ -103,7 +103,7 @@ class PreemptionRules:
         if home < 0 or not self.wanted.any():
             return True
         path = self.tree.paths[home]
-        meets = next((place for place, node in enumerate(path) if node in own), len(path))
+        meets = ([place for place, node in enumerate(path) if node in own] or [len(path)])[0]
         if level != BORROWING and (meets == len(path) or own.index(path[meets]) > level):
             return False
         return all(self.entitlements.is_borrowing(node, self.amounts) for node in path[:meets])

@@ -118,8 +118,8 @@ class Search:
     def key(self, which: int) -> Key:
         """What makes one set better than another: the smaller, the better."""
         who = self.proof.chosen(which)
-        cost, milli = sum(one.cost for one in who), sum(one.milli for one in who)
-        return who[-1].rank if who else (), cost, milli, len(who), tuple(sorted(one.row for one in who))
+        cost, milli = sum([one.cost for one in who]), sum([one.milli for one in who])
+        return who[-1].rank if who else (), cost, milli, len(who), tuple(sorted([one.row for one in who]))
 
     def _greedily(self) -> int | None:
         """The best set in the lowest rank class in which one is found."""
@@ -145,7 +145,7 @@ class Search:
         for weights in (self.by_cost, self.by_milli):
             found = []
             for which in self._constructions(end, weights):
-                if sum(self.milli[i] for i in members(which)) <= self.cap and self.proof.suffices(which):
+                if sum([self.milli[i] for i in members(which)]) <= self.cap and self.proof.suffices(which):
                     found.append(which)
                 if found and self.proof.trials >= self.limit:
                     break
