@@ -12,6 +12,7 @@ from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.columns import Table, Times
 from kant.serving.engine import FOREVER, Engine, EngineSettings
+from kant.serving.layers import interrupt
 from kant.serving.policy import Job, Policy
 from kant.serving.requests import Requests
 from kant.serving.router import Incoming, RoundRobin, Router, Site
@@ -61,6 +62,8 @@ class Fleet:
         self.origin[k].append(i)
         self.where[i] = k
         self.number[i] = engine.add(now, prompt, int(requests.output[i]), priority, contents)
+        if self.policy.layers and engine.state[c.PLANNED]:
+            interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
     def drive(self, engine: Engine, until: float) -> None:
         """Let one engine run until a time, with its policy asked before every step."""

@@ -33,6 +33,9 @@ class Policy:
     by_step = False
     """Whether the policy is asked before every step and told after it; others only hear of arrivals."""
 
+    layers = 0
+    """Layers of the model, if a better priority may interrupt a step between two of them; 0: only between steps."""
+
     def arrived(self, engine: Engine, job: Job, number: int) -> float:
         """The priority of a new request, lower first; `number` is what the engine will call it."""
         return 0.0

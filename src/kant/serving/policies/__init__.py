@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kant.model.errors import InputError
 from kant.serving.policies.attained import Atlas, Mlfq, Plas
 from kant.serving.policies.past_future import Aggressive, Conservative, PastFuture
-from kant.serving.policies.priority import PreemptivePriority, Priority
+from kant.serving.policies.priority import LayeredPriority, PreemptivePriority, Priority
 from kant.serving.policies.ranked import Ranked, RankedPreemptive, RemainingFirst
 from kant.serving.policy import Policy
 
@@ -15,6 +15,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "fcfs": Policy,
     "priority": Priority,
     "preemptive-priority": PreemptivePriority,
+    "layered-priority": LayeredPriority,
     "ranked": Ranked,
     "ranked-preemptive": RankedPreemptive,
     "srpt": RemainingFirst,

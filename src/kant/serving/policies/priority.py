@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kant.serving.engine import Engine
 from kant.serving.policy import Job, Policy
 
@@ -19,3 +21,10 @@ class PreemptivePriority(Priority):
     """Priority before every step: a better one takes the seat and the blocks of a worse one."""
 
     preemptive = True
+
+
+@dataclass
+class LayeredPriority(PreemptivePriority):
+    """QLLM's preemption (arXiv 2503.09304): a better priority interrupts a step between two of its layers."""
+
+    layers: int = 32

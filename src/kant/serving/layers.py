@@ -1,0 +1,69 @@
+"""Preemption between two layers of a step (QLLM, arXiv 2503.09304): an urgent prompt need not wait for the step's end.
+
+The step stops at the next boundary of a layer, the prompt runs alone through all layers, and the step goes on where it
+was; what its requests have computed so far they keep.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kant.serving import columns as c
+from kant.serving import kernel
+from kant.serving.blocks import grow
+from kant.serving.engine import Engine
+
+
+def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
+    """Compute the prompt of waiting request `r` between two of the `layers` of the step under way.
+
+    Where seats or blocks are wanting, the worst leave the step and are preempted. Returns False where the request waits
+    for the end of the step: somebody in it has as good a priority, somebody waits in front of it, the step is in its
+    last layer, or one request alone would be left in it.
+    """
+    state, clock, limits, times = engine.state, engine.clock, engine.limits, engine.times
+    planned = engine.plan[: state[c.PLANNED], 0]
+    layer = float(clock[c.END] - clock[c.CLOCK]) / layers
+    boundary = float(clock[c.CLOCK]) + math.ceil((now - float(clock[c.CLOCK])) / layer) * layer
+    prompt, output = int(engine.requests[r, c.PROMPT]), int(engine.requests[r, c.OUTPUT])
+    if engine.waiting[0] != r or (times[planned, c.PRIORITY] <= times[r, c.PRIORITY]).any():
+        return False
+    if boundary + layer >= clock[c.END] or prompt > limits[c.TOKENS]:
+        return False
+    kernel.pop(engine.requests, times, limits, state, engine.waiting)
+    while state[c.RUNS] >= limits[c.MAX_SEQS] or state[c.FREE] < kernel.blocks_for(prompt, limits):
+        at = kernel.victim(times, limits, state, engine.running)
+        if state[c.PLANNED] == 1 or times[engine.running[at], c.PRIORITY] <= times[r, c.PRIORITY]:
+            kernel.wait(engine.requests, times, limits, state, engine.waiting, r)
+            return False
+        _leave(engine, at)
+    took = engine.settings.latency.step_ms(prompt, 0, prompt * (prompt / 2)) / 1e3
+    clock[c.END] += took
+    row = engine.requests[r]
+    times[r, c.FIRST] = times[r, c.LAST] = boundary + took
+    row[c.DONE], row[c.CACHED] = 1, 0
+    state[c.TOKENS_DONE] += prompt
+    if output == 1:
+        times[r, c.FINISH] = boundary + took
+        row[c.STATE] = c.FINISHED
+        engine.ended[state[c.ENDED]] = r
+        state[c.ENDED] += 1
+        return True
+    row[c.SEAT] = engine.seats[limits[c.MAX_SEQS] - 1 - state[c.RUNS]]
+    row[c.STATE], row[c.COMPUTED] = c.RUNNING, prompt
+    engine.running[state[c.RUNS]] = r
+    state[c.RUNS] += 1
+    grow(engine.requests, engine.shared, engine.blocks, engine.buckets, engine.held, limits, state, r, prompt)
+    return True
+
+
+def _leave(engine: Engine, at: int) -> None:
+    """Preempt the request at place `at` of those that run, out of the middle of the step."""
+    v = int(engine.running[at])
+    if v in engine.plan[: engine.state[c.PLANNED], 0]:
+        engine.requests[v, c.COMPUTED] -= kernel.unplan(engine.plan, int(engine.state[c.PLANNED]), v)
+        engine.state[c.PLANNED] -= 1
+    kernel.preempt(
+        engine.requests, engine.times, engine.blocks, engine.held, engine.limits, engine.state, engine.waiting,
+        engine.running, engine.seats, at,
+    )  # fmt: skip
