@@ -30,7 +30,7 @@ def instances(draw: st.DrawFn, nodes: int = 3, pods: int = 5) -> PackingInstance
             f"p{i}",
             {"gpu": draw(st.integers(0, 2)), "cpu": draw(st.integers(0, 3))},
             draw(st.integers(1, 3)),
-            model=draw(st.sampled_from(("", "", "A"))),
+            models=draw(st.sampled_from(((), (), ("A",), ("A", "B")))),
             group=draw(st.sampled_from(("", "", "", "g"))),
         )
         for i in range(draw(st.integers(1, pods)))
@@ -68,7 +68,7 @@ def fits(instance: PackingInstance, assignment: Assignment) -> bool:
         here = [pod for pod, at in zip(instance.pods, assignment, strict=True) if at == n]
         if any(sum(pod.requests[name] for pod in here) > amount for name, amount in node.resources.items()):
             return False
-        if any(pod.model not in ("", node.model) for pod in here):
+        if any(pod.models and node.model not in pod.models for pod in here):
             return False
     for i, pod in enumerate(instance.pods):
         if pod.group:

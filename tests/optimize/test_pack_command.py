@@ -54,7 +54,7 @@ REFUSALS: dict[str, tuple[Any, list[str]]] = {
     "a node twice": ({"nodes": [NODE, NODE], "pods": []}, ["nodes", "names that differ"]),
     "a pod twice": ({"nodes": [NODE], "pods": [POD, POD]}, ["pods", "names that differ"]),
     "a node that is not there": ({"nodes": [NODE], "pods": [POD | {"node": "n9"}]}, ["p0", "'n9'"]),
-    "a node of another model": ({"nodes": [NODE], "pods": [POD | {"node": "n0", "model": "A100"}]}, ["p0", "A100"]),
+    "a node of another model": ({"nodes": [NODE], "pods": [POD | {"node": "n0", "models": ["A100"]}]}, ["p0", "A100"]),
     "too much on a node": (
         {"nodes": [NODE], "pods": [POD | {"node": "n0", "requests": {"gpu": 9}}]},
         ["node n0", "1 gpu too few"],

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, Seed, whole
+from kant.cli.inputs import At, Json, Seed, parse_at, whole
 from kant.cli.output import printable
+from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
 
 if TYPE_CHECKING:
     from kant.optimize.packing.answer import PackingAnswer
+    from kant.optimize.packing.instance import PackingInstance
 
 pack_app = App(
     name="pack",
@@ -26,9 +28,10 @@ ToFile = Annotated[Path | None, Parameter(help="The file to write. Default: stan
 
 @pack_app.default
 def pack(
-    instance: Annotated[Path, Parameter(help="A JSON file of nodes and pods (docs/solvers.md).")],
+    instance: Annotated[Path, Parameter(help="A JSON file of nodes and pods (docs/solvers.md), or a journal.jsonl.")],
     /,
     *,
+    at: At = None,
     limit: Limit = "1s",
     model: Annotated[str, Parameter(help="portfolio, or paper: the published model, as the reference.")] = "portfolio",
     json: Json = False,
@@ -36,10 +39,26 @@ def pack(
     """Place as many waiting pods as possible, the highest priority first, and disturb as few others as possible."""
     from kant.cli.output import Reply
     from kant.optimize.packing.answer import pack as solve
+
+    problem, note = _instance_of(instance, at)
+    answer = solve(problem, model, parse_duration(limit, "--limit") / SECOND)
+    return Reply(answer, lambda: _show(answer, note)).print(json)
+
+
+def _instance_of(path: Path, at: str | None) -> tuple[PackingInstance, str]:
+    """The instance of a file, or of a journal as of a time; and what to say of what it leaves out."""
     from kant.optimize.packing.instance import read_instance
 
-    answer = solve(read_instance(instance), model, parse_duration(limit, "--limit") / SECOND)
-    return Reply(answer, lambda: _show(answer)).print(json)
+    if path.suffix != ".jsonl":
+        if at is not None:
+            raise InputError("--at", "a journal.jsonl before it, to look into")
+        return read_instance(path), ""
+    from kant.optimize.packing.snapshot import snapshot_of
+    from kant.sim.state_at import state_at
+
+    found = snapshot_of(state_at(path, parse_at(at)).state)
+    parts = [(len(found.fixed), "running jobs stay where they are"), (len(found.left_out), "waiting jobs are left out")]
+    return found.instance, "; ".join(f"{count:,} {what}" for count, what in parts if count)
 
 
 @pack_app.command
@@ -63,8 +82,6 @@ def write_text(text: str, out: Path | None) -> None:
     """Write a generated file; raises InputError where that cannot be."""
     import sys
 
-    from kant.model.errors import InputError
-
     if out is None:
         sys.stdout.write(text)
         return
@@ -74,7 +91,7 @@ def write_text(text: str, out: Path | None) -> None:
         raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
 
 
-def _show(answer: PackingAnswer) -> None:
+def _show(answer: PackingAnswer, note: str) -> None:
     """The answer for the terminal."""
     import msgspec
 
@@ -100,6 +117,8 @@ def _show(answer: PackingAnswer) -> None:
         f" ({answer.spent_s:.2f} s of the solver)"
     )
     console.print(_certificate(answer), soft_wrap=True)
+    if note:
+        console.print(f"{note} (docs/solvers.md)")
 
 
 def _some(names: tuple[str, ...], most: int = 4) -> str:

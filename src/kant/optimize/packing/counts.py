@@ -1,7 +1,7 @@
 """The aggregated model: how many of each class of identical pods run on each node, instead of which.
 
 Pods that nothing tells apart make a packing model symmetric; their counts do not. A class is a gang's pods of one kind,
-or all other pods with equal requests, priority and GPU model. The model covers some nodes and all pods that may run on
+or all other pods with equal requests, priority and GPU models. The model covers some nodes and all pods that may run on
 them; the rest of the cluster stays as it is.
 """
 
@@ -18,12 +18,14 @@ from kant.optimize.solvers import cp_sat, deterministic
 class CountModel:
     """Counts of classes on `nodes`, for all pods that `assignment` has on them and for those that wait.
 
-    `waiting` narrows the latter to some of them. Pods of a gang that stays outside in part stay placed.
+    `waiting` narrows the latter to some of them; `apart` makes each pod a class of its own. Pods of a gang that stays
+    outside in part stay placed.
     """
 
     def __init__(
-        self, problem: Problem, assignment: Assignment, nodes: Iterable[int], waiting: Iterable[int] | None = None
-    ) -> None:
+        self, problem: Problem, assignment: Assignment, nodes: Iterable[int], waiting: Iterable[int] | None = None,
+        *, apart: bool = False,
+    ) -> None:  # fmt: skip
         self.problem, self.assignment = problem, assignment
         self.nodes = tuple(nodes)
         inside = set(self.nodes)
@@ -34,7 +36,7 @@ class CountModel:
         classes: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i in self.pods:
             pod = problem.instance.pods[i]
-            classes[pod.group, problem.tier[i], problem.request[i], pod.model].append(i)
+            classes[pod.group, problem.tier[i], problem.request[i], pod.models, i if apart else -1].append(i)
         self.classes = list(classes.values())
         self.model: Any = cp_sat().CpModel()
         self.count: dict[tuple[int, int], Any] = {}

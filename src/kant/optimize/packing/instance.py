@@ -26,8 +26,8 @@ class PackingNode(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 class PackingPod(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One pod: what it requests, and the node that it runs on (None: it waits).
 
-    Pods of one `group` are a gang: all of them are placed, or none. `model` is the GPU model that it needs (empty:
-    any), `within` the topology level of which its gang needs one domain (empty: none).
+    Pods of one `group` are a gang: all of them are placed, or none. `models` are the GPU models that it accepts (empty:
+    any), `within` is the topology level of which its gang needs one domain (empty: none).
     """
 
     name: str
@@ -35,7 +35,7 @@ class PackingPod(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     priority: int = 0
     node: str | None = None
     group: str = ""
-    model: str = ""
+    models: tuple[str, ...] = ()
     within: str = ""
 
 
@@ -90,8 +90,8 @@ def _check_pod(pod: PackingPod, nodes: dict[str, PackingNode], where: str) -> No
     if pod.node not in nodes:
         raise InputError(f"{where}: node", "the name of a node of this file, or null", pod.node)
     node = nodes[pod.node]
-    if pod.model and pod.model != node.model:
-        raise InputError(f"{where}: node", f"a node of model {pod.model}", pod.node)
+    if pod.models and node.model not in pod.models:
+        raise InputError(f"{where}: node", f"a node of model {' or '.join(pod.models)}", pod.node)
     if pod.within and pod.within not in node.domains:
         raise InputError(f"{where}: node", f"a node with a domain {pod.within}", pod.node)
 

@@ -20,14 +20,17 @@ from kant.optimize.packing.relaxation import Relaxation
 
 SIZES = (2, 3, 4, 6, 8)
 """Nodes that a repair frees, one size after the other."""
+SMALL = 8
+"""Nodes up to which the whole cluster is tried before repairs: its model is then as quick as they are."""
 COMPANY = 8
 """Waiting pods that a repair looks at, beside those that it is for."""
 SMALLEST = 0.01
 """What a solve is charged at least, in deterministic seconds: a small model costs more to build than to solve."""
 SHARE = 0.02
 """The part of the limit that one repair may take."""
-REPAIR, WHOLE, QUICK, UNDO = 0.5, 0.5, 0.2, 0.5
-"""The parts of what is left that a repair, the whole model, a first proof and undoing moves may take each time."""
+REPAIR, WHOLE, QUICK, APART, UNDO = 0.5, 0.5, 0.2, 0.3, 0.5
+"""The parts of what is left that each of these may take: repairs, the whole model, a first try of it, one that names
+every pod (on small clusters it finds what counts do not), and undoing moves."""
 
 
 def solve(problem: Problem, limit: float) -> Packing:
@@ -51,10 +54,15 @@ class _Search:
 
     def run(self) -> Packing:
         problem = self.problem
-        whole = len(problem.capacity) <= SIZES[-1]  # a repair would free all of it
+        at_once = set(range(len(problem.priorities))) if len(problem.capacity) <= SMALL else set()
         while self.left > 0 and (tier := self.open_tier()) is not None:
-            if whole or not self.repair(tier):
-                self.fill(tier)
+            if tier in at_once:
+                at_once.discard(tier)
+                self.fill(tier, QUICK)
+                self.fill(tier, APART, apart=True)
+            elif not self.repair(tier):
+                self.fill(tier, WHOLE)
+                self.closed.add(problem.placed(self.best)[: tier + 1])
         least = self.prove_least(self.left * QUICK)
         if least + problem.rank(self.best)[1] < 0:
             self.undo()
@@ -154,23 +162,22 @@ class _Search:
         self.accept(model.decode(solver))
         return float(solver.best_objective_bound)
 
-    def held(self, below: int) -> CountModel:
+    def held(self, below: int, apart: bool = False) -> CountModel:
         """The whole cluster, in which the tiers before `below` keep as many pods as they have."""
-        model = CountModel(self.problem, self.best, range(len(self.problem.capacity)))
+        model = CountModel(self.problem, self.best, range(len(self.problem.capacity)), apart=apart)
         for t, count in enumerate(self.problem.placed(self.best)[:below]):
             model.model.add(model.placed_of(t) >= count)
         return model
 
-    def fill(self, tier: int) -> None:
-        """Place as many pods of a tier as can be, in the whole cluster, and keep what is proven."""
+    def fill(self, tier: int, part: float, apart: bool = False) -> None:
+        """Place as many pods of a tier as can be, in the whole cluster, by a part of what time is left."""
         above = self.problem.placed(self.best)[:tier]
-        model = self.held(tier)
+        model = self.held(tier, apart)
         weight = 1 + len(model.pods)
         model.model.maximize(weight * model.placed_of(tier) - model.disturbed())
-        bound = self.bound_of(model, self.left * WHOLE)
+        bound = self.bound_of(model, self.left * part)
         if bound is not None:
             self.most[above] = min(self.most[above], -int(-bound // weight))
-        self.closed.add(self.problem.placed(self.best)[: tier + 1])
 
     def undo(self) -> None:
         """Look again at the pods that move or are evicted, a few nodes at a time: who may stay?"""

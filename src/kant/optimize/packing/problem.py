@@ -73,12 +73,12 @@ class Problem:
         known: dict[tuple[object, ...], tuple[int, ...]] = {}
         found = []
         for pod, request in zip(self.instance.pods, self.request, strict=True):
-            key = (pod.model, pod.within, request)
+            key = (pod.models, pod.within, request)
             if key not in known:
                 known[key] = tuple(
                     n
                     for n, node in enumerate(self.instance.nodes)
-                    if pod.model in ("", node.model)
+                    if (not pod.models or node.model in pod.models)
                     and (not pod.within or pod.within in node.domains)
                     and all(need <= have for need, have in zip(request, self.capacity[n], strict=True))
                 )

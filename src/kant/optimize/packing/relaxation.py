@@ -27,7 +27,7 @@ class Relaxation:
         classes: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, pod in enumerate(problem.instance.pods):
             gang = pod.group
-            classes[gang, problem.tier[i], problem.request[i], pod.model, pod.within].append(i)
+            classes[gang, problem.tier[i], problem.request[i], pod.models, pod.within].append(i)
         self.classes = list(classes.values())
         self.model: Any = cp_sat().CpModel()
         self.count: dict[tuple[int, int], Any] = {}

@@ -1,0 +1,130 @@
+"""A cluster's state as an instance of the packer: who waits, who may be moved, and what is left for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.model.job import LEVELS, Job
+from kant.model.placement import CPU, MEMORY, NODE, PODS, TAG, Allocation
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER
+from kant.optimize.packing.instance import MOST, PackingInstance, PackingNode, PackingPod
+
+LEVEL_COLUMNS = dict(zip(LEVELS[1:], (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE), strict=True))
+AMOUNTS = ("gpu", "cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The instance, and the jobs that are no part of it: they wait or run, and the format cannot say what they ask."""
+
+    instance: PackingInstance
+    left_out: tuple[str, ...]
+    fixed: tuple[str, ...]
+
+
+def snapshot_of(state: ClusterState) -> Snapshot:
+    """Nodes in service, jobs that wait, and running ones that may be stopped, with whole GPUs, CPU and memory.
+
+    Who may not be stopped, or asks for what the format cannot say (shares of a GPU, MIG slices, NVLink islands,
+    segments, elastic gangs, spreading, burst replicas), stays where it is: a node offers what such jobs leave. Such
+    jobs that wait are left out. A job that names GPU models keeps to the one it runs on, or gets the one it likes best.
+    Quotas are not looked at.
+    """
+    names = _pool_names(state)
+    pods: list[PackingPod] = []
+    fixed, left_out = [], []
+    offered = {
+        n: [int(state.table[n, c.IDLE]), int(state.table[n, c.CPU_FREE]), int(state.table[n, c.MEMORY_FREE])]
+        for n in range(len(state.spec.nodes))
+        if state.table[n, c.STATUS] == NodeStatus.IN_SERVICE
+    }
+    for row, held in state.running.items():
+        job = state.live[row]
+        if not (job.preemptible and _is_plain(state, row, job) and set(held[:, NODE].tolist()) <= offered.keys()):
+            fixed.append(job.id)
+            continue
+        pods += _running(state, row, job, held, names)
+        for piece in held.tolist():
+            node = offered[piece[NODE]]
+            for r, amount in enumerate((max(piece[TAG], 0) * piece[PODS], piece[CPU], piece[MEMORY])):
+                node[r] += amount
+    for row in state.pending:
+        job = state.live[row]
+        if _is_plain(state, row, job):
+            pods += _waiting(state, row, job, names)
+        else:
+            left_out.append(job.id)
+    enough = min(sum(sum(pod.requests.values()) for pod in pods), MOST)
+    nodes = tuple(
+        PackingNode(
+            state.spec.nodes[n].name,
+            {name: enough if amount >= FOREVER // 2 else amount for name, amount in zip(AMOUNTS, amounts, strict=True)},
+            names[int(state.table[n, c.POOL])],
+            {level: str(int(state.table[n, column])) for level, column in LEVEL_COLUMNS.items()},
+        )
+        for n, amounts in offered.items()
+    )
+    return Snapshot(PackingInstance(nodes, tuple(pods)), tuple(left_out), tuple(fixed))
+
+
+def _pool_names(state: ClusterState) -> list[str]:
+    """A name for each pool: its GPU model and what else it is told apart by."""
+    names = [
+        " ".join(filter(None, (model, *queues, mig, flavor))) for model, queues, mig, flavor in state.shapes.pool_keys
+    ]
+    return [name if names.count(name) == 1 else f"{name} {pool}" for pool, name in enumerate(names)]
+
+
+def _is_plain(state: ClusterState, row: int, job: Job) -> bool:
+    """Whether nodes, whole GPUs, CPU, memory and one domain for all are what the job asks for."""
+    demands = [group.demand for group in job.groups]
+    return (
+        row not in state.elastic
+        and not job.base_job
+        and row not in state.burst_replicas
+        and not (job.apart and job.apart_required)
+        and all(not group.within and group.floor in (0, group.count) for group in job.groups)
+        and all(not (one.mig or one.island) and (one.gpus == 0 or one.milli == 1000) for one in demands)
+    )
+
+
+def _models(state: ClusterState, row: int, model: str | None, names: list[str]) -> tuple[str, ...]:
+    """The pools that admit a job, of one GPU model (None: of any)."""
+    pools = state.shape_of(row).pools
+    return tuple(names[pool] for pool in pools if model in (None, state.shapes.pool_keys[pool][0]))
+
+
+def _running(state: ClusterState, row: int, job: Job, held: Allocation, names: list[str]) -> list[PackingPod]:
+    """The pods of a running job; who has named GPU models keeps to the one that it has."""
+    has = {state.shapes.pool_keys[int(state.table[n, c.POOL])][0] for n in held[:, NODE].tolist()}
+    models = _models(state, row, has.pop() if job.models and len(has) == 1 else None, names)
+    found = []
+    for piece in held.tolist():
+        requests = {"gpu": max(piece[TAG], 0), "cpu": piece[CPU] // piece[PODS], "memory": piece[MEMORY] // piece[PODS]}
+        node = state.spec.nodes[piece[NODE]].name
+        found += [(requests, node)] * piece[PODS]
+    return [_pod(job, k, requests, models, node) for k, (requests, node) in enumerate(found)]
+
+
+def _waiting(state: ClusterState, row: int, job: Job, names: list[str]) -> list[PackingPod]:
+    """The pods of a waiting job; who has named GPU models gets the first of them that there is."""
+    there = {state.shapes.pool_keys[pool][0] for pool in state.shape_of(row).pools}
+    liked = next((model for model in job.models if model in there), None)
+    models = _models(state, row, liked, names) or (f"none for {job.id}",)
+    requests = [
+        {"gpu": group.demand.gpus, "cpu": group.demand.cpu, "memory": group.demand.memory}
+        for group in job.groups
+        for _ in range(group.count)
+    ]
+    return [_pod(job, k, one, models, None) for k, one in enumerate(requests)]
+
+
+def _pod(job: Job, k: int, requests: dict[str, int], models: tuple[str, ...], node: str | None) -> PackingPod:
+    several = job.pods > 1
+    within = job.within if job.within_required and several and job.within in LEVEL_COLUMNS else ""
+    name = f"{job.id}/{k}" if several else job.id
+    asked = {name: amount for name, amount in requests.items() if amount}
+    return PackingPod(name, asked, job.priority, node, job.id if several else "", models, within)
