@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, whole
+from kant.cli.inputs import Json, Seed, whole
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from kant.optimize.calendar.file import CalendarFile
     from kant.optimize.calendar.solve import Answer
+    from kant.optimize.capacity.instance import Instance
+    from kant.optimize.capacity.planning import CapacityPlan
 
 plan_app = App(name="plan", help="Plan ahead: calendars of contiguous GPUs, and capacity.", help_format="plaintext")
 
@@ -47,6 +49,61 @@ def calendar(
     answer = solve_least(bookings, stop=stop) if capacity is None else solve(bookings, capacity, stop=stop)
     Reply(calendar_json(read, answer), lambda: _show_calendar(read, answer)).print(json)
     return 0 if answer.status == "fits" else 1
+
+
+@plan_app.command
+def capacity(
+    instance: Annotated[Path, Parameter(help="Pipelines with their deadlines: JSON or PSPLIB (docs/planning.md).")],
+    /,
+    *,
+    format: Annotated[str | None, Parameter(help="json or psplib. Default: by the name of the file.")] = None,
+    deadline: Annotated[float, Parameter(help="Of a PSPLIB project, in lengths of its critical path.")] = 1.0,
+    before: Annotated[Path | None, Parameter(help="The instance before a change; with --plan.")] = None,
+    plan: Annotated[
+        Path | None, Parameter(help="Its plan, as --json printed it: what has not changed keeps its starts.")
+    ] = None,
+    limit: Limit = "30s",
+    seed: Seed = 0,
+    json: Json = False,
+) -> int:
+    """Say how much of each resource must be reserved so that all pipelines meet their deadlines, and when each task
+    starts."""
+    from kant.model.units import SECOND, parse_duration
+    from kant.optimize.capacity.file import read_instance, read_plan
+    from kant.optimize.capacity.solve import plan as make_plan
+    from kant.optimize.capacity.solve import replan
+
+    if (before is None) != (plan is None):
+        raise InputError("--before and --plan", "both or none")
+    asked = read_instance(instance, format, deadline)
+    if before is not None and plan is not None:
+        old, starts = read_instance(before, format, deadline), read_plan(plan)
+        found = replan(asked, old, starts, stop=stop_after(limit), seed=seed)
+    else:
+        seconds = parse_duration(limit, "--limit") / SECOND * 0.7
+        found = make_plan(asked, stop=stop_after(limit), seconds=seconds, seed=seed)
+    return Reply(capacity_json(asked, found), lambda: _show_capacity(asked, found)).print(json)
+
+
+@plan_app.command
+def generate(
+    *,
+    out: Annotated[Path, Parameter(help="The JSON file to write.")],
+    tasks: Annotated[int, Parameter(help="Tasks, in processes of about 20.", converter=whole)] = 500,
+    resources: Annotated[int, Parameter(help="Resources.", converter=whole)] = 4,
+    seed: Seed = 0,
+) -> None:
+    """Draw an instance of capacity planning: pipelines with deadlines of twice their longest path."""
+    from kant.cli.show import console
+    from kant.optimize.capacity.file import instance_json
+    from kant.optimize.capacity.generate import generate as draw
+
+    drawn = draw(tasks, resources, seed)
+    try:
+        out.write_text(instance_json(drawn), encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(out), f"a file that can be written ({error})") from None
+    console.print(f"{tasks:,} tasks in {len(drawn.processes):,} processes written to {out}", soft_wrap=True)
 
 
 def stop_after(limit: str) -> Callable[[float], bool]:
@@ -121,3 +178,52 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
+
+
+def capacity_json(instance: Instance, plan: CapacityPlan) -> dict[str, Any]:
+    """The plan as `--json` prints it, and as `--plan` reads it."""
+    from kant.optimize.capacity.file import by_day
+
+    return {
+        "cost": plan.cost,
+        "bound": plan.bound,
+        "resources": [
+            {"name": each.name, "cost": each.cost, "peak": plan.peaks[each.name], "bound": plan.bounds[each.name]}
+            for each in instance.resources
+        ],
+        "days": by_day(instance, plan),
+        "tick_s": instance.tick_us / 1_000_000 if instance.tick_us else None,
+        "tasks": [
+            {"process": process.id, "task": task.id, "start": plan.starts[process.id, task.id]}
+            for process in instance.processes
+            for task in process.tasks
+        ],
+    }
+
+
+def _show_capacity(instance: Instance, plan: CapacityPlan) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console, percent
+    from kant.optimize.capacity.file import by_day
+
+    count = sum(len(process.tasks) for process in instance.processes)
+    proven = "no plan costs less" if plan.cost == plan.bound else f"at most {percent(plan.gap)} above the least"
+    console.print(
+        f"{count:,} tasks of {len(instance.processes):,} processes meet their deadlines at a cost of ", end=""
+    )
+    console.print(f"{plan.cost:,} ({proven}).")
+    table = Table(title="What to reserve", title_justify="left")
+    for name in ("resource", "units", "at least", "cost of one"):
+        table.add_column(name, justify="left" if name == "resource" else "right")
+    for each in instance.resources:
+        table.add_row(each.name, f"{plan.peaks[each.name]:,}", f"{plan.bounds[each.name]:,}", f"{each.cost:,}")
+    console.print(table)
+    days = by_day(instance, plan)
+    if len(days) > 1:
+        table = Table(title="Peak by day", title_justify="left")
+        for name in ("day", *(each.name for each in instance.resources)):
+            table.add_column(name, justify="right")
+        for n, peak in enumerate(days[:SHOWN]):
+            table.add_row(str(n), *(f"{peak[each.name]:,}" for each in instance.resources))
+        console.print(table)

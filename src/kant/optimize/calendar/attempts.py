@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, cycle, product
 
@@ -13,9 +13,7 @@ from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.first_fit import first_fit, rank_of
 from kant.optimize.calendar.kernels import FEWEST, LOWEST, OPEN, TIGHTEST, search
 from kant.optimize.calendar.sections import Numbers, Sections, sections_of
-
-Stop = Callable[[float], bool]
-"""Whether so much of the time is over: `stop(0.8)` after four fifths of it."""
+from kant.optimize.stop import Stop, never
 
 SLICE = 20_000
 """Nodes of a first attempt. Attempts differ in the order of alternatives and the choice of sections, and grow."""
@@ -25,11 +23,6 @@ DISTURBANCE = 0.3
 """Standard deviation of the logarithm of the factor by which sizes are disturbed."""
 FAILURES = 1 << 18
 """Slots of the memory of failures: 4 MiB."""
-
-
-def never(share: float) -> bool:
-    """Time that is never over."""
-    return False
 
 
 @dataclass(slots=True)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kant.model.errors import InputError
-from kant.optimize.calendar.attempts import SLICE, TOUR, Attempts, Budget, Stop, attempts_at, never
+from kant.optimize.calendar.attempts import SLICE, TOUR, Attempts, Budget, attempts_at
 from kant.optimize.calendar.booking import LARGEST, Booking
 from kant.optimize.calendar.collision import collision, pinned_collision
 from kant.optimize.calendar.kernels import FOUND, NONE
 from kant.optimize.calendar.sections import Numbers, peak
+from kant.optimize.stop import Stop, never
 
 Status = Literal["fits", "infeasible", "unknown"]
 

@@ -1,0 +1,178 @@
+"""What is to be planned, and the check of a plan that knows nothing of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kant.model.errors import InputError
+
+MOST = 1 << 20
+"""The largest time, demand and cost: a plan's cost stays far below 2^63."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something of which a number must be reserved for the whole time. `cost` weighs one unit of its peak."""
+
+    name: str
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`duration` ticks during which it holds `demand` units of resources, after the tasks `after` of its process."""
+
+    id: str
+    duration: int
+    demand: Mapping[str, int] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A pipeline: tasks that all run from `release` to `deadline`, in ticks."""
+
+    id: str
+    release: int
+    deadline: int
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Processes and the resources that they share. Raises InputError where no plan can exist."""
+
+    resources: tuple[Resource, ...]
+    processes: tuple[Process, ...]
+    tick_us: int = 0
+    """Microseconds of one tick; 0 where a tick is just a number."""
+
+    def __post_init__(self) -> None:
+        names = [resource.name for resource in self.resources]
+        if not names or len(set(names)) < len(names):
+            raise InputError("resources", "at least one, each with a name of its own", names)
+        for resource in self.resources:
+            _within(f"resource {resource.name}, cost", resource.cost, 0)
+        if not any(process.tasks for process in self.processes):
+            raise InputError("processes", "at least one task")
+        seen: set[str] = set()
+        for process in self.processes:
+            where = f"process {process.id}"
+            if process.id in seen:
+                raise InputError(where, "a name that no other process has")
+            seen.add(process.id)
+            _within(f"{where}, release", process.release, 0)
+            _within(f"{where}, deadline", process.deadline, 1)
+            self._check(process, set(names), where)
+
+    @staticmethod
+    def _check(process: Process, names: set[str], where: str) -> None:
+        known: set[str] = set()
+        for task in process.tasks:
+            if task.id in known:
+                raise InputError(f"{where}, task {task.id}", "a name that no other task of the process has")
+            known.add(task.id)
+            _within(f"{where}, task {task.id}, duration", task.duration, 0)
+            for name, amount in task.demand.items():
+                if name not in names:
+                    raise InputError(f"{where}, task {task.id}, demand", f"resources of {sorted(names)}", name)
+                _within(f"{where}, task {task.id}, demand of {name}", amount, 0)
+        ends: dict[str, int] = {}
+        for task in in_order(process, where):
+            ends[task.id] = max((ends[name] for name in task.after), default=process.release) + task.duration
+        if process.tasks and max(ends.values()) > process.deadline:
+            raise InputError(
+                f"{where}, deadline", f"at least {max(ends.values())}, when its longest path ends", process.deadline
+            )
+
+
+def _within(where: str, value: int, least: int) -> None:
+    if not least <= value <= MOST:
+        raise InputError(where, f"a whole number from {least} to {MOST:,}", value)
+
+
+def in_order(process: Process, where: str = "process") -> list[Task]:
+    """The tasks of a process, each after those that it waits for. Raises InputError where there is no such order."""
+    by_id = {task.id: task for task in process.tasks}
+    waits = {task.id: set(task.after) for task in process.tasks}
+    for task in process.tasks:
+        for name in task.after:
+            if name not in by_id:
+                raise InputError(f"{where}, task {task.id}, after", "a task of the same process", name)
+    followers: dict[str, list[str]] = {task.id: [] for task in process.tasks}
+    for task in process.tasks:
+        for name in sorted(waits[task.id]):
+            followers[name].append(task.id)
+    ready = [task.id for task in process.tasks if not waits[task.id]]
+    order: list[Task] = []
+    for name in ready:  # grows as it goes
+        order.append(by_id[name])
+        for follower in followers[name]:
+            waits[follower].discard(name)
+            if not waits[follower]:
+                ready.append(follower)
+    if len(order) < len(process.tasks):
+        circle = sorted(name for name, left in waits.items() if left)
+        raise InputError(f"{where}, after", "tasks that do not wait for each other in a circle", ", ".join(circle))
+    return order
+
+
+Starts = Mapping[tuple[str, str], int]
+"""When each task starts, by the ids of process and task."""
+
+
+def peaks(instance: Instance, starts: Starts) -> dict[str, int]:
+    """The most that is used of each resource at one time. A task without duration uses nothing."""
+    changes: dict[str, dict[int, int]] = {resource.name: {} for resource in instance.resources}
+    for process in instance.processes:
+        for task in process.tasks:
+            at = starts[process.id, task.id]
+            for name, amount in task.demand.items():
+                of = changes[name]
+                of[at] = of.get(at, 0) + amount
+                of[at + task.duration] = of.get(at + task.duration, 0) - amount
+    found = {}
+    for name, of in changes.items():
+        level = most = 0
+        for at in sorted(of):
+            level += of[at]
+            most = max(most, level)
+        found[name] = most
+    return found
+
+
+def cost_of(instance: Instance, peak: Mapping[str, int]) -> int:
+    """What these peaks cost."""
+    return sum(resource.cost * peak[resource.name] for resource in instance.resources)
+
+
+def faults(instance: Instance, starts: Starts) -> list[str]:
+    """What is wrong with a plan, as sentences; empty for one that holds."""
+    found = []
+    for process in instance.processes:
+        durations = {task.id: task.duration for task in process.tasks}
+        for task in process.tasks:
+            name = f"{process.id}/{task.id}"
+            at = starts.get((process.id, task.id))
+            if at is None:
+                found.append(f"{name} has no start")
+                continue
+            if not process.release <= at <= process.deadline - task.duration:
+                found.append(f"{name} is outside the window of its process")
+            for other in task.after:
+                before = starts.get((process.id, other))
+                if before is not None and before + durations[other] > at:
+                    found.append(f"{name} starts before {other} ends")
+    return found
+
+
+def unchanged(old: Instance, new: Instance) -> set[str]:
+    """Processes that are in both and the same in all."""
+    before = {process.id: process for process in old.processes}
+    return {process.id for process in new.processes if before.get(process.id) == process}
+
+
+def flat(instance: Instance) -> Sequence[tuple[Process, Task]]:
+    """All tasks, process by process, each after those that it waits for."""
+    return [(process, task) for process in instance.processes for task in in_order(process)]

@@ -1,0 +1,238 @@
+"""Where tasks start: insertion that looks at the peaks, and repair around them.
+
+Both work towards *targets*, one peak for each resource. What is above a target is overload, and a plan without overload
+costs what the targets cost. A start is good that adds little overload, squared so that it is spread; among equals one
+where less is used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.compiled import compiled, inlined
+from kant.optimize.capacity.arrays import Numbers, Tasks
+from kant.placement.fits import mixed
+
+LEVELLING = 1e-3
+"""What a unit of use at the target weighs beside a unit of squared overload."""
+
+Profile = NDArray[np.float64]
+
+
+@inlined
+def put(s: Tasks, i: int, start: int, sign: int, usage: Numbers) -> None:
+    """Add task i to the use of resources, or take it away."""
+    for r in range(usage.shape[0]):
+        amount = sign * s.demand[i, r]
+        if amount:
+            for t in range(start, start + s.duration[i]):
+                usage[r, t] += amount
+
+
+@inlined
+def price(s: Tasks, i: int, low: int, high: int, usage: Numbers, target: Numbers, prices: Profile) -> None:
+    """Fill `prices` by tick from `low` to before `high`: what task i would add there."""
+    for t in range(low, high):
+        prices[t] = 0.0
+    for r in range(usage.shape[0]):
+        amount = s.demand[i, r]
+        if amount == 0:
+            continue
+        scale = 1.0 / (target[r] + 1)
+        for t in range(low, high):
+            level = usage[r, t] * scale
+            over = max(usage[r, t] + amount - target[r], 0)
+            was = max(usage[r, t] - target[r], 0)
+            squares = over * over - was * was
+            prices[t] += s.cost[r] * (squares + LEVELLING * amount * level * level * level)
+
+
+@inlined
+def cheapest(
+    s: Tasks, i: int, low: int, high: int, tabu: int, usage: Numbers, target: Numbers, prices: Profile, draw: int
+) -> int:
+    """The start from `low` to `high` that adds least, not `tabu`; ties go to the first after a drawn one."""
+    duration = s.duration[i]
+    price(s, i, low, high + duration, usage, target, prices)
+    total = 0.0
+    for t in range(low, low + duration):
+        total += prices[t]
+    first = low + draw % (high - low + 1)
+    best, chosen, after = 0.0, -1, False
+    for start in range(low, high + 1):
+        if start > low:
+            total += prices[start + duration - 1] - prices[start - 1]
+        if start == tabu:
+            continue
+        if chosen < 0 or total < best - 1e-9 or (total < best + 1e-9 and not after and start >= first):
+            best, chosen, after = total, start, start >= first
+    return chosen
+
+
+@inlined
+def overload_of(s: Tasks, i: int, start: int, usage: Numbers, target: Numbers) -> int:
+    """What task i adds to the squared overload where it is not counted yet."""
+    total = 0
+    for r in range(usage.shape[0]):
+        amount = s.demand[i, r]
+        if amount:
+            for t in range(start, start + s.duration[i]):
+                over = max(usage[r, t] + amount - target[r], 0)
+                was = max(usage[r, t] - target[r], 0)
+                total += s.cost[r] * (over * over - was * was)
+    return total
+
+
+@inlined
+def insert(
+    s: Tasks, p: int, starts: Numbers, usage: Numbers, target: Numbers, prices: Profile, grow: bool, draw: int
+) -> int:
+    """Insert the tasks of process p, one by one; with `grow` targets follow peaks. Returns the overload added."""
+    total = 0
+    for i in range(s.tasks_from[p], s.tasks_from[p + 1]):
+        low = s.earliest[i]
+        for x in range(s.before_from[i], s.before_from[i + 1]):
+            low = max(low, starts[s.before[x]] + s.duration[s.before[x]])
+        start = low
+        if s.duration[i] > 0:
+            start = cheapest(s, i, low, s.latest[i], -1, usage, target, prices, mixed(draw, i) if draw else 0)
+            if not grow:
+                total += overload_of(s, i, start, usage, target)
+        starts[i] = start
+        put(s, i, start, 1, usage)
+        if grow:
+            for r in range(usage.shape[0]):
+                if s.demand[i, r]:
+                    for t in range(start, start + s.duration[i]):
+                        target[r] = max(target[r], usage[r, t])
+    return total
+
+
+@compiled
+def insert_all(s: Tasks, order: Numbers, starts: Numbers, usage: Numbers, target: Numbers) -> None:
+    """Insert the processes in `order`. `target` grows to the peaks; `starts` and `usage` are filled."""
+    prices = np.zeros(usage.shape[1] + 1, np.float64)
+    for x in range(order.shape[0]):
+        insert(s, order[x], starts, usage, target, prices, True, 0)
+
+
+@inlined
+def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
+    """A place of `usage`, row by row, where a target is passed, the first after a drawn one; -1 where there is none."""
+    width = usage.shape[1]
+    size = usage.shape[0] * width
+    at = draw % size
+    for _ in range(size):
+        if usage[at // width, at % width] > target[at // width]:
+            return int(at)
+        at = at + 1 if at + 1 < size else 0
+    return -1
+
+
+@inlined
+def active(
+    s: Tasks, r: int, t: int, starts: Numbers, movable: Numbers, open_from: Numbers, opened: Numbers, draw: int
+) -> int:
+    """A movable task that uses resource r at tick t, the first after a drawn one; -1 where there is none."""
+    count = open_from[t + 1] - open_from[t]
+    for x in range(count):
+        i = opened[open_from[t] + (draw + x) % count]
+        if s.demand[i, r] and starts[i] <= t < starts[i] + s.duration[i] and movable[s.process[i]]:
+            return int(i)
+    return -1
+
+
+@inlined
+def push(s: Tasks, i: int, start: int, starts: Numbers, usage: Numbers, target: Numbers, kept: Numbers) -> int:
+    """Start task i at `start`, and whom it pushes of its process before or after it; returns the overload added.
+
+    `kept` has the starts that the process had. What is pushed moves as little as it must.
+    """
+    p = s.process[i]
+    change = 0
+    for j in range(s.tasks_from[p], s.tasks_from[p + 1]):
+        kept[j] = starts[j]
+    starts[i] = start
+    for j in range(i + 1, s.tasks_from[p + 1]):
+        for x in range(s.before_from[j], s.before_from[j + 1]):
+            starts[j] = max(starts[j], starts[s.before[x]] + s.duration[s.before[x]])
+    for j in range(i - 1, s.tasks_from[p] - 1, -1):
+        for x in range(s.after_from[j], s.after_from[j + 1]):
+            starts[j] = min(starts[j], starts[s.after[x]] - s.duration[j])
+    for j in range(s.tasks_from[p], s.tasks_from[p + 1]):
+        if starts[j] != kept[j]:
+            put(s, j, kept[j], -1, usage)
+            change -= overload_of(s, j, kept[j], usage, target)
+    for j in range(s.tasks_from[p], s.tasks_from[p + 1]):
+        if starts[j] != kept[j]:
+            change += overload_of(s, j, starts[j], usage, target)
+            put(s, j, starts[j], 1, usage)
+    return change
+
+
+@inlined
+def take_back(s: Tasks, p: int, starts: Numbers, usage: Numbers, kept: Numbers) -> None:
+    """Give the tasks of process p the starts that they had."""
+    for j in range(s.tasks_from[p], s.tasks_from[p + 1]):
+        if starts[j] != kept[j]:
+            put(s, j, starts[j], -1, usage)
+            starts[j] = kept[j]
+            put(s, j, starts[j], 1, usage)
+
+
+@compiled
+def repair(
+    s: Tasks, starts: Numbers, usage: Numbers, target: Numbers, movable: Numbers, open_from: Numbers, opened: Numbers,
+    steps: int, seed: int, heat: float,
+) -> int:  # fmt: skip
+    """Move tasks away from ticks that pass a target, until none does; returns the overload that is left.
+
+    A step takes a task that is active at such a tick and gives it the start that adds least, among those that its
+    neighbours leave, or among all, where it pushes them; or it inserts the whole process anew. What adds overload is
+    taken back, but the less often the smaller it is and the hotter: `heat` is what falls to nothing with the steps.
+    `movable` is by process. `opened[open_from[t]:open_from[t + 1]]` are the tasks that may be active at tick t.
+    Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
+    """
+    prices = np.zeros(usage.shape[1] + 1, np.float64)
+    kept = np.zeros(starts.shape[0], np.int64)
+    total = 0
+    for r in range(usage.shape[0]):
+        for t in range(usage.shape[1]):
+            total += s.cost[r] * max(usage[r, t] - target[r], 0) ** 2
+    for step in range(steps):
+        at = overloaded(usage, target, mixed(seed, 4 * step))
+        if at < 0:
+            return 0
+        draw, kind = mixed(seed, 4 * step + 1), mixed(seed, 4 * step + 2) % 8
+        i = active(s, at // usage.shape[1], at % usage.shape[1], starts, movable, open_from, opened, draw)
+        if i < 0:
+            continue
+        p, change = s.process[i], 0
+        if kind == 0:
+            for j in range(s.tasks_from[p + 1] - 1, s.tasks_from[p] - 1, -1):
+                kept[j] = starts[j]
+                put(s, j, starts[j], -1, usage)
+                change -= overload_of(s, j, starts[j], usage, target)
+            change += insert(s, p, starts, usage, target, prices, False, draw)
+        else:
+            low, high = s.earliest[i], s.latest[i]
+            if kind < 6:
+                for x in range(s.before_from[i], s.before_from[i + 1]):
+                    low = max(low, starts[s.before[x]] + s.duration[s.before[x]])
+                for x in range(s.after_from[i], s.after_from[i + 1]):
+                    high = min(high, starts[s.after[x]] - s.duration[i])
+            if low >= high:
+                continue
+            start = low + (draw >> 8) % (high - low + 1)
+            if kind < 7:
+                put(s, i, starts[i], -1, usage)
+                start = cheapest(s, i, low, high, starts[i], usage, target, prices, draw)
+                put(s, i, starts[i], 1, usage)
+            change = push(s, i, start, starts, usage, target, kept)
+        chance = (mixed(seed, 4 * step + 3) + 1) / 4294967297.0
+        if change <= -np.log(chance) * heat * (steps - step) / steps:
+            total += change
+        else:
+            take_back(s, p, starts, usage, kept)
+    return total

@@ -1,0 +1,93 @@
+"""A plan of capacity while it is made, and when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.optimize.capacity.arrays import Numbers, Tasks, tasks_of
+from kant.optimize.capacity.bounds import energy_bounds
+from kant.optimize.capacity.instance import Instance, Starts, cost_of, flat, peaks
+
+LONGEST = 100_000
+"""Ticks from the first release to the last deadline."""
+MOST_SPANS = 2_000
+"""Beginnings of spans for which bounds are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """When each task starts, what that needs at most of each resource, and what no plan can go below."""
+
+    starts: Starts
+    peaks: dict[str, int]
+    bounds: dict[str, int]
+    cost: int
+    bound: int
+
+    @property
+    def gap(self) -> float:
+        """How far the cost is above the bound, as a share of it."""
+        return self.cost / self.bound - 1 if self.bound else 0.0
+
+
+@dataclass(slots=True)
+class Planning:
+    """One instance as arrays, and the best plan so far."""
+
+    instance: Instance
+    tasks: Tasks
+    zero: int
+    horizon: int
+    bounds: Numbers
+    starts: Numbers
+    usage: Numbers
+    movable: Numbers
+    """By process: whether its tasks may be moved."""
+    proven: int = 0
+    """A lower bound of the cost that a solver has proven."""
+
+    @property
+    def peaks(self) -> Numbers:
+        """The peaks of the plan."""
+        return self.usage.max(axis=1) if self.horizon else np.zeros(len(self.bounds), np.int64)
+
+    @property
+    def cost(self) -> int:
+        """What the plan costs."""
+        return int((self.peaks * self.tasks.cost).sum())
+
+    def move(self, i: int, start: int) -> None:
+        """Let task i start at another tick."""
+        tasks = self.tasks
+        self.usage[:, self.starts[i] : self.starts[i] + tasks.duration[i]] -= tasks.demand[i][:, None]
+        self.usage[:, start : start + tasks.duration[i]] += tasks.demand[i][:, None]
+        self.starts[i] = start
+
+    def plan(self) -> CapacityPlan:
+        """The plan with its names."""
+        rows = flat(self.instance)
+        starts = {
+            (process.id, task.id): int(at) + self.zero for (process, task), at in zip(rows, self.starts, strict=True)
+        }
+        peak = peaks(self.instance, starts)
+        bounds = {resource.name: int(b) for resource, b in zip(self.instance.resources, self.bounds, strict=True)}
+        bound = max(cost_of(self.instance, bounds), self.proven)
+        return CapacityPlan(starts, peak, bounds, cost_of(self.instance, peak), bound)
+
+
+def planning_of(instance: Instance) -> Planning:
+    """An empty plan with its bounds. Raises InputError where the windows span too many ticks."""
+    tasks, zero, horizon = tasks_of(instance)
+    if horizon > LONGEST:
+        raise InputError("processes", f"at most {LONGEST:,} ticks from first release to last deadline", horizon)
+    bounds = np.zeros(len(instance.resources), np.int64)
+    edges = np.unique(np.concatenate([tasks.earliest, tasks.latest]))
+    begins = edges[:: -(-len(edges) // MOST_SPANS)]
+    energy_bounds(tasks, horizon, begins, np.zeros(horizon + 2, np.int64), bounds)
+    usage = np.zeros((len(bounds), max(horizon, 1)), np.int64)
+    starts = np.zeros(len(tasks.duration), np.int64)
+    movable = np.ones(len(instance.processes), np.int64)
+    return Planning(instance, tasks, zero, horizon, bounds, starts, usage, movable)

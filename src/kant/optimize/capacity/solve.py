@@ -1,0 +1,146 @@
+"""Plans of least weighted peak: insertion, then lower and lower targets, each reached by repair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.optimize.capacity import exact
+from kant.optimize.capacity.arrays import Numbers, Tasks
+from kant.optimize.capacity.instance import Instance, Starts, flat, unchanged
+from kant.optimize.capacity.kernels import insert_all, repair
+from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
+from kant.optimize.stop import Stop, never
+
+STEPS, STEPS_A_TASK = 40_000, 100
+"""Steps of one repair: so many for each task that may move, but no more than the first."""
+ROUNDS = 400
+"""Targets that are tried."""
+HEAT = 50.0
+"""Overload that a step of repair may add now and then at first."""
+WINDOWS = 10
+"""Windows around a peak that a solver looks at."""
+SHARE = 0.8
+"""Of the time, for repair."""
+SHARE_SMALL = 0.3
+"""Of it where the solver can take the whole instance."""
+
+
+def plan(
+    instance: Instance, rounds: int = ROUNDS, windows: int = WINDOWS, stop: Stop = never, seconds: float = math.inf,
+    seed: int = 0,
+) -> CapacityPlan:  # fmt: skip
+    """A plan of low cost: insertion, repair towards lower targets, and CP-SAT where it is installed.
+
+    `rounds` of repair and `windows` of CP-SAT, or `stop`, end the search; so does a plan that costs what the bound
+    says. `seconds` is how long the solver may take at one call.
+    """
+    planning = planning_of(instance)
+    insert_best(planning)
+    solver = windows > 0 and exact.is_there()
+    lower(planning, rounds, stop, seed, SHARE_SMALL if solver and exact.is_small(planning) else SHARE)
+    if solver and planning.cost > int((planning.bounds * planning.tasks.cost).sum()):
+        exact.polish(planning, windows, stop, seconds, seed)
+    return planning.plan()
+
+
+def replan(
+    instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, stop: Stop = never, seed: int = 0
+) -> CapacityPlan:
+    """A plan after a change: processes that are as they were keep their starts, the others are planned around them.
+
+    Raises InputError where `starts` misses a task of a process that has not changed.
+    """
+    planning = planning_of(instance)
+    keep(planning, unchanged(old, instance), starts)
+    insert_best(planning)
+    lower(planning, rounds, stop, seed)
+    return planning.plan()
+
+
+def keep(planning: Planning, same: Set[str], starts: Starts) -> None:
+    """Give these processes the starts that they have, and hold them there."""
+    for i, (process, task) in enumerate(flat(planning.instance)):
+        if process.id not in same:
+            continue
+        at = starts.get((process.id, task.id))
+        if at is None:
+            raise InputError("the plan before", f"a start of task {task.id} of process {process.id}")
+        planning.movable[planning.tasks.process[i]] = 0
+        planning.starts[i] = at - planning.zero
+        end = planning.starts[i] + planning.tasks.duration[i]
+        planning.usage[:, planning.starts[i] : end] += planning.tasks.demand[i][:, None]
+
+
+def insert_best(planning: Planning) -> None:
+    """Insert what is movable: in several orders of processes, of which the cheapest is kept."""
+    tasks = planning.tasks
+    movable = np.flatnonzero(planning.movable)
+    if not len(movable):
+        return
+    work = tasks.duration * (tasks.demand @ tasks.cost)
+    of_process = np.add.reduceat(np.append(work, 0), np.minimum(tasks.tasks_from[:-1], len(work)))
+    slack = np.array(
+        [
+            (tasks.latest[a:b] - tasks.earliest[a:b]).sum() if a < b else 0
+            for a, b in zip(tasks.tasks_from, tasks.tasks_from[1:], strict=False)
+        ]
+    )
+    best: tuple[int, Numbers, Numbers] | None = None
+    for key in (-of_process[movable], slack[movable], movable):
+        starts, usage = planning.starts.copy(), planning.usage.copy()
+        target = np.maximum(planning.bounds, planning.peaks)
+        insert_all(tasks, movable[np.argsort(key, kind="stable")].astype(np.int64), starts, usage, target)
+        cost = int((usage.max(axis=1) * tasks.cost).sum())
+        if best is None or cost < best[0]:
+            best = cost, starts, usage
+    assert best is not None
+    planning.starts, planning.usage = best[1], best[2]
+
+
+def lower(planning: Planning, rounds: int, stop: Stop, seed: int, share: float = 1.0) -> None:
+    """Repair towards lower targets: for all resources at once, then for one, in steps that shrink when they fail."""
+    tasks, count = planning.tasks, len(planning.bounds)
+    steps = min(STEPS, STEPS_A_TASK * int(planning.movable[tasks.process].sum()))
+    open_from, opened = _open(tasks, planning.horizon)
+    shares = np.full(count + 1, 0.5)
+    failures = np.zeros(count + 1, np.int64)
+    for n in range(rounds):
+        peak = planning.peaks
+        excess = peak - planning.bounds
+        which = n % (count + 1)
+        if not (excess * tasks.cost).any() or stop(share) or failures.min() >= 3:
+            return
+        step = np.ceil(shares[which] * excess).astype(np.int64)
+        if which < count:
+            step[np.arange(count) != which] = 0
+        step[tasks.cost == 0] = 0
+        if not step.any() or failures[which] >= 3:
+            failures[which] += 1
+            continue
+        starts, usage = planning.starts.copy(), planning.usage.copy()
+        left = repair(
+            tasks, starts, usage, peak - step, planning.movable, open_from, opened, steps, seed * ROUNDS + n + 1, HEAT
+        )
+        new = usage.max(axis=1)
+        if int(((new - peak) * tasks.cost).sum()) < 0:
+            planning.starts, planning.usage = starts, usage
+            failures[:] = 0
+        if left:
+            shares[which] /= 2
+            failures[which] += step.max() <= 1
+        else:
+            shares[which] = min(shares[which] * 1.5, 1.0)
+
+
+def _open(tasks: Tasks, horizon: int) -> tuple[Numbers, Numbers]:
+    """By tick the tasks that may be active there."""
+    ends = tasks.latest + tasks.duration
+    spans = np.where(tasks.duration > 0, ends - tasks.earliest, 0)
+    rows = np.repeat(np.arange(len(spans)), spans)
+    ticks = np.arange(len(rows)) - np.repeat(np.cumsum(spans) - spans, spans) + tasks.earliest[rows]
+    order = np.argsort(ticks, kind="stable")
+    return np.searchsorted(ticks[order], np.arange(horizon + 1)).astype(np.int64), rows[order].astype(np.int64)

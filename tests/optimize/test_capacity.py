@@ -1,0 +1,201 @@
+"""Capacity planning: plans hold, bounds are bounds, and small optima are met."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import DataFile
+from tests.examples import examples
+
+from kant.model.errors import InputError
+from kant.optimize.capacity import kernels
+from kant.optimize.capacity.file import read_instance
+from kant.optimize.capacity.generate import changed, generate
+from kant.optimize.capacity.instance import (
+    Instance,
+    Process,
+    Resource,
+    Starts,
+    Task,
+    cost_of,
+    faults,
+    peaks,
+    unchanged,
+)
+from kant.optimize.capacity.planning import planning_of
+from kant.optimize.capacity.solve import _open, insert_best, lower, plan, replan
+
+
+@st.composite
+def instances(draw: st.DrawFn, most: int = 4) -> Instance:
+    """One or two small processes with any precedence, tasks without duration or demand, resources without cost."""
+    resources = tuple(Resource(f"r{k}", draw(st.integers(0, 3))) for k in range(draw(st.integers(1, 2))))
+    processes = []
+    for p in range(draw(st.integers(1, 2))):
+        tasks: list[Task] = []
+        ends: list[int] = []
+        for i in range(draw(st.integers(1, max(most // (p + 1), 1)))):
+            after = [j for j in range(i) if draw(st.booleans())]
+            demand = {each.name: draw(st.integers(0, 4)) for each in resources if draw(st.booleans())}
+            tasks.append(Task(f"t{i}", draw(st.integers(0, 3)), demand, tuple(f"t{j}" for j in after)))
+            ends.append(max((ends[j] for j in after), default=0) + tasks[-1].duration)
+        release = draw(st.integers(0, 2))
+        deadline = max(release + max(ends) + draw(st.integers(0, 2)), 1)
+        order = draw(st.permutations(tasks))
+        processes.append(Process(f"p{p}", release, deadline, tuple(order)))
+    return Instance(resources, tuple(processes))
+
+
+def all_plans(instance: Instance) -> Iterator[Starts]:
+    """Every plan that holds."""
+    rows = [(process, task) for process in instance.processes for task in process.tasks]
+    windows = [range(process.release, process.deadline - task.duration + 1) for process, task in rows]
+    for chosen in product(*windows):
+        starts = {(process.id, task.id): at for (process, task), at in zip(rows, chosen, strict=True)}
+        if not faults(instance, starts):
+            yield starts
+
+
+def peaks_by_tick(instance: Instance, starts: Starts) -> dict[str, int]:
+    """Tick by tick, unlike anything in the planner."""
+    last = max(process.deadline for process in instance.processes)
+    return {
+        resource.name: max(
+            sum(
+                task.demand.get(resource.name, 0)
+                for process in instance.processes
+                for task in process.tasks
+                if starts[process.id, task.id] <= tick < starts[process.id, task.id] + task.duration
+            )
+            for tick in range(last)
+        )
+        for resource in instance.resources
+    }
+
+
+@given(instances())
+@settings(max_examples=examples(40))
+def test_a_small_plan_is_the_best_of_all(instance: Instance) -> None:
+    found = plan(instance, rounds=20)
+    assert not faults(instance, found.starts)
+    assert found.peaks == peaks_by_tick(instance, found.starts) == peaks(instance, found.starts)
+    costs = [cost_of(instance, peaks_by_tick(instance, starts)) for starts in all_plans(instance)]
+    assert found.cost == cost_of(instance, found.peaks) == found.bound == min(costs)
+
+
+@given(instances())
+@settings(max_examples=examples(40))
+def test_bounds_are_never_above_any_plan(instance: Instance) -> None:
+    found = plan(instance, rounds=5, windows=0)
+    assert not faults(instance, found.starts) and found.bound <= found.cost
+    for starts in all_plans(instance):
+        peak = peaks_by_tick(instance, starts)
+        assert all(found.bounds[name] <= peak[name] for name in peak)
+
+
+@given(st.integers(0, 1000), st.integers(20, 90))
+@settings(max_examples=examples(6))
+def test_generated_instances_are_planned_within_their_deadlines(seed: int, tasks: int) -> None:
+    instance = generate(tasks, seed=seed)
+    assert sum(len(process.tasks) for process in instance.processes) == tasks
+    planning = planning_of(instance)
+    insert_best(planning)
+    inserted = planning.cost
+    lower(planning, 4, lambda share: False, seed)
+    found = planning.plan()
+    assert not faults(instance, found.starts)
+    assert found.bound <= found.cost <= inserted
+    assert found.peaks == peaks_by_tick(instance, found.starts)
+    usage = np.zeros_like(planning.usage)
+    for i, start in enumerate(planning.starts):
+        kernels.put(planning.tasks, i, start, 1, usage)
+    assert (usage == planning.usage).all()
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=examples(4))
+def test_a_new_plan_moves_nothing_that_has_not_changed(seed: int) -> None:
+    old = generate(100, seed=seed)
+    before = plan(old, rounds=3, windows=0)
+    new = changed(old, 0.3, seed)
+    same = unchanged(old, new)
+    assert 0 < len(same) < len(new.processes)
+    after = replan(new, old, before.starts)
+    assert not faults(new, after.starts)
+    assert all(after.starts[key] == at for key, at in before.starts.items() if key[0] in same)
+    assert replan(old, old, before.starts).starts == before.starts
+
+
+@given(st.integers(0, 1000), st.floats(0, 20))
+@settings(max_examples=examples(5))
+def test_repair_does_the_same_compiled_and_not(seed: int, heat: float) -> None:
+    results = []
+    for compiled in (True, False):
+        planning = planning_of(generate(40, seed=seed))
+        insert_best(planning)
+        tasks = planning.tasks
+        repair = kernels.repair if compiled else getattr(kernels.repair, "py_func", kernels.repair)
+        left = repair(
+            tasks, planning.starts, planning.usage, planning.bounds, planning.movable,
+            *_open(tasks, planning.horizon), 60, seed, heat,
+        )  # fmt: skip
+        over = np.maximum(planning.usage - planning.bounds[:, None], 0)
+        assert left == int(((over**2).sum(axis=1) * tasks.cost).sum())
+        assert not faults(planning.instance, planning.plan().starts)
+        results.append((left, planning.starts.tolist()))
+    assert results[0] == results[1]
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    instance = generate(30, seed=3)
+    assert plan(instance, rounds=8, windows=1, seed=5) == plan(instance, rounds=8, windows=1, seed=5)
+
+
+def test_a_window_around_a_peak_never_makes_a_plan_dearer() -> None:
+    instance = generate(240, seed=1)
+    without = plan(instance, rounds=4, windows=0)
+    polished = plan(instance, rounds=4, windows=2)
+    assert not faults(instance, polished.starts)
+    assert polished.bound <= polished.cost <= without.cost
+
+
+def test_without_the_solver_there_is_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    instance = generate(40, seed=1)
+    assert not faults(instance, plan(instance, rounds=2).starts)
+
+
+def test_projects_of_psplib(data_file: DataFile, tmp_path: Path) -> None:
+    with tarfile.open(data_file("psplib_j30_j60.tar.xz")) as archive:
+        member = archive.extractfile("psplib/j30.sm/j301_1.sm")
+        assert member is not None
+        path = tmp_path / "project.sm"
+        path.write_bytes(member.read())
+    instance = read_instance(path, deadline=1.2)
+    (process,) = instance.processes
+    assert len(process.tasks) == 32 and [each.name for each in instance.resources] == ["R1", "R2", "R3", "R4"]
+    tight = read_instance(path).processes[0].deadline
+    assert process.deadline == int(tight * 1.2 + 1e-9)
+    heuristic, exact = plan(instance, rounds=20, windows=0), plan(instance, rounds=2)
+    assert not faults(instance, heuristic.starts) and not faults(instance, exact.starts)
+    assert heuristic.bound <= exact.bound == exact.cost <= heuristic.cost
+    with pytest.raises(InputError, match="critical path"):
+        read_instance(path, deadline=0.9)
+
+
+def test_the_check_of_a_plan_sees_each_fault() -> None:
+    tasks = (Task("a", 2, {"r": 1}), Task("b", 2, {"r": 1}, ("a",)))
+    instance = Instance((Resource("r"),), (Process("p", 1, 6, tasks),))
+    assert not faults(instance, {("p", "a"): 1, ("p", "b"): 3})
+    assert faults(instance, {("p", "a"): 1, ("p", "b"): 2}) == ["p/b starts before a ends"]
+    assert len(faults(instance, {("p", "a"): 0, ("p", "b"): 5})) == 2
+    assert faults(instance, {("p", "b"): 3}) == ["p/a has no start"]
