@@ -295,6 +295,7 @@ class Workloads:
             finished = any(slot.done for slot in workload.slots)
             self.transitions.end(workload, JobFinished if finished else JobCancelled)
             return
+        self.transitions.time_partial(workload)  # the watch may be faster than the answers to our bindings
         filled = {slot.pod for slot in workload.slots}
         newcomers = self.translation.ranked([p for p in live if _waits(p) and p.metadata.uid not in filled])
         if self._is_to_be_planned(workload, newcomers):
