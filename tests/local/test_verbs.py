@@ -51,6 +51,16 @@ def test_wait_ends_with_the_exit_code_of_the_job(kant: Up) -> None:
     assert verb("submit", "--wait", "--gpus", "9", "--", "true").code == 1
 
 
+def test_a_script_says_what_it_asks_for(kant: Up) -> None:
+    path = kant.home / "train.sh"
+    path.write_text("#!/bin/sh\n#SBATCH --job-name=train --gres=gpu:2\n#KANT --time 1m\necho $1 $KANT_GPUS; exit 3\n")
+    outcome = verb("submit", "--wait", path, "here")
+    job = outcome.out.strip()
+    assert outcome.code == 3 and kant.log(job) == "here 2\n"
+    found = kant.job(job)
+    assert (found["job"]["name"], found["job"]["gpus"], found["time_s"]) == ("train", 2, 60)
+
+
 @given(st.lists(st.sampled_from([0, 3, 130, None]), max_size=5))
 def test_of_several_jobs_the_first_code_that_is_not_0_counts(codes: list[int | None]) -> None:
     ended = [

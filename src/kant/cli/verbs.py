@@ -47,6 +47,7 @@ VERBS = {
     "plan": "plan:plan_app",
     "kube": "kube:kube_app",
     "token": "token:token_app",
+    "completion": "completion:completion",
 }
 
 
@@ -67,6 +68,10 @@ def app_of(*verbs: str) -> App:
 
 def call(arguments: list[str], app: App | None = None) -> Any:
     """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError where they are wrong for it."""
+    if app is None and arguments[:1] == ["submit"] and not {"--help", "-h"} & set(arguments):
+        from kant.cli.scripts import expanded
+
+        arguments = expanded(arguments)
     if app is None:
         app = app_of(arguments[0]) if arguments and arguments[0] in VERBS else app_of(*VERBS)
     try:
