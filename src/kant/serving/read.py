@@ -74,6 +74,8 @@ def _table(path: Path, content: bytes, columns: dict[str, pl.DataType | type[pl.
     table = table.rename({name: name.strip() for name in table.columns})
     if missing := [name for name in columns if name not in table.columns]:
         raise InputError(f"{path}: header", f"the columns {', '.join(columns)}", ", ".join(missing) + " missing")
+    if len(table) == 0:
+        raise InputError(str(path), "at least one request")
     for name, kind in columns.items():
         cast = table[name].str.strip_chars().cast(kind, strict=False)
         bad = cast.is_null() if kind != pl.Float64 else cast.is_null() | ~cast.is_finite().fill_null(False)
@@ -183,8 +185,6 @@ def read_servegen(path: Path, content: bytes, seed: int, count: int | None) -> R
         {"model": pl.String, "client": pl.String, "window_s": pl.Float64, "rate": pl.Float64, "dist": pl.String,
          "p1": pl.Float64, "p2": pl.Float64},
     )  # fmt: skip
-    if len(table) == 0:
-        raise InputError(str(path), "at least one client")
     for name, bad in (
         ("dist", ~table["dist"].is_in(["Gamma", "Weibull"])),
         ("p1", table["p1"] <= 0),

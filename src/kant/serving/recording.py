@@ -127,8 +127,8 @@ def read_recording(path: Path) -> Recording:
 def prompt_tokens(request: RecordedRequest) -> Table:
     """The prompt of a recorded run, token by token."""
     shared = request.prefix if request.group >= 0 else 0
-    theirs = (request.group * 7919 + np.arange(shared) * 31) % VOCABULARY + 3
-    own = (request.id * 104729 + np.arange(request.prompt - shared) * 17 + 5) % VOCABULARY + 3
+    theirs = (request.group * 7919 % VOCABULARY + np.arange(shared) * 31) % VOCABULARY + 3
+    own = (request.id * 104729 % VOCABULARY + np.arange(request.prompt - shared) * 17 + 5) % VOCABULARY + 3
     return np.concatenate([theirs, own]).astype(np.int64)
 
 
