@@ -41,7 +41,7 @@ def clusters(draw: st.DrawFn, vms: int = 5, plain: bool = False) -> DefragInstan
     for i in range(draw(st.integers(1, vms))):
         cores, memory = draw(st.integers(1, 4)), 1 if plain else draw(st.integers(1, 3))
         host = draw(st.sampled_from(hosts))
-        numa = draw(st.sampled_from([*range(len(host.numa)), None]))
+        numa = draw(st.sampled_from([*range(len(host.numa)), *([None] if len(host.numa) > 1 else [])]))
         parts = len(host.numa) if numa is None else 1
         service = "" if plain else draw(st.sampled_from(("", "", "s")))
         vm = Vm(f"v{i}", cores * parts, memory * parts, host.name, numa, service)
@@ -179,6 +179,14 @@ def test_any_prices_give_a_bound_and_all_patterns_within_an_excess(
         assert {p.net for p in own} >= {n for n, cost in every.items() if cost <= least + excess - 1e-6}
         assert {p.net for p in own} <= {n for n, cost in every.items() if cost <= least + excess + 1e-5}
         assert all(abs(p.excess - (every[p.net] - least)) < 1e-6 for p in own)
+
+
+def test_hosts_of_gpus_with_one_numa_node_need_not_name_it() -> None:
+    hosts = tuple(Host(name, (NumaNode(8, 0),)) for name in "ab")
+    answer = defragment(DefragInstance(8, hosts, (Vm("x", 4, 0, "a"), Vm("y", 4, 0, "b"))), 1)
+    assert (answer.fragments_before, answer.fragments_after, answer.fragments_bound) == (8, 0, 0)
+    (move,) = answer.moves
+    assert (move.source_numa, move.target_numa) == (0, 0)
 
 
 def test_vms_that_wait_for_each_other_go_by_a_spare_slot() -> None:

@@ -57,7 +57,8 @@ class Cluster:
                 cores[h, j], memory[h, j] = node.cores, node.memory
         names = {name: s for s, name in enumerate(sorted({vm.service for vm in instance.vms} - {""}))}
         where = np.array([index[vm.host] for vm in instance.vms], dtype=np.int64)
-        spread = np.array([vm.numa is None for vm in instance.vms], dtype=bool)
+        unbound = np.array([vm.numa is None for vm in instance.vms], dtype=bool)
+        spread = unbound & (numa[where] > 1) if len(where) else unbound
         parts = np.where(spread, numa[where], 1) if len(where) else np.ones(0, dtype=np.int64)
         return cls(
             instance,
@@ -68,7 +69,7 @@ class Cluster:
             np.array([vm.memory for vm in instance.vms], dtype=np.int64) // parts,
             spread,
             where,
-            np.array([SPREAD if vm.numa is None else vm.numa for vm in instance.vms], dtype=np.int64),
+            np.where(spread, SPREAD, np.array([vm.numa or 0 for vm in instance.vms], dtype=np.int64)),
             np.array([names.get(vm.service, -1) for vm in instance.vms], dtype=np.int64),
         )
 

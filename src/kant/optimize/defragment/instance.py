@@ -30,7 +30,8 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
 class Vm(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One virtual machine, on NUMA node `numa` of `host`, or spread evenly over all of them (None).
 
-    VMs of one `service` are never on one host (empty: it may be with any).
+    On a host with one NUMA node, None is that one. VMs of one `service` are never on one host (empty: it may be with
+    any).
     """
 
     name: str
