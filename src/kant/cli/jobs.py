@@ -110,6 +110,11 @@ def release(
     return _order("release", jobs, home, json, there)
 
 
+def requeue(*jobs: Ids, home: Home = None, json: Json = False) -> int:
+    """Stop running jobs as a preemption does, and let them wait and run anew."""
+    return _order("requeue", jobs, home, json, Kube())
+
+
 def _order(verb: str, jobs: tuple[str, ...], home: Path | None, json: bool, there: Kube) -> int:
     if not jobs:
         raise InputError("JOBS", "the ids of jobs")

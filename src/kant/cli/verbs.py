@@ -22,6 +22,7 @@ VERBS = {
     "cancel": "jobs:cancel",
     "hold": "jobs:hold",
     "release": "jobs:release",
+    "requeue": "jobs:requeue",
     "queue": "jobs:queue",
     "top": "jobs:top",
     "page": "page:page",

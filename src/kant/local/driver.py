@@ -33,6 +33,7 @@ from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
 from kant.model.errors import InputError
 from kant.model.event import (
+    JobEvicted,
     JobStarted,
     QueuesChanged,
 )
@@ -194,6 +195,14 @@ class LocalDriver:
         record.phase = JobPhase.BLOCKED
         self.jobs.touch(record)
         self.jobs.block(record)
+        self._awake.set()
+
+    def requeue(self, record: JobRecord) -> None:
+        """Stop the run of a job, which then waits again. Raises InputError for one that does not run."""
+        if record.phase is not JobPhase.RUNNING or record.id not in self.jobs.core_id:
+            raise InputError(f"job {record.id}", "a job that runs", str(record.phase))
+        self.core.happen(JobEvicted(self.core.now, self.jobs.core_id[record.id], "it was requeued"))
+        self.executor.stop(record, "requeued")
         self._awake.set()
 
     async def committed(self) -> None:

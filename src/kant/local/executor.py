@@ -44,7 +44,7 @@ class LocalExecutor(PlanExecutor):
         self.evicted(preempt.why)
         winner = self.jobs.by_core.get(preempt.by)
         why = f"{preempt.why}, for job {winner.id}" if winner is not None else preempt.why
-        self._stop(self.jobs.by_core[preempt.job], why)
+        self.stop(self.jobs.by_core[preempt.job], why)
 
     def on_reject(self, reject: Reject) -> None:
         record = self.jobs.by_core[reject.job]
@@ -60,11 +60,11 @@ class LocalExecutor(PlanExecutor):
         if record.failures > record.submission.retries:
             self.happen(JobRejected(self.now, expire.job, over_limit(record)))
             jobs.leave(record)
-        self._stop(record, "limit")
+        self.stop(record, "limit")
         if record.phase is JobPhase.WAITING and record.id not in jobs.core_id:
             jobs.finish(record, JobPhase.FAILED, over_limit(record))
 
-    def _stop(self, record: JobRecord, why: str) -> None:
+    def stop(self, record: JobRecord, why: str) -> None:
         """Stop the run of a job. A run that has not begun only loses its place."""
         launcher = self.jobs.launcher
         if launcher.cancel_start(record):

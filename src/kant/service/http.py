@@ -127,6 +127,9 @@ class Service:
     async def release(self, request: web.Request) -> web.Response:
         return answer(await self.orders.release(request.match_info["job"], caller(request)))
 
+    async def requeue(self, request: web.Request) -> web.Response:
+        return answer(await self.orders.requeue(request.match_info["job"], caller(request)))
+
     async def outcome(self, request: web.Request) -> web.Response:
         job, left = request.match_info["job"], number(request, "wait", 0, 60, 0)
         end = asyncio.get_running_loop().time() + left

@@ -14,6 +14,12 @@ from kant.service.roles import Caller, check_own
 from kant.service.store import digest_of
 from kant.service.views import JobIds
 
+FITS = {
+    "hold": (JobPhase.WAITING, JobPhase.BLOCKED),
+    "release": (JobPhase.HELD,),
+    "requeue": (JobPhase.RUNNING,),
+}
+"""The phases in which jobs of an array are meant by an order."""
 MOST_WAITING = 100_000
 """Jobs that may be there at once."""
 
@@ -69,6 +75,10 @@ class Orders:
         """Let a held job start."""
         return await self._order(job, who, "release", self.driver.release)
 
+    async def requeue(self, job: str, who: Caller) -> JobIds:
+        """Stop the run of a job, which then waits again."""
+        return await self._order(job, who, "requeue", self.driver.requeue)
+
     async def _order(self, job: str, who: Caller, verb: str, act: Callable[[JobRecord], None]) -> JobIds:
         if verb != "cancel":  # a job may be what fills the disk
             self.driver.check_writing()
@@ -78,10 +88,10 @@ class Orders:
         alive = self.driver.jobs.records
         records = [alive[name] for name in names if name in alive]
         if not records and verb != "cancel":
-            raise InputError(f"job {job}", "a job that waits", str(first.phase))
+            what = "a job that runs" if verb == "requeue" else "a job that waits"
+            raise InputError(f"job {job}", what, str(first.phase))
         if len(names) > 1 and verb != "cancel":  # of an array those that it can be said of
-            fits = (JobPhase.HELD,) if verb == "release" else (JobPhase.WAITING, JobPhase.BLOCKED)
-            records = [record for record in records if record.phase in fits]
+            records = [record for record in records if record.phase in FITS[verb]]
         for record in records:
             act(record)
             self.questions.recorded.note(record.id, verb, f"{who.user} asked to {verb} it")

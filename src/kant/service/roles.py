@@ -65,6 +65,7 @@ RIGHTS = {
     "cancel": TENANT,
     "hold": TENANT,
     "release": TENANT,
+    "requeue": TENANT,
     "log": TENANT,
     "audit": OPERATOR,
     "stop": OPERATOR,

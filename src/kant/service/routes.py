@@ -70,6 +70,7 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job}/cancel", "cancel", "Withdraw a job or an array.", JobIds),
     Route("POST", "/v1/jobs/{job}/hold", "hold", "Keep a waiting job from starting.", JobIds),
     Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", JobIds),
+    Route("POST", "/v1/jobs/{job}/requeue", "requeue", "Stop the run of a job, which then waits again.", JobIds),
     Route(
         "GET", "/v1/jobs/{job}/outcome", "outcome", "How a job, or those of an array, have ended.", Outcomes,
         query={"wait": {"type": "integer", "minimum": 0, "maximum": 60, "default": 0,
