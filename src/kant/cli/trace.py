@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -21,6 +21,9 @@ from kant.cli.inputs import (
 )
 from kant.cli.output import print_json
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.workload.workload import Workload
 
 trace_app = App(name="trace", help="Generate, describe and convert workloads.", help_format="plaintext")
 
@@ -90,6 +93,62 @@ def convert(
         raise InputError(str(target), "a file to write, not a folder")
     jobs = load_workload(workload, format, slice, window)
     write_workload(jobs, target)
+    console.print(f"{len(jobs):,} jobs written to {target}", soft_wrap=True)
+
+
+Anonymous = Annotated[
+    bool, Parameter("--anonymous", help="Numbers for names of users, queues and jobs; no date.", negative="")
+]
+CpuJobs = Annotated[bool, Parameter(help="Keep jobs without GPUs.", negative="")]
+
+
+@trace_app.command
+def from_slurm(
+    accounting: Annotated[Path, Parameter(help="What `sacct -P` prints (docs/workloads.md), plain or gzip.")],
+    target: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
+    /,
+    *,
+    queue: Annotated[
+        Literal["Account", "Partition", "QOS"] | None,
+        Parameter(help="The column that says whose a job is. Default: the first of these that is there."),
+    ] = None,
+    cpu_jobs: CpuJobs = False,
+    anonymous: Anonymous = False,
+) -> None:
+    """Write a trace of the jobs that Slurm has accounted for."""
+    from kant.workload.slurm import read_sacct
+
+    _write_read(read_sacct(accounting, queue=queue, cpu_jobs=cpu_jobs), target, anonymous)
+
+
+@trace_app.command
+def from_kubernetes(
+    pods: Annotated[Path, Parameter(help="What `kubectl get pods -A -o json` prints, or an audit log; plain or gzip.")],
+    target: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
+    /,
+    *,
+    queue_label: Annotated[
+        str | None, Parameter(help="The label that says whose a job is. Default: its namespace does.")
+    ] = None,
+    cpu_jobs: CpuJobs = False,
+    anonymous: Anonymous = False,
+) -> None:
+    """Write a trace of the pods that ran in a Kubernetes cluster."""
+    from kant.workload.kubernetes_pods import read_pods
+
+    _write_read(read_pods(pods, queue_label=queue_label, cpu_jobs=cpu_jobs), target, anonymous)
+
+
+def _write_read(jobs: Workload, target: Path, nameless: bool) -> None:
+    from kant.cli.show import console
+    from kant.workload.anonymous import anonymous
+    from kant.workload.convert import write_workload
+
+    if target.is_dir():
+        raise InputError(str(target), "a file to write, not a folder")
+    write_workload(anonymous(jobs) if nameless else jobs, target)
+    for note in jobs.notes:
+        console.print(note, style="yellow")
     console.print(f"{len(jobs):,} jobs written to {target}", soft_wrap=True)
 
 

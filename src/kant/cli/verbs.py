@@ -30,6 +30,7 @@ VERBS = {
     "simulate": "simulate:simulate",
     "compare": "compare:compare",
     "sweep": "sweep:sweep",
+    "gate": "gate:gate",
     "replay": "replay:replay",
     "why": "why:why",
     "eta": "eta:eta",

@@ -24,19 +24,19 @@ class Sheet:
 def sheets(results: Results, names: Sequence[str]) -> Iterator[Sheet]:
     """Of each cell the means, and the differences against the first profile where there are several."""
     first, *others = results.experiment.profiles
-    for cell in results.cells():
-        title = f"{cell[0]} on {cell[1]}"
+    for place in results.cells():
+        title = f"{place[0]} on {place[1]}"
         rows = [
             (
                 profile,
-                str(len(results.samples(cell, profile))),
-                *(_mean(results, cell, profile, name) for name in names),
+                str(len(results.samples(place, profile))),
+                *(_mean(results, place, profile, name) for name in names),
             )
             for profile in results.experiment.profiles
         ]
         yield Sheet(title, ("profile", "runs", *names), tuple(rows))
         if others:
-            rows = [(profile, *(_change(results, cell, profile, name) for name in names)) for profile in others]
+            rows = [(profile, *(_change(results, place, profile, name) for name in names)) for profile in others]
             yield Sheet(f"{title}: difference from {first}", ("profile", *names), tuple(rows))
 
 
@@ -54,16 +54,16 @@ def notes(results: Results) -> list[str]:
 
 
 def _alike(results: Results) -> bool:
-    for cell in results.cells():
+    for place in results.cells():
         for profile in results.experiment.profiles:
-            runs = list(results.samples(cell, profile).values())
+            runs = list(results.samples(place, profile).values())
             if len({results.summary(run)["digest"] for run in runs}) < len(runs):
                 return True
     return False
 
 
-def _mean(results: Results, cell: tuple[str, str], profile: str, name: str) -> str:
-    found = mean_of(results, cell, profile, name)
+def _mean(results: Results, place: tuple[str, str], profile: str, name: str) -> str:
+    found = mean_of(results, place, profile, name)
     return "" if found is None else _with_half(found, show(name))
 
 
@@ -71,8 +71,8 @@ def _with_half(found: Interval, shown: Callable[[float], str]) -> str:
     return shown(found.mean) if math.isinf(found.half) else f"{shown(found.mean)} ± {shown(found.half)}"
 
 
-def _change(results: Results, cell: tuple[str, str], profile: str, name: str) -> str:
-    found = change_of(results, cell, profile, name)
+def _change(results: Results, place: tuple[str, str], profile: str, name: str) -> str:
+    found = change_of(results, place, profile, name)
     return "" if found is None else change_text(found, name)
 
 
@@ -80,17 +80,17 @@ def change_text(change: Change, name: str) -> str:
     """A difference for people, with its part of the baseline unless that is a share: `-5m ± 1m (-12.0 %) *`."""
     difference, shown = change.difference, show_difference(name)
     sign = "+" if difference.mean > 0 else ""
-    whole = math.isfinite(change.ratio.mean) and name.partition(".")[0] not in SHARES
-    part = f" ({100 * (change.ratio.mean - 1):+.1f} %)" if whole else ""
+    whole = math.isfinite(change.ratio) and name.partition(".")[0] not in SHARES
+    part = f" ({100 * (change.ratio - 1):+.1f} %)" if whole else ""
     sure = not math.isinf(difference.half) and (difference.low > 0 or difference.high < 0)
     return f"{sign}{_with_half(difference, shown)}{part}{' *' if sure else ''}"
 
 
 def markdown(results: Results, names: Sequence[str], failures: Sequence[tuple[str, str, str]]) -> str:
     """The page as Markdown. `failures` has of each failed run its name, what was wrong, and its command."""
-    parts = [f"# {_cell(results.experiment.name)}", " ".join(notes(results))]
+    parts = [f"# {cell(results.experiment.name)}", " ".join(notes(results))]
     for sheet in sheets(results, names):
-        lines = [f"## {_cell(sheet.title)}", "", _line(sheet.header), _line(["---"] * len(sheet.header))]
+        lines = [f"## {cell(sheet.title)}", "", _line(sheet.header), _line(["---"] * len(sheet.header))]
         parts.append("\n".join([*lines, *(_line(row) for row in sheet.rows)]))
     if failures:
         rows = [_line([name, error, f"`{command}`"]) for name, error, command in failures]
@@ -99,10 +99,10 @@ def markdown(results: Results, names: Sequence[str], failures: Sequence[tuple[st
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
+    return f"| {' | '.join(cell(text) for text in cells)} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """A text from elsewhere as it may stand in a cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 

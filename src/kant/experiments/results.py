@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from kant.experiments.design import Experiment, Run
 from kant.experiments.figures import figure, figures
 from kant.experiments.store import Record
-from kant.metrics.paired import Interval, mean_interval, ratio_interval
+from kant.metrics.paired import Interval, mean_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Change:
     """A figure of one profile against the baseline, over the samples that both have finished."""
 
     difference: Interval
-    ratio: Interval
+    ratio: float
     """Of the means; not a number where the baseline's is 0."""
 
 
@@ -82,7 +83,8 @@ def change_of(results: Results, cell: tuple[str, str], profile: str, name: str) 
         return None
     before_all, after_all = zip(*(pairs[digests] for digests in sorted(pairs)), strict=True)
     differences = [after - before for before, after in zip(before_all, after_all, strict=True)]
-    return Change(mean_interval(differences), ratio_interval(after_all, before_all))
+    ratio = sum(after_all) / sum(before_all) if sum(before_all) else math.nan
+    return Change(mean_interval(differences), ratio)
 
 
 ABOUT_COLUMNS = ("profile", "workload", "part", "cluster", "seed", "key", "digest", "kant")

@@ -1,8 +1,8 @@
-"""What a few pairs of figures say: Student's t, intervals of a mean, and of the ratio of two means.
+"""What a few figures say of their mean and of their middle: intervals by Student's t and by signed ranks.
 
-A pair is one figure of two schedulers on the same sample: the same jobs and the same seed. The samples are taken to be
-independent of each other. Source: Student, "The probable error of a mean", Biometrika 6 (1908), and E. C. Fieller,
-"Some problems in interval estimation", J. Royal Statistical Society B 16 (1954), for the ratio.
+The samples are taken to be independent of each other. Sources: Student, "The probable error of a mean", Biometrika 6
+(1908); F. Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1 (1945); J. L. Hodges and E. L.
+Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34 (1963).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,34 +44,37 @@ def mean_interval(values: Sequence[float] | ArrayLike, confidence: float = CONFI
     return Interval(mean, mean - half, mean + half, n)
 
 
-def t_of(values: Sequence[float] | ArrayLike) -> float:
-    """Student's t of the mean of at least two values against 0; infinite where they are all alike and not 0."""
-    column = np.asarray(values, dtype=float)
-    mean, error = float(column.mean()), _standard_error(column)
-    if error == 0:
-        return math.copysign(math.inf, mean) if mean else 0.0
-    return mean / error
+EXACT = 50
+"""Samples up to which the distribution of the signed ranks is counted out; for more it is nearly normal."""
 
 
-def ratio_interval(above: ArrayLike, below: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
-    """The ratio of the means of `above` and `below`, which are pairs, and its two-sided interval after Fieller.
+def middle_interval(values: Sequence[float] | ArrayLike, confidence: float = CONFIDENCE) -> Interval:
+    """The middle of `values` by Hodges and Lehmann, the median of the means of all pairs, and its two-sided interval.
 
-    The interval holds the ratios r for which `above - r below` has a mean that Student's t cannot tell from 0. Its ends
-    are infinite where the mean of `below` cannot be told from 0 itself; its mean is not a number where that is 0.
+    The interval holds the values at which Wilcoxon's test finds the samples symmetric. It needs no normal distribution
+    and few outliers do not move it. Its ends are infinite where the samples are too few for the confidence.
     """
-    a, b = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
-    n, mean_a, mean_b = len(a), float(a.mean()), float(b.mean())
-    ratio = mean_a / mean_b if mean_b else math.nan
-    if n < 2:
-        return Interval(ratio, -math.inf, math.inf, n)
-    k = t_quantile((1 + confidence) / 2, n - 1) ** 2 / n
-    spread = np.cov(a, b, ddof=1)
-    square = mean_b**2 - k * spread[1, 1]
-    if square <= 0:
-        return Interval(ratio, -math.inf, math.inf, n)
-    middle = mean_a * mean_b - k * spread[0, 1]
-    root = math.sqrt(max(middle**2 - square * (mean_a**2 - k * spread[0, 0]), 0.0))
-    return Interval(ratio, (middle - root) / square, (middle + root) / square, n)
+    column = np.asarray(values, dtype=float)
+    n = len(column)
+    first, second = np.triu_indices(n)
+    means = np.sort((column[first] + column[second]) / 2)
+    cut = _cut(n, (1 - confidence) / 2)
+    low, high = (float(means[cut - 1]), float(means[len(means) - cut])) if cut else (-math.inf, math.inf)
+    return Interval(float(np.median(means)), low, high, n)
+
+
+@cache
+def _cut(n: int, tail: float) -> int:
+    """How many of the least means of pairs lie below the interval: one more than the rank sums that are too rare."""
+    if n > EXACT:
+        wide = NormalDist().inv_cdf(1 - tail) * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+        return max(math.floor(n * (n + 1) / 4 - wide), 0)
+    ways = np.zeros(n * (n + 1) // 2 + 1)
+    ways[0] = 1.0  # of each rank sum: the part of all choices of signs
+    for rank in range(1, n + 1):
+        ways[rank:] = (ways[rank:] + ways[:-rank]) / 2
+        ways[:rank] /= 2
+    return int(np.searchsorted(np.cumsum(ways), tail * (1 + 1e-12), side="right"))
 
 
 def _standard_error(column: np.ndarray) -> float:

@@ -1,0 +1,194 @@
+"""`kant gate`: whether a change of policy may pass."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import AtOnce, ClusterOption, Format, Json, Queues, load_cluster, load_profile, load_queues, whole
+from kant.cli.output import print_json
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.experiments.design import Experiment
+    from kant.experiments.gate import Verdict
+    from kant.experiments.results import Results
+    from kant.metrics.paired import Interval
+    from kant.scheduler.profile import Profile
+
+
+def gate(
+    old: Annotated[str, Parameter(help="The profile as it is: a built-in one or a TOML file.")],
+    new: Annotated[str, Parameter(help="The profile as it is to become.")],
+    /,
+    *,
+    traces: Annotated[
+        list[Path], Parameter(help="Traces to judge it on, such as last month's.", consume_multiple=True, negative="")
+    ],
+    format: Format = None,
+    cluster: ClusterOption = None,
+    queues: Queues = None,
+    slices: Annotated[int, Parameter(help="Cut each trace into so many samples.", converter=whole)] = 10,
+    seeds: Annotated[int, Parameter(help="Runs of each sample.", converter=whole)] = 1,
+    max_regret: Annotated[str, Parameter(help="By how much it may be worse, as a part of what is.")] = "2%",
+    metric: Annotated[
+        list[str] | None, Parameter(help="Once for each. Default: wait_s.p90, the P90 of the waits.", negative="")
+    ] = None,
+    confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all metrics together.")] = "95%",
+    strict: Annotated[bool, Parameter(help="Also refuse what is not shown to do no harm.", negative="")] = False,
+    summary: Annotated[Path | None, Parameter(help="Write the verdict as Markdown at the end of this file.")] = None,
+    store: Annotated[Path | None, Parameter(help="Folder of finished runs, to run none twice.")] = None,
+    at_once: AtOnce = None,
+    json: Json = False,
+) -> int:
+    """Say whether a change of policy does harm on traces: exit code 0 it passes, 1 it does, 2 bad input."""
+    from kant.cli.show import console
+    from kant.cli.sweep import finish
+    from kant.experiments.figures import check_figure
+    from kant.experiments.gate import verdict
+    from kant.experiments.store import Store
+
+    allowed, level = _part(max_regret, "--max-regret", 0, 10), _part(confidence, "--confidence", 0.5, 0.9999)
+    metrics = [check_figure(name, "--metric") for name in dict.fromkeys(metric or ["wait_s.p90"])]
+    if not 1 <= slices <= 10_000 or not 1 <= seeds <= 10_000:
+        raise InputError("--slices and --seeds", "numbers from 1 to 10000", f"{slices} and {seeds}")
+    both = [load_profile(old), load_profile(new)]
+    experiments = [_experiment(path, both, slices, seeds, format, cluster, queues) for path in traces]
+    kept = Store(store) if store is not None else None
+    found: list[Results] = []
+    for experiment in experiments:
+        results, interrupted = finish(experiment, kept, at_once, quiet=json)
+        if interrupted:
+            console.print("interrupted: no verdict", style="yellow")
+            return 130
+        found.append(results)
+    judged = verdict(found, metrics, allowed, level)
+    text = _markdown(judged, [old, new], traces, allowed, level, strict)
+    if summary is not None:
+        _append(summary, text)
+    if json:
+        print_json(_object(judged, strict))
+    else:
+        for line in _lines(judged, strict):
+            console.print(line, soft_wrap=True)
+    return 1 if judged.refuses(strict) else 0
+
+
+def _experiment(
+    path: Path,
+    both: list[Profile],
+    slices: int,
+    seeds: int,
+    format: str | None,
+    cluster: str | None,
+    queues: Path | None,
+) -> Experiment:
+    """Both policies on the slices of one trace. The cluster is sized to the whole trace, if none is given."""
+    from kant.experiments.design import Experiment, Jobs
+    from kant.workload.read import read_parts, read_workload
+
+    jobs = read_workload(path, format=format)
+    machines = load_cluster(cluster, jobs)
+    return Experiment(
+        name=path.name,
+        profiles={"old": both[0], "new": both[1]},
+        clusters={machines.name: machines},
+        sources={path.name: Jobs.of(path.name, [part for part, _ in read_parts(path, parts=slices, format=format)])},
+        seeds=tuple(range(1, seeds + 1)),
+        queue_config=load_queues(queues, jobs, both),
+    )
+
+
+def _part(text: str, where: str, low: float, high: float) -> float:
+    """A part of one whole: `2%` or `0.02`."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", text.strip())
+    value = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+    if not low <= value <= high:
+        raise InputError(where, f"a part such as 2% or 0.02, from {low:g} to {high:g}", text)
+    return value
+
+
+def _heading(judged: Verdict, strict: bool) -> str:
+    if judged.refuses(strict):
+        unsure = not judged.objections and all(found.outcome != "regression" for found in judged.judgements)
+        return "REFUSED: it is not shown to do no harm" if unsure else "REGRESSION"
+    return "PASS: both decide alike on every slice" if judged.alike else "PASS"
+
+
+def _lines(judged: Verdict, strict: bool) -> list[str]:
+    """The verdict for the terminal."""
+    lines = [_heading(judged, strict), *judged.objections]
+    for found in judged.judgements:
+        lines.append(str(found))
+        if found.outcome == "unsure":
+            lines.append(
+                f"  {found.metric}: no regression found, and none excluded; more traces, or larger ones, would tell"
+            )
+    return lines
+
+
+def _markdown(
+    judged: Verdict, names: list[str], traces: list[Path], allowed: float, confidence: float, strict: bool
+) -> str:
+    """The verdict as a section of Markdown."""
+    from kant.experiments.figures import show
+    from kant.experiments.gate import ends_text
+    from kant.experiments.page import cell
+
+    parts = [f"## {_heading(judged, strict)}: {cell(names[1])} in place of {cell(names[0])}", ""]
+    parts += [f"- {cell(objection)}" for objection in judged.objections]
+    if judged.judgements:
+        header = "| metric | before | after | regret of the typical slice | in the mean | outcome |"
+        parts += ["", header, "|---|---|---|---|---|---|"]
+    for found in judged.judgements:
+        shown = show(found.metric)
+        word = {"pass": "within", "unsure": "no regression found, none excluded", "regression": "regression"}
+        regrets = [ends_text(found.regret), ends_text(found.mean_regret)]
+        cells = [found.metric, shown(found.old), shown(found.new), *regrets]
+        parts.append(f"| {' | '.join([*cells, word[found.outcome]])} |")
+    where = ", ".join(cell(path.name) for path in traces)
+    parts += [
+        "",
+        f"{judged.slices} slices of {where}, each simulated under both policies. A regret of {allowed:.1%} is allowed."
+        f" Paired tests (signed ranks, t): a policy within it is refused at most {1 - confidence:.1%} of the time.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _append(path: Path, text: str) -> None:
+    """At the end, for a CI's summary is a file that others write into too."""
+    try:
+        with path.open("a", encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        raise InputError(f"--summary {path}", "a file that can be written", error.strerror) from None
+
+
+def _object(judged: Verdict, strict: bool) -> dict[str, object]:
+    return {
+        "passes": not judged.refuses(strict),
+        "alike": judged.alike,
+        "objections": list(judged.objections),
+        "metrics": [
+            {
+                "metric": found.metric,
+                "old": found.old,
+                "new": found.new,
+                "regret": _ends(found.regret),
+                "mean_regret": _ends(found.mean_regret),
+                "allowed": found.allowed,
+                "slices": found.slices,
+                "outcome": found.outcome,
+            }
+            for found in judged.judgements
+        ],
+    }
+
+
+def _ends(regret: Interval) -> dict[str, float | None]:
+    finite = {"low": regret.low, "high": regret.high}
+    return {"value": regret.mean} | {name: end if isfinite(end) else None for name, end in finite.items()}
