@@ -30,7 +30,7 @@ from kant.optimize.capacity.instance import (
     unchanged,
 )
 from kant.optimize.capacity.planning import planning_of
-from kant.optimize.capacity.solve import _open, insert_best, lower, plan, replan
+from kant.optimize.capacity.solve import insert_best, lower, open_by_tick, plan, replan
 
 
 @st.composite
@@ -143,8 +143,7 @@ def test_repair_does_the_same_compiled_and_not(seed: int, heat: float) -> None:
         tasks = planning.tasks
         repair = kernels.repair if compiled else getattr(kernels.repair, "py_func", kernels.repair)
         left = repair(
-            tasks, planning.starts, planning.usage, planning.bounds, planning.movable,
-            *_open(tasks, planning.horizon), 60, seed, heat,
+            tasks, planning.starts, planning.usage, planning.bounds, *open_by_tick(planning), 60, seed, heat,
         )  # fmt: skip
         over = np.maximum(planning.usage - planning.bounds[:, None], 0)
         assert left == int(((over**2).sum(axis=1) * tasks.cost).sum())

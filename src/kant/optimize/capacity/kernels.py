@@ -131,14 +131,12 @@ def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
 
 
 @inlined
-def active(
-    s: Tasks, r: int, t: int, starts: Numbers, movable: Numbers, open_from: Numbers, opened: Numbers, draw: int
-) -> int:
-    """A movable task that uses resource r at tick t, the first after a drawn one; -1 where there is none."""
+def active(s: Tasks, r: int, t: int, starts: Numbers, open_from: Numbers, opened: Numbers, draw: int) -> int:
+    """A task of those listed that uses resource r at tick t, the first after a drawn one; -1 where there is none."""
     count = open_from[t + 1] - open_from[t]
     for x in range(count):
         i = opened[open_from[t] + (draw + x) % count]
-        if s.demand[i, r] and starts[i] <= t < starts[i] + s.duration[i] and movable[s.process[i]]:
+        if s.demand[i, r] and starts[i] <= t < starts[i] + s.duration[i]:
             return int(i)
     return -1
 
@@ -183,7 +181,7 @@ def take_back(s: Tasks, p: int, starts: Numbers, usage: Numbers, kept: Numbers) 
 
 @compiled
 def repair(
-    s: Tasks, starts: Numbers, usage: Numbers, target: Numbers, movable: Numbers, open_from: Numbers, opened: Numbers,
+    s: Tasks, starts: Numbers, usage: Numbers, target: Numbers, open_from: Numbers, opened: Numbers,
     steps: int, seed: int, heat: float,
 ) -> int:  # fmt: skip
     """Move tasks away from ticks that pass a target, until none does; returns the overload that is left.
@@ -191,7 +189,7 @@ def repair(
     A step takes a task that is active at such a tick and gives it the start that adds least, among those that its
     neighbours leave, or among all, where it pushes them; or it inserts the whole process anew. What adds overload is
     taken back, but the less often the smaller it is and the hotter: `heat` is what falls to nothing with the steps.
-    `movable` is by process. `opened[open_from[t]:open_from[t + 1]]` are the tasks that may be active at tick t.
+    `opened[open_from[t]:open_from[t + 1]]` are the tasks that may be active at tick t and may be moved.
     Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
@@ -205,7 +203,7 @@ def repair(
         if at < 0:
             return 0
         draw, kind = mixed(seed, 4 * step + 1), mixed(seed, 4 * step + 2) % 8
-        i = active(s, at // usage.shape[1], at % usage.shape[1], starts, movable, open_from, opened, draw)
+        i = active(s, at // usage.shape[1], at % usage.shape[1], starts, open_from, opened, draw)
         if i < 0:
             continue
         p, change = s.process[i], 0

@@ -9,14 +9,14 @@ import numpy as np
 
 from kant.model.errors import InputError
 from kant.optimize.capacity import exact
-from kant.optimize.capacity.arrays import Numbers, Tasks
+from kant.optimize.capacity.arrays import Numbers
 from kant.optimize.capacity.instance import Instance, Starts, flat, unchanged
 from kant.optimize.capacity.kernels import insert_all, repair
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 from kant.optimize.stop import Stop, never
 
 STEPS, STEPS_A_TASK = 40_000, 100
-"""Steps of one repair: so many for each task that may move, but no more than the first."""
+"""Steps of one repair: the second for each task that may move, and no more than the same share of the first."""
 ROUNDS = 400
 """Targets that are tried."""
 HEAT = 50.0
@@ -104,8 +104,9 @@ def insert_best(planning: Planning) -> None:
 def lower(planning: Planning, rounds: int, stop: Stop, seed: int, share: float = 1.0) -> None:
     """Repair towards lower targets: for all resources at once, then for one, in steps that shrink when they fail."""
     tasks, count = planning.tasks, len(planning.bounds)
-    steps = min(STEPS, STEPS_A_TASK * int(planning.movable[tasks.process].sum()))
-    open_from, opened = _open(tasks, planning.horizon)
+    movable = planning.movable[tasks.process]
+    steps = min(STEPS * int(movable.sum()) // len(movable), STEPS_A_TASK * int(movable.sum()))
+    open_from, opened = open_by_tick(planning)
     shares = np.full(count + 1, 0.5)
     failures = np.zeros(count + 1, np.int64)
     for n in range(rounds):
@@ -122,9 +123,7 @@ def lower(planning: Planning, rounds: int, stop: Stop, seed: int, share: float =
             failures[which] += 1
             continue
         starts, usage = planning.starts.copy(), planning.usage.copy()
-        left = repair(
-            tasks, starts, usage, peak - step, planning.movable, open_from, opened, steps, seed * ROUNDS + n + 1, HEAT
-        )
+        left = repair(tasks, starts, usage, peak - step, open_from, opened, steps, seed * ROUNDS + n + 1, HEAT)
         new = usage.max(axis=1)
         if int(((new - peak) * tasks.cost).sum()) < 0:
             planning.starts, planning.usage = starts, usage
@@ -136,11 +135,12 @@ def lower(planning: Planning, rounds: int, stop: Stop, seed: int, share: float =
             shares[which] = min(shares[which] * 1.5, 1.0)
 
 
-def _open(tasks: Tasks, horizon: int) -> tuple[Numbers, Numbers]:
-    """By tick the tasks that may be active there."""
+def open_by_tick(planning: Planning) -> tuple[Numbers, Numbers]:
+    """By tick the tasks that may be active there and may be moved."""
+    tasks = planning.tasks
     ends = tasks.latest + tasks.duration
-    spans = np.where(tasks.duration > 0, ends - tasks.earliest, 0)
+    spans = np.where((tasks.duration > 0) & (planning.movable[tasks.process] > 0), ends - tasks.earliest, 0)
     rows = np.repeat(np.arange(len(spans)), spans)
     ticks = np.arange(len(rows)) - np.repeat(np.cumsum(spans) - spans, spans) + tasks.earliest[rows]
     order = np.argsort(ticks, kind="stable")
-    return np.searchsorted(ticks[order], np.arange(horizon + 1)).astype(np.int64), rows[order].astype(np.int64)
+    return np.searchsorted(ticks[order], np.arange(planning.horizon + 1)).astype(np.int64), rows[order].astype(np.int64)
