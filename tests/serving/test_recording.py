@@ -20,6 +20,13 @@ def test_every_recorded_run_is_exact(data_file: DataFile) -> None:
     assert answer["first_difference"] is None
 
 
+def test_five_runs_of_our_own_recording_are_exact() -> None:
+    """By `python -m benchmarks.record_vllm`: both policies, with and without prefix cache, short of memory."""
+    answer = kant("serve", "verify", str(Path(__file__).with_name("recorded.json.gz")), "--json").json()
+    assert (answer["cells"], answer["requests"], answer["exact"]) == (5, 720, 720)
+    assert answer["preemptions"] == 305
+
+
 def small_recording() -> dict[str, object]:
     """Two cells that the engine itself has answered."""
     request = {
