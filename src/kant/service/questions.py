@@ -144,6 +144,7 @@ class LocalQuestions(Questions):
         notes, dirty = self.driver.jobs.notes, self.driver.jobs.dirty
         present = [shown(dirty[row["id"]]) if row["id"] in dirty else row for row in rows]
         notes = notes | self._missing_notes([row["id"] for row in present if row["id"] not in notes])
+        notes |= {row["id"]: self.standing(row["id"])[1] for row in present if row["phase"] == JobPhase.HELD}
         jobs = [
             msgspec.convert(row | {"waits": notes.get(row["id"], "")}, JobRow)
             for row in present
