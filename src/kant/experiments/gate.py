@@ -6,7 +6,8 @@ alike. Two one-sided tests ask whether it is above the allowed regret: Wilcoxon'
 which chance disturbs least, and Student's t for the mean, in which a few bad slices count. A policy whose regret is no
 more than what is allowed is refused with a probability of at most 1 - confidence: the tests and all metrics share it
 evenly (Bonferroni). For policies that are equal but for chance the first test keeps its part exactly, as each slice
-might as well have come out the other way round; the second as far as the mean is nearly normal.
+might as well have come out the other way round; the second as far as the mean is nearly normal. docs/studies/gate.md
+counts how often.
 """
 
 from __future__ import annotations
