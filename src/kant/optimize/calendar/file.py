@@ -26,7 +26,7 @@ KANT = ("id", "start", "end", "gpus")
 MINIMALLOC = ("id", "lower", "upper", "size")
 OPTIONAL = ("alignment", "offset", "gaps", "instance")
 
-MOST_ROWS = 20_000
+MOST_ROWS = 3_000
 """Rows that are read: a calendar of more is no calendar."""
 
 Otherwise = TypeVar("Otherwise", int, None)

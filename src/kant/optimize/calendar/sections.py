@@ -37,7 +37,7 @@ def sections_of(bookings: Sequence[Booking]) -> Sections:
     """The arrays of these bookings."""
     count = len(bookings)
     covers = _covers(bookings)
-    numbers = covers.astype(np.int32)
+    numbers = covers.astype(np.float32)  # whose product is fast, and exact below 2^24
     meeting = (numbers @ numbers.T) > 0
     np.fill_diagonal(meeting, False)
     pinned = np.array([-1 if b.offset is None else b.offset for b in bookings], np.int64)
