@@ -213,6 +213,13 @@ def test_the_published_size_is_solved_to_proven_optimality(seed: int) -> None:
     assert answer.fragments_after < layout.fragments() < answer.fragments_before
 
 
+def test_a_tight_limit_still_gives_a_plan_that_can_be_carried_out_and_a_true_bound() -> None:
+    instance = generate(279, 2089, 0)
+    tight, loose = defragment(instance, 50, 0.01), defragment(instance, 50, 5.0)
+    assert fragments(instance, carry_out(instance, tight)) == tight.fragments_after < tight.fragments_before
+    assert tight.fragments_bound <= loose.fragments_after <= tight.fragments_after
+
+
 @given(st.integers(1, 12), st.integers(1, 60), st.integers(0, 99))
 @settings(max_examples=examples(20), deadline=None)
 def test_generated_clusters_are_valid(hosts: int, vms: int, seed: int) -> None:

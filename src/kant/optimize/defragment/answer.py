@@ -96,7 +96,7 @@ def plan(cluster: Cluster, moves: int, limit: float) -> tuple[list[Move], int, f
         spent += flow.spent
         if round_ == 0:
             bound = flow.bound
-        if not flow.nets or spent >= limit:
+        if not flow.nets:
             break
         chosen, used = assign(cluster, layout, flow, max(limit - spent, 0.01))
         spent += used
@@ -107,7 +107,7 @@ def plan(cluster: Cluster, moves: int, limit: float) -> tuple[list[Move], int, f
             break
         layout = tried
         made += steps
-        if layout.fragments() <= bound or len(made) >= moves:
+        if layout.fragments() <= bound or len(made) >= moves or spent >= limit:
             break
     made += greedy(layout, moves - len(made))
     return made, bound, spent
