@@ -6,12 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 from tests.cli.command import KANT, environment, trace
 
 ACTION = Path(__file__).parents[2] / "deploy" / "gate-action" / "action.yml"
 
 
+@pytest.mark.long
 def test_the_step_of_the_action_is_a_gate(tmp_path: Path) -> None:
     action = yaml.safe_load(ACTION.read_text())
     step = action["runs"]["steps"][-1]

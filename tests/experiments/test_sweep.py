@@ -179,6 +179,7 @@ def test_a_full_disk_ends_the_sweep_and_loses_nothing(
     finished_like(tmp_path, tmp_path / "out", whole)
 
 
+@pytest.mark.long
 def test_a_killed_sweep_goes_on_and_leaves_nobody(whole: Path, tmp_path: Path) -> None:
     text = SMALL.replace("seeds = 2", "seeds = 60")
     runs = tmp_path / "out" / "runs"
