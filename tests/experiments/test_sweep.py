@@ -19,9 +19,11 @@ from tests.cli.command import KANT, environment, kant
 from tests.experiments.sweeps import SMALL, table, without_machine, write
 from tests.patience import PATIENCE_S
 
+from kant.cli.sweep_file import read_sweep
 from kant.experiments import pool, store
 from kant.experiments.design import Experiment, Run
 from kant.metrics.paired import mean_interval
+from kant.workload.cluster_file import read_cluster
 
 Simulate = Callable[[Experiment, Run, Any, Any], dict[str, Any] | None]
 
@@ -222,13 +224,20 @@ def test_two_sweeps_do_not_share_a_folder_at_once(whole: Path) -> None:
     assert "no other command" in said
 
 
-def test_parts_of_a_trace_are_the_trace_and_each_repeats(tmp_path: Path) -> None:
-    text = 'profiles = ["fifo"]\nclusters = ["4x8"]\n[[workloads]]\ntrace = "small.csv"\nparts = 3\n'
-    found = kant("sweep", write(tmp_path, text), "--out", tmp_path / "out", "--json").json()
+def test_parts_of_a_trace_are_the_trace_and_each_repeats_with_its_options(tmp_path: Path) -> None:
+    text = 'profiles = ["fifo"]\nclusters = ["4x8"]\nuntil = "1h"\nqueues = "queues.toml"\nfaults = "ills.csv"\n'
+    file = write(tmp_path, text.replace("fifo", "kant") + '[[workloads]]\ntrace = "small.csv"\nparts = 3\n')
+    kant("trace", "tenants", tmp_path / "small.csv", "--cluster", "4x8", "--out", tmp_path / "queues.toml")
+    node = read_cluster("4x8").nodes[0].name
+    (tmp_path / "ills.csv").write_text(f"time_s,node,state,gpus,until_s\n60,{node},failed,,\n")
+    found = kant("sweep", file, "--out", tmp_path / "out", "--json").json()
     assert found["finished"] == 3
     rows = table(tmp_path / "out")
-    assert rows["jobs"].sum() == 60 and rows["part"].to_list() == [0, 1, 2]
+    assert rows["jobs"].sum() == 60 and rows["part"].to_list() == [0, 1, 2] and rows["node_faults"].min() == 1
     assert max(rows["jobs"]) - min(rows["jobs"]) <= 1
+    chosen = read_sweep(file)
+    for run, digest in zip(chosen.experiment.runs, rows["digest"], strict=True):
+        assert kant(*shlex.split(chosen.command(run))[1:], "--json").json()["digest"] == digest
 
 
 @pytest.mark.parametrize(
