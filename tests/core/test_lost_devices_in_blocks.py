@@ -72,4 +72,4 @@ def test_a_node_without_gpus_has_no_room_for_pods_that_want_an_island() -> None:
     draft = Placer(Snapshot(state), make_named_policy("placement", "best-fit"), 0).draft()
     for demand, pods in ((Demand(1, island=True), 0), (Demand(0, cpu=500), 2)):
         shape = state.shapes.of(make_job("j", groups=(PodGroup(1, demand),)))
-        assert draft.fitting(0, shape.parts[0][1]) == pods
+        assert capacity(draft.table, 0, state.shapes.demands, shape.parts[0][1]) == pods

@@ -241,7 +241,7 @@ def test_what_a_user_must_mend_is_one_sentence(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--after 3", "--after, --after-ok: expected neither of them on Kubernetes"),
+        ("--after 3", "--after: expected none of its kind on Kubernetes"),
         ("--priority 3", "--priority: expected --priority-class NAME on Kubernetes"),
         ("--warn 5s", "--warn: expected no warning on Kubernetes"),
         ("--array 1-3", "--array: expected indices from 0 on without a gap"),

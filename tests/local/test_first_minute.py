@@ -78,9 +78,9 @@ def test_questions_are_refused_where_kernels_compile_for_too_long(
 
 def test_a_run_is_adopted_and_can_be_cancelled_while_kernels_compile(tmp_path: Path) -> None:
     with Up(tmp_path / "home") as up:
-        stays = up.submit("while [ ! -e go ]; do sleep 0.05; done; echo on")
-        goes = up.submit("sleep 60", grace_s=0.1)
-        assert eventually(lambda: (up.phase(stays), up.phase(goes)) == ("running", "running"))
+        stays = up.submit("touch stays; while [ ! -e go ]; do sleep 0.05; done; echo on")
+        goes = up.submit("touch goes; sleep 60", grace_s=0.1)
+        assert eventually(lambda: (up.home / "stays").exists() and (up.home / "goes").exists()), "both have begun"
         up.kill()
     with Compiling(tmp_path / "home") as up:
         assert up.client.get("/v1/health")["running"] == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -196,7 +197,7 @@ def test_history_adds_up_what_jobs_used(tmp_path: Path) -> None:
         text = verb("history", "--by", "job", "--csv", *at).out
         table = list(csv.DictReader(io.StringIO(text)))
         assert sorted(row["job"] for row in table) == sorted(jobs) and {row["jobs"] for row in table} == {"1"}
-        assert "GPU-hours" in verb("history", *at).out
+        assert {"user", "queue", "jobs"} <= set(re.findall(r"[\w-]+", verb("history", *at).out))
         assert verb("history", "--user", "nobody", "--json", *at).json()["rows"] == []
         assert verb("history", "--until", "2001-01-01", "--json", *at).json()["rows"] == []
         assert "expected some of user, queue, day, job" in verb("history", "--by", "colour", *at).refusal()

@@ -185,7 +185,9 @@ class LocalQuestions(Questions):
         return WaitingPage(rows, len(found), after + limit if more else None)
 
     def _reasons(self, records: list[JobRecord]) -> dict[str, str]:
-        """Why jobs wait that the core has."""
+        """Why jobs wait that the core has. Without jobs it asks no core: there is none while kernels compile."""
+        if not records:
+            return {}
         core, ids = self.driver.core, self.driver.jobs.core_id
         found = waiting_reasons(core.scheduler, core.now, [ids[record.id] for record in records])
         return {
