@@ -106,6 +106,9 @@ class TracingPlacer:
     def never_fits(self, shape: Shape) -> NeverFits | None:
         return self.placer.never_fits(shape)
 
+    def may_fit(self, shape: Shape) -> bool:
+        return self.placer.may_fit(shape)
+
     def draft(self) -> Draft:
         return self.placer.draft()
 

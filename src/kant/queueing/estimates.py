@@ -33,12 +33,13 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
         """
         if state.elastic and row in state.elastic:
             return self._of_elastic(state, row, pods)
-        promised, attained, remaining = state.jobs[
-            row, [J_P50 if self.probability == 50 else J_P90, J_ATTAINED, J_REMAINING]
-        ].tolist()
-        if self.learns and promised >= 0:
-            return max(int(promised) - int(attained), MINUTE)
-        return max(int(remaining), 1) if remaining >= 0 else FOREVER
+        jobs = state.jobs
+        if self.learns:
+            promised = jobs.item(row, J_P50 if self.probability == 50 else J_P90)
+            if promised >= 0:
+                return int(max(promised - jobs.item(row, J_ATTAINED), MINUTE))
+        remaining = jobs.item(row, J_REMAINING)
+        return int(max(remaining, 1)) if remaining >= 0 else FOREVER
 
     def _of_elastic(self, state: ClusterState, row: int, pods: int) -> int:
         progress, promised = state.elastic[row], int(state.jobs[row, J_P50 if self.probability == 50 else J_P90])
@@ -55,7 +56,7 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
         span = self.duration(state, row)
         if span >= FOREVER:
             return FOREVER
-        end = int(state.jobs[row, J_SINCE]) + span
+        end = state.jobs.item(row, J_SINCE) + span
         while end <= now:
             end += span
             span *= 2

@@ -54,7 +54,7 @@ class ReservationBackfill:
             reservation = state.reserved.get(row)
             if reservation is None:
                 if not self._fails_still(row):
-                    self._suspend_lower(int(state.jobs[row, J_PRIORITY]))
+                    self._suspend_lower(state.jobs.item(row, J_PRIORITY))
                     self._serve(row)
                 continue
             self.behind.pop(row, None)
@@ -250,8 +250,9 @@ class ReservationBackfill:
         """A place clear of all reservations for a job that gets none itself."""
         if self._known_to_fail(shape, duration):
             return None
-        result = self.cycle.place_beside(row, shape, until)
-        if isinstance(result, NoFit):
+        may_fit = self.cycle.placer.may_fit(shape)  # reservations aside
+        result = self.cycle.place_beside(row, shape, until) if may_fit else None
+        if result is None or isinstance(result, NoFit):
             self.no_room[shape.index] = duration
             if not shape.order_dependent and not self.suspended:
                 self.forecast.no_room[shape.index] = duration, self._stamp()
@@ -273,7 +274,7 @@ class ReservationBackfill:
         """Whether it is plain that serving a job without a reservation would change nothing."""
         if not self.plain or row not in self.held or self._reservations() < self.most:
             return False
-        if self.suspended or self.state.jobs[row, J_PRIORITY] > self.lowest:
+        if self.suspended or self.state.jobs.item(row, J_PRIORITY) > self.lowest:
             return False
         shape = self.state.shape_of(row)  # who can be reserved nothing may insist
         return shape.reservable and self._known_to_fail(shape, self.forecast.estimates.duration(self.state, row))
