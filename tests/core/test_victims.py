@@ -17,7 +17,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import NoFit
 from kant.model.job import Job
-from kant.model.node import ClusterSpec
+from kant.model.node import ClusterSpec, Node
 from kant.model.placement import Allocation, gpu_milli
 from kant.placement.placer import Placer
 from kant.queueing.preemption.candidate import Admits, Candidate
@@ -393,3 +393,13 @@ def test_among_thousands_the_nodes_that_are_cheapest_to_clear_are_cleared(pods: 
     for who in case.candidates:
         clear[who.allocation[0, 0]] += who.cost
     assert sum(who.cost for who in found[0]) == int(np.sort(clear)[:pods].sum())
+
+
+def test_a_job_on_nodes_of_another_model_makes_way_where_it_keeps_a_leaf_from_its_group() -> None:
+    """It frees nothing on the nodes that would do, and still nobody of its group may share their leaf with it."""
+    nodes = (Node("old", 1, model="old", leaf="l"), Node("new", 1, model="new", leaf="l"))
+    harness = Harness(ClusterSpec("two", nodes), make_profile())
+    apart = {"affinity_group": "a", "apart": "leaf", "apart_required": True}
+    run(harness, make_job("first", models=("old",), **apart))
+    found = stage(harness, make_job("second", models=("new",), **apart)).choose(exact=0)
+    assert found is not None and [who.row for who in found[0]] == [harness.state.rows["first"]]

@@ -61,7 +61,7 @@ def choose(
     if lacking > cap_milli:
         return None
     ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
-    if admits is None:  # a job that holds nothing on these nodes frees nothing there
+    if admits is None and not shape.has_affinity:  # a job that holds nothing on these nodes frees nothing there
         own = np.zeros(len(table), dtype=np.bool_)
         own[admitted] = True
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
