@@ -44,6 +44,13 @@ def test_files_of_this_repository_that_a_page_names_exist(page: Path) -> None:
             assert (ROOT / "src" / "kant" / name).exists(), f"{name_of(page)}: {name}"
 
 
+def test_files_that_the_drawing_of_the_house_names_exist() -> None:
+    """Also those that it names without their room."""
+    there = {path.name for path in (ROOT / "src" / "kant").rglob("*.py")}
+    named = {name for name in words_in_backticks(ROOT / "DESIGN.md") if re.fullmatch(r"\w+\.py", name)}
+    assert named and named <= there, sorted(named - there)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_page_speaks_of_somebodys_machine(page: Path) -> None:
     assert not re.search(r"(?<![\w.])/(work|home|root|tmp|Users)/", page.read_text(encoding="utf-8")), name_of(page)

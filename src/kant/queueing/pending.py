@@ -11,6 +11,8 @@ cluster in which nothing can start costs nothing.
 
 Sources: unschedulable pods and queueing hints of kube-scheduler, unfeasible scheduling keys of Armada, autoclusters of
 HTCondor.
+
+Long: sleeping, waking and walking are one invariant, which reads best in one place.
 """
 
 from __future__ import annotations

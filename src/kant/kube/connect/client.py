@@ -1,6 +1,8 @@
 """The API server as Kant speaks to it: few verbs, views instead of models, and one exception with the server's words.
 
 Nothing is retried here. A write whose answer was lost may have happened: only its author can find out, by reading.
+
+Long: one method for each verb of the API server.
 """
 
 from __future__ import annotations

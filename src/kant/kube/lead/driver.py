@@ -3,6 +3,8 @@
 One loop, in one thread: take in what has changed, decide, hand the work over, wait for more. Bindings, evictions and
 words for people are sent by tasks beside it. The truth is in the API server alone: after a restart, a change of leader
 or a change of the nodes the state is built from it anew, by the same code that follows it.
+
+Long: one loop, and what each of its steps hands over.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ twice, late, or after changes were missed leads to equal states. A restart settl
 
 A gang is as many pods as its group cannot do without, the first by name; further ones, and those that come for a pod
 that ended badly, take the place of that pod where there is one, else they are jobs of one pod.
+
+Long: `settle` and the few questions that it asks of what it keeps.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def choose(
     Of the sets found it is the first by (worst rank, cost, milli-GPUs, number, rows) that holds no more than
     `cap_milli`. Without any one of its members the gang would not fit, or `admits` would say no. With at most
     `exact` candidates it is the first of all sets within the cap. It is so too, but for the rows, for a gang of one pod
-    without `admits` where no node has more than `FEW` candidates. Otherwise refining ends after `trials` placements.
+    without `admits` where no node has more than `FEW` candidates (`placement/clearing.py`). Otherwise refining ends
+    after `trials` placements.
 
     On the trial the victims are then evicted and the gang is placed; after None it is as it was. Victims come in the
     order in which they are to be stopped.
