@@ -1,0 +1,1 @@
+"""How long a training step takes: streams, pipeline degrees and the gaps where gradients are summed."""

@@ -1,0 +1,74 @@
+"""Into which gaps gradients go: an exact choice over whole buckets.
+
+The gradients of a layer are ready once its own backward pass is over. They may be summed during the backward pass of
+any layer that comes after, in one message for each half of it, or at the end, where nothing hides them. FSMoE fills the
+gaps from the last layer on and leaves the rest to differential evolution (Pan et al., ASPLOS 2025, section 5); here
+gradients come in buckets, and dynamic programming over (layer, buckets that are ready) finds the least of all sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.compiled import compiled
+from kant.placement.perf.streams import Floats
+
+
+@compiled
+def split_halves(experts: Floats, attention: Floats, total: Floats, first: Table) -> None:
+    """For each number of buckets the least seconds of a layer that sums them, and how many the experts' half sums."""
+    for k in range(len(total)):
+        total[k] = np.inf
+        for here in range(k + 1):
+            seconds = experts[here] + attention[k - here]
+            if seconds < total[k]:
+                total[k], first[k] = seconds, here
+
+
+@compiled
+def _spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats, value: Floats, choice: Table) -> None:
+    steps, most = len(kinds), len(tail)
+    for ready in range(most):
+        value[steps, ready] = tail[ready]
+    for step in range(steps - 1, -1, -1):
+        for ready in range(most):
+            best, taken = np.inf, 0
+            for k in range(ready + 1):
+                after = min(ready - k + arrivals[step + 1], most - 1)
+                found = seconds[kinds[step], k] + value[step + 1, after]
+                if found < best:
+                    best, taken = found, k
+            value[step, ready] = best
+            choice[step, ready] = taken
+
+
+def spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats) -> tuple[float, tuple[int, ...]]:
+    """The least seconds of a backward pass, and how many buckets each layer sums.
+
+    The layers are in the order of the backward pass: layer i is of kind `kinds[i]`, and `seconds[kind, k]` is how long
+    it takes while it sums k buckets. Before it `arrivals[i]` more buckets are ready, after the last layer
+    `arrivals[-1]`; `tail[k]` are the seconds to sum k buckets at the end. Of equal choices the smallest is taken.
+    """
+    steps, most = len(kinds), len(tail)
+    value, choice = np.zeros((steps + 1, most)), np.zeros((steps + 1, most), dtype=np.int64)
+    _spread(seconds, kinds, arrivals, tail, value, choice)
+    ready, taken = int(arrivals[0]), []
+    total = float(value[0, ready])
+    for step in range(steps):
+        k = int(choice[step, ready])
+        taken.append(k)
+        ready += int(arrivals[step + 1]) - k
+    return total, tuple(taken)
+
+
+def whole_buckets(arrivals: Sequence[float], unit: float, count: int) -> Table:
+    """Of `count` buckets of `unit` units, how many more are whole at each arrival; at the last the rest."""
+    found, seen, whole = np.zeros(len(arrivals), dtype=np.int64), 0.0, 0
+    for i, units in enumerate(arrivals):
+        seen += units
+        now = count if i == len(arrivals) - 1 or not count else min(int(seen / unit + 1e-9), count)
+        found[i], whole = now - whole, now
+    return found

@@ -1,0 +1,138 @@
+"""Three streams of one GPU: messages between nodes, messages inside a node, and arithmetic.
+
+A stream runs its tasks one after the other, in the order in which they were issued, each as soon as its predecessor on
+another stream is over. While both streams of messages run, each goes at `contention` times its speed: they meet on the
+way to the network (FSMoE, Pan et al., ASPLOS 2025, takes it for 1). Arithmetic always goes at full speed.
+
+Only sums, differences, products, quotients and comparisons of floats are used: the same on every machine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.compiled import compiled, inlined
+
+Floats = NDArray[np.float64]
+
+INTER, INTRA, COMPUTE = 0, 1, 2
+STREAMS = ("between nodes", "inside nodes", "arithmetic")
+
+
+class Task(NamedTuple):
+    """`work` seconds at full speed on a stream, not before task `after` (its index; -1: at once) is over."""
+
+    name: str
+    stream: int
+    work: float
+    after: int = -1
+
+
+class Run(NamedTuple):
+    """When each task starts and ends, in seconds."""
+
+    tasks: tuple[Task, ...]
+    starts: tuple[float, ...]
+    ends: tuple[float, ...]
+    contention: float
+
+    @property
+    def seconds(self) -> float:
+        """Until the last task is over."""
+        return max(self.ends, default=0.0)
+
+    def busy(self, stream: int) -> float:
+        """Seconds during which a stream runs a task."""
+        spans = zip(self.tasks, self.starts, self.ends, strict=True)
+        return sum(end - start for task, start, end in spans if task.stream == stream)
+
+
+@inlined
+def play(work: Floats, stream: Table, after: Table, count: int, contention: float, start: Floats, end: Floats) -> float:
+    """Write when each of the first `count` tasks starts and ends; returns when the last is over.
+
+    Of each stream the tasks stand in the order of issue. A task that waits for one that never ends is never reached;
+    callers name only tasks that can end before.
+    """
+    at = np.zeros(3, dtype=np.int64)  # of each stream, the task that runs or comes next
+    left = np.zeros(3)
+    running = np.zeros(3, dtype=np.bool_)
+    for i in range(count):
+        end[i] = -1.0
+    now = 0.0
+    for s in range(3):
+        at[s] = -1
+    over = 0
+    while over < count:
+        for s in range(3):
+            if not running[s]:
+                if at[s] < 0 or (at[s] < count and end[at[s]] >= 0.0):
+                    at[s] += 1
+                    while at[s] < count and stream[at[s]] != s:
+                        at[s] += 1
+                i = at[s]
+                if i < count and (after[i] < 0 or end[after[i]] >= 0.0):
+                    running[s] = True
+                    left[s] = work[i]
+                    start[i] = now
+        share = contention if running[0] and running[1] else 1.0
+        step = np.inf
+        for s in range(3):
+            if running[s]:
+                step = min(step, left[s] / (share if s < 2 else 1.0))
+        now += step
+        for s in range(3):
+            if running[s]:
+                rate = share if s < 2 else 1.0
+                if left[s] / rate <= step:
+                    running[s] = False
+                    end[at[s]] = now
+                    over += 1
+                else:
+                    left[s] -= step * rate
+    return now
+
+
+@compiled
+def _play(work: Floats, stream: Table, after: Table, contention: float, start: Floats, end: Floats) -> float:
+    return play(work, stream, after, len(work), contention, start, end)
+
+
+def run(tasks: tuple[Task, ...], contention: float) -> Run:
+    """Let the streams run these tasks."""
+    work = np.array([task.work for task in tasks], dtype=np.float64)
+    stream = np.array([task.stream for task in tasks], dtype=np.int64)
+    after = np.array([task.after for task in tasks], dtype=np.int64)
+    start, end = np.zeros(len(tasks)), np.zeros(len(tasks))
+    if tasks:
+        _play(work, stream, after, contention, start, end)
+    return Run(tasks, tuple(start.tolist()), tuple(end.tolist()), contention)
+
+
+def faults(found: Run) -> list[str]:
+    """What is wrong with a run, in words; it knows nothing of how runs are made.
+
+    Each stream runs one task at a time and in order, each task as soon as it may, and does its whole work: its time
+    less what it loses beside a task of the other stream of messages.
+    """
+    wrong = []
+    near = 1e-9 * (1.0 + found.seconds)
+    last = [0.0, 0.0, 0.0]
+    for task, start, end in zip(found.tasks, found.starts, found.ends, strict=True):
+        ready = max(last[task.stream], found.ends[task.after] if task.after >= 0 else 0.0)
+        if abs(start - ready) > near:
+            wrong.append(f"{task.name} starts at {start}; expected {ready}")
+        beside = 0.0
+        if task.stream != COMPUTE:
+            for other, begin, finish in zip(found.tasks, found.starts, found.ends, strict=True):
+                if other.stream == 1 - task.stream:
+                    beside += max(0.0, min(end, finish) - max(start, begin))
+        done = end - start - (1.0 - found.contention) * beside
+        if abs(done - task.work) > near:
+            wrong.append(f"{task.name} does {done} s of its {task.work} s of work")
+        last[task.stream] = end
+    return wrong
