@@ -244,11 +244,11 @@ def test_the_verbs_that_look(small: Path, journal: Path) -> None:
     profiles = kant("profiles", "--json").json()
     policies = kant("policies", "--json").json()
     assert {"kant", "baseline", "fifo", "tiresias"} <= set(profiles)
-    assert set(policies) == {"order", "discipline", "placement"}
+    assert list(policies) == ["order", "discipline", "placement", "engine", "router", "optimiser"]
     for kind in policies.values():
         for policy in kind:
             assert (
-                set(policy) == {"policy", "about", "fields", "source", "package"}
+                set(policy) == {"policy", "about", "fields", "source", "package", "tags"}
                 and policy["about"]
                 and policy["source"]
             )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kant.cluster.columns import FREE, J_ESTIMATE, J_SUBMIT, POOL, Table
 from kant.compiled import inlined
 from kant.model.decision import NoFit
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.policy import NodePolicy
 from kant.queueing.cycle_plan import CyclePlan
@@ -27,10 +28,27 @@ class NoSource(Order, frozen=True, tag="no-source"):
         return jobs[rows, J_SUBMIT]
 
 
+class NoObjective(Order, frozen=True, tag="no-objective"):
+    """An order that says nothing of its objective."""
+
+    source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(Order.tags, knowledge="none")
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        return jobs[rows, J_SUBMIT]
+
+
+class Invents(NoObjective, frozen=True, tag="invents"):
+    """An order with a value that the taxonomy does not have."""
+
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="jct happiness", knowledge="none")
+
+
 class Ageing(Order, frozen=True, tag="ageing"):
     """Keys that change while a job waits."""
 
     source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="none", knowledge="none")
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         return jobs[rows, J_ESTIMATE] - (now - jobs[rows, J_SUBMIT]) // 2
@@ -40,6 +58,7 @@ class Ranks(Order, frozen=True, tag="ranks"):
     """Keys that depend on the other jobs."""
 
     source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="none", knowledge="none")
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         return np.argsort(np.argsort(jobs[rows, J_ESTIMATE], kind="stable"))
@@ -49,6 +68,7 @@ class Undefined(Order, frozen=True, tag="undefined"):
     """Keys that nothing compares with."""
 
     source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="none", knowledge="none")
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         return np.where(jobs[rows, J_ESTIMATE] < 0, np.nan, 1.0)
@@ -63,6 +83,7 @@ class Grabs(NodePolicy, frozen=True, tag="grabs"):
     """Takes the first devices whether they are free or not."""
 
     source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="none", resources="1-d")
     score = staticmethod(BestFit.score)
     pick = staticmethod(pick_lowest)
 
@@ -79,6 +100,7 @@ class LooksAround(NodePolicy, frozen=True, tag="looks-around"):
     """A score that depends on other nodes, so that a score that was kept is wrong."""
 
     source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="none", resources="1-d")
     score = staticmethod(salted)
 
 
@@ -94,6 +116,7 @@ class Forgets(Discipline, frozen=True, tag="forgets"):
     """Takes jobs from the queue without starting them."""
 
     source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="none", knowledge="none")
 
     def run(self, cycle: CyclePlan) -> None:
         for row, shape, bucket in cycle.pending.walk():
@@ -107,6 +130,7 @@ class Twice(Discipline, frozen=True, tag="twice"):
     """Starts a job twice."""
 
     source: ClassVar[str] = "test"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="none", knowledge="none")
 
     def run(self, cycle: CyclePlan) -> None:
         for row, shape, bucket in cycle.pending.walk():
@@ -130,6 +154,8 @@ class Alternates(Strict, frozen=True, tag="alternates"):
     ("policy", "rule"),
     [
         (NoSource(), "where its idea comes from"),
+        (NoObjective(), "objective has none of none, utilisation"),
+        (Invents(), "objective=happiness is none of none, utilisation"),
         (Ageing(), "stays while it waits"),
         (Ranks(), "many jobs are those of each alone"),
         (Undefined(), "can be compared"),

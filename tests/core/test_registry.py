@@ -17,12 +17,14 @@ from kant.testing import check_policy, make_cluster, make_jobs
 ORDER = '''
 from typing import ClassVar
 from kant.cluster.columns import J_MILLI
+from kant.model.taxonomy import tagged
 from kant.queueing.order import Order
 
 class Largest(Order, frozen=True, tag="largest"):
     """The largest job goes first."""
     least: int = 0
     source: ClassVar[str] = "a test"
+    tags = tagged(Order.tags, objective="none", knowledge="none", resources="1-d")
     def keys(self, jobs, rows, now):
         return -jobs[rows, J_MILLI].clip(min=self.least)
 '''

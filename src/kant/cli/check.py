@@ -1,17 +1,21 @@
-"""`kant check`: whether a file is what it should be."""
+"""`kant check`: whether a file is what it should be, and whether a policy keeps the rules."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
+from kant.cli.inputs import Seed, whole
 from kant.model.errors import InputError
+
+check_app = App(name="check", help="Check a file, or whether a policy keeps the rules.", help_format="plaintext")
 
 Kind = Literal["workload", "cluster", "profile", "journal"]
 
 
+@check_app.default
 def check(
     file: Annotated[Path, Parameter(help="A workload, cluster file, profile or journal.")],
     /,
@@ -25,6 +29,30 @@ def check(
         raise InputError(str(file), "a file that exists")
     kind = kind or guess(file)
     console.print(f"{file}: {SAYS[kind](file)}", soft_wrap=True)
+
+
+@check_app.command(name="policy")
+def check_policies(
+    *names: Annotated[str, Parameter(help="KIND.NAME, such as order.fifo. Default: those of other packages.")],
+    rounds: Annotated[int, Parameter(help="Random cases for each rule.", converter=whole)] = 12,
+    seed: Seed = 0,
+) -> int:
+    """Play random clusters and jobs against policies, and say which rule one breaks."""
+    from kant.api.conformance import broken_rule, policies_named
+    from kant.cli.show import console
+
+    if rounds < 1:
+        raise InputError("--rounds", "a number from 1 on", rounds)
+    chosen = policies_named(names)
+    if not chosen:
+        console.print("no package offers a policy (docs/policies.md)")
+    failed = 0
+    for policy in chosen:
+        broken = broken_rule(policy, rounds, seed)
+        failed += bool(broken)
+        found = broken or "keeps the rules of its kind"
+        console.print(f"{policy.kind}.{policy.name} of package {policy.package}: {found}", soft_wrap=True, markup=False)
+    return 1 if failed else 0
 
 
 def guess(file: Path) -> Kind:

@@ -11,35 +11,50 @@ from kant.cli.inputs import Json
 from kant.cli.output import print_json
 
 if TYPE_CHECKING:
-    from kant.scheduler.registry import Policy
+    from kant.api.catalogue import Entry
 
 policies_app = App(
-    name="policies", help="List the policies that a profile can choose, or begin one of your own.",
+    name="policies", help="List the policies and their tags, or begin one of your own.",
     help_format="plaintext",
 )  # fmt: skip
 
 
 @policies_app.default
-def list_policies(*, json: Json = False) -> None:
-    """List the policies with their fields, their sources and the packages that they come from."""
+def list_policies(
+    *,
+    where: Annotated[
+        list[str] | None,
+        Parameter(help="KEY=VALUE: only those with this tag (docs/taxonomy.md); may be repeated.", negative=""),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """List the policies with their fields, their sources, their tags and the packages that they come from."""
     from rich.table import Table
 
+    from kant.api.catalogue import KINDS, catalogue, chosen, own_tags, parse_where
     from kant.cli.show import console
-    from kant.scheduler import registry
+    from kant.scheduler.registry import OWN
 
+    wanted = parse_where(where or ())
+    entries = chosen(catalogue(), wanted)
     if json:
-        print_json({kind: [_facts(p) for p in registry.policies(kind).values()] for kind in registry.KINDS})
-        return
-    for kind in registry.KINDS:
+        print_json({kind: [_facts(entry) for entry in entries if entry.kind == kind] for kind in KINDS})
+        return 0 if entries else 1
+    for kind in KINDS:
+        own = [entry for entry in entries if entry.kind == kind]
+        if not own:
+            continue
         table = Table(title=kind, title_justify="left", show_lines=True)
         for column in ("policy", "what it does", "fields", "source"):
             table.add_column(column, overflow="fold", ratio=1 if column in ("policy", "fields") else 3)
-        for policy in registry.policies(kind).values():
-            facts = _facts(policy)
-            fields = "\n".join(f"{name} = {value}" for name, value in facts["fields"].items())
-            package = "" if policy.package == registry.OWN else f"\npackage {policy.package}"
-            table.add_row(policy.name, policy.about, fields, policy.source + package)
+        for entry in own:
+            fields = "\n".join(f"{name} = {value}" for name, value in entry.fields.items())
+            package = "" if entry.package == OWN else f"\npackage {entry.package}"
+            table.add_row(entry.policy, f"{entry.about}\n{own_tags(entry)}", fields, entry.source + package)
         console.print(table)
+    if not entries:
+        console.print(f"no policy has {' and '.join(f'{key}={value}' for key, value in wanted)}")
+    return 0 if entries else 1
 
 
 @policies_app.command
@@ -64,14 +79,12 @@ def new(
     print("\nnext:", *next_commands(name, folder), sep="\n  ")
 
 
-def _facts(policy: Policy) -> dict[str, Any]:
-    import msgspec
-
-    defaults = msgspec.to_builtins(policy.type())
+def _facts(entry: Entry) -> dict[str, Any]:
     return {
-        "policy": policy.name,
-        "about": policy.about,
-        "fields": {field.name: defaults[field.name] for field in policy.fields},
-        "source": policy.source,
-        "package": policy.package,
+        "policy": entry.policy,
+        "about": entry.about,
+        "fields": dict(entry.fields),
+        "source": entry.source,
+        "package": entry.package,
+        "tags": {key: list(values) for key, values in entry.tags.items()},
     }

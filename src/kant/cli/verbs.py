@@ -39,7 +39,7 @@ VERBS = {
     "pack": "pack:pack_app",
     "defrag": "defrag:defrag_app",
     "report": "report:report",
-    "check": "check:check",
+    "check": "check:check_app",
     "demo": "demo:demo",
     "trace": "trace:trace_app",
     "cluster": "cluster:cluster_app",

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from kant.cluster.columns import Table
 from kant.compiled import inlined
 from kant.model.job import Level
+from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.placement.fits import tightest
 
 Unit = Annotated[int, Meta(gt=0, le=1 << 40)]
@@ -48,6 +49,8 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     ties: Literal["index", "random"] = "index"
 
     source: ClassVar[str] = ""
+    tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, knowledge="none", method="packing")
+    """Where it sits in `kant.model.taxonomy`. Subclasses add `objective` and `resources`, and say where they differ."""
     score: ClassVar[Any]  # staticmethod of a Score
     pick: ClassVar[Any] = staticmethod(pick_tightest)  # of a Pick
     fresh: ClassVar[bool] = False

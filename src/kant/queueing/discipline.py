@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from kant.model.decision import NoFit
+from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.queueing.cycle_plan import CyclePlan
 
 
@@ -15,6 +16,8 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     """Base of the disciplines."""
 
     source: ClassVar[str] = ""
+    tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="multi-d topology heterogeneous", method="rule")
+    """Where it sits in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and say where they differ."""
     buckets: ClassVar[bool] = True
     """Whether it serves buckets; otherwise it looks at all live jobs in every cycle, and there are no buckets."""
     forecasts: ClassVar[bool] = False

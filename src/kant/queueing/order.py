@@ -9,6 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
+from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.queueing.shares import Shares
 
 
@@ -20,6 +21,8 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     """
 
     source: ClassVar[str] = ""
+    tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="none", method="rule")
+    """Where it sits in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and say where they differ."""
     remembers: ClassVar[bool] = False
     """Whether the order of one cycle is the start of the next one (column J_RANK), and time alone may change it."""
     moving: ClassVar[bool] = False

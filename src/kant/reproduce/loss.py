@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kant.model.decision import NoFit
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 
@@ -13,6 +14,7 @@ class Loss(Discipline, frozen=True, tag="loss"):
     """Nobody waits: a job that does not fit on arrival is rejected. For static packing experiments."""
 
     source: ClassVar[str] = "A. K. Erlang's loss system, 1917; static packing of FGD, USENIX ATC 2023, section 6"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="none", knowledge="none")
     quotas: ClassVar[bool] = False
 
     def run(self, cycle: CyclePlan) -> None:

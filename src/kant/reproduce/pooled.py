@@ -12,6 +12,7 @@ from kant.cluster.columns import J_MILLI, J_STATUS, P_CAPACITY, Table
 from kant.cluster.competing_jobs import PoolGroup
 from kant.compiled import compiled
 from kant.model.decision import NoFit
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 
@@ -75,6 +76,9 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
     """
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (SRTF of the simulator)"
+    tags: ClassVar[Tags] = tagged(
+        Discipline.tags, objective="priority", knowledge="none", preemption="evict", resources="1-d"
+    )
     buckets: ClassVar[bool] = False
     quotas: ClassVar[bool] = False
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kant.model.decision import NoFit
 from kant.model.placement import Allocation
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 
@@ -22,6 +23,7 @@ class Repack(Discipline, frozen=True, tag="repack"):
     keep: bool = False
 
     source: ClassVar[str] = "Muri artifact, Zhao et al., SIGCOMM 2022; Tiresias simulator, NSDI 2019"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="move")
     buckets: ClassVar[bool] = False
     quotas: ClassVar[bool] = False
 

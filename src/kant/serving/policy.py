@@ -7,7 +7,9 @@ engine. Outputs that are not yet generated are no business of a policy; `Job.pre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from kant.model.taxonomy import Tags
 from kant.serving.engine import Engine
 
 
@@ -23,6 +25,21 @@ class Job:
 
 class Policy:
     """First come, first served, as in vLLM: the base of all policies, which does nothing at all."""
+
+    source: ClassVar[str] = "vLLM V1"
+    tags: ClassVar[Tags] = {
+        "level": ("node",),
+        "architecture": ("monolithic",),
+        "unit": ("request",),
+        "timing": ("online",),
+        "knowledge": ("none",),
+        "objective": ("none",),
+        "preemption": ("evict",),  # the last to come gives its blocks back where they run out
+        "resources": ("1-d",),
+        "method": ("rule",),
+        "freshness": ("live",),
+    }
+    """Where it sits in `kant.model.taxonomy`; a subclass says where it differs."""
 
     preemptive = False
     """Whether a better priority takes the seat of a worse one."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from kant.model.errors import InputError
+from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.columns import Table, Times
 from kant.serving.engine import Engine
@@ -69,8 +70,26 @@ class Site:
         return free / max(1, int(engine.state[c.RUNS]))
 
 
+ROUTES: Tags = {
+    "level": ("cluster",),
+    "architecture": ("two-level",),
+    "unit": ("request",),
+    "timing": ("online",),
+    "knowledge": ("none",),
+    "objective": ("latency",),
+    "preemption": ("none",),
+    "resources": ("1-d",),
+    "method": ("rule",),
+    "freshness": ("live",),
+}
+"""What routers have in common (`kant.model.taxonomy`)."""
+
+
 class Router(Protocol):
     """Chooses an engine for each request."""
+
+    source: ClassVar[str]
+    tags: ClassVar[Tags]
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         """The number of the engine that gets the request."""
@@ -86,6 +105,9 @@ def least(values: Sequence[float]) -> int:
 class RoundRobin:
     """One engine after the other."""
 
+    source: ClassVar[str] = "the usual default of load balancers"
+    tags: ClassVar[Tags] = tagged(ROUTES, objective="none", resources="none")
+
     turn: int = field(default=-1, init=False)
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
@@ -97,6 +119,9 @@ class RoundRobin:
 class RandomEngine:
     """Any engine, each as likely."""
 
+    source: ClassVar[str] = "a baseline"
+    tags: ClassVar[Tags] = tagged(ROUTES, objective="none", resources="none", method="randomised")
+
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         return int(draw.integers(len(sites)))
 
@@ -104,6 +129,9 @@ class RandomEngine:
 @dataclass(frozen=True, slots=True)
 class TwoChoices:
     """Of two engines drawn at random the one with fewer requests (Mitzenmacher, TPDS 2001)."""
+
+    source: ClassVar[str] = "M. Mitzenmacher, IEEE TPDS 12(10), 2001"
+    tags: ClassVar[Tags] = tagged(ROUTES, method="randomised rule")
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         drawn = draw.permutation(len(sites))[:2].tolist()
@@ -113,6 +141,9 @@ class TwoChoices:
 @dataclass(frozen=True, slots=True)
 class ShortestQueue:
     """The engine with the fewest requests that run or wait; among equals, one drawn at random."""
+
+    source: ClassVar[str] = "join the shortest queue"
+    tags: ClassVar[Tags] = ROUTES
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         counts = [site.requests for site in sites]
@@ -124,6 +155,9 @@ class ShortestQueue:
 class LeastTokens:
     """The engine whose requests have the fewest tokens, prompts and outputs so far."""
 
+    source: ClassVar[str] = "least outstanding tokens, as in Block, arXiv 2508.03611"
+    tags: ClassVar[Tags] = ROUTES
+
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         return least([site.tokens() for site in sites])
 
@@ -132,6 +166,9 @@ class LeastTokens:
 class Llumnix:
     """The engine with the most free KV for each request that runs (Sun et al., OSDI'24), without migration."""
 
+    source: ClassVar[str] = "Llumnix, Sun et al., OSDI 2024"
+    tags: ClassVar[Tags] = ROUTES
+
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         return least([-site.freeness() for site in sites])
 
@@ -139,6 +176,9 @@ class Llumnix:
 @dataclass(frozen=True, slots=True)
 class Lmetric:
     """The least product of tokens to prefill, this prompt included, and requests (LMetric, arXiv 2603.15202)."""
+
+    source: ClassVar[str] = "LMetric, arXiv 2603.15202"
+    tags: ClassVar[Tags] = ROUTES
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         return least([(request.prompt + site.pending_prefill()) * (site.requests + 1) for site in sites])
@@ -151,6 +191,9 @@ class ProgramAffinity:
     Prompts of at most `short` tokens go to the engine with the fewest requests, as shared system prompts are cached
     everywhere; longer ones to the engine on which their program first had one.
     """
+
+    source: ClassVar[str] = "Autellix, Luo et al., arXiv 2502.13965"
+    tags: ClassVar[Tags] = tagged(ROUTES, unit="request dag")
 
     short: int = 2048
     pinned: dict[int, int] = field(default_factory=dict, init=False)
@@ -169,6 +212,9 @@ class Block:
     `candidates` engines are drawn at random, all of them where it is 0. The prediction takes every request to say as
     much as was predicted of it, and stops at this one's first token (`metric` ttft) or at its end (e2e).
     """
+
+    source: ClassVar[str] = "Block, arXiv 2508.03611"
+    tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned", method="learned search")
 
     candidates: int = 0
     metric: str = "ttft"

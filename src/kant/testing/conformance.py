@@ -9,8 +9,8 @@ For your own policy, in a test of yours:
 
 It raises `NonconformanceError` with one sentence that says which rule is broken and where. What is checked:
 
-- every policy: a frozen struct with a docstring and a source, whose fields survive the way through a profile's TOML;
-  an unknown field is refused;
+- every policy: a frozen struct with a docstring, a source and tags of the taxonomy, whose fields survive the way
+  through a profile's TOML; an unknown field is refused;
 - a placement policy: a gang is placed whole or not at all, on nodes that are in service and admit it, on devices
   that are free, exactly as demanded, in one domain of the level that it requires; "does not fit" tells the truth; the
   same seed gives the same place; undoing a placement leaves nothing behind; what is kept from cycle to cycle changes
@@ -30,6 +30,7 @@ from typing import Any
 import msgspec
 
 from kant.model.errors import InputError
+from kant.model.taxonomy import wrong_tags
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.order import Order
@@ -68,6 +69,8 @@ def check_definition(policy: Policy) -> None:
     name = kind.__name__
     say(bool((kind.__doc__ or "").strip()), f"{name}: a policy has a docstring")
     say(bool(policy.source), f"{name}: a policy says where its idea comes from (`source`)")
+    wrong = wrong_tags(policy.tags)
+    say(not wrong, f"{name}: a policy says where it sits in the taxonomy (`tags`): {wrong}")
     say(kind.__struct_config__.frozen, f"{name}: a policy is frozen")
     say(isinstance(kind.__struct_config__.tag, str), f"{name}: a policy has a tag, its name in a profile")
     table = msgspec.to_builtins(policy)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import DEVICES, Table, devices_of
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policy import NodePolicy
 
 
@@ -24,6 +25,7 @@ class FewestPods(NodePolicy, frozen=True, tag="fewest-pods"):
     enough: int = 64  # nodes with so many pods or more count as alike
 
     source: ClassVar[str] = "an example of this documentation"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="availability", resources="1-d")
     score = staticmethod(score)
 
     @property

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import FREE, Table
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policy import NodePolicy, Terms
 
 ROOM = 1 << 20
@@ -22,6 +23,7 @@ class BestFit(NodePolicy, frozen=True, tag="best-fit"):
     source: ClassVar[str] = (
         "D. S. Johnson, Near-optimal bin packing algorithms, MIT 1973; Binpack of Kant, arXiv 2510.01256"
     )
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="utilisation", resources="1-d")
     score = staticmethod(score)
 
     @staticmethod

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, FREE, Table
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policy import NodePolicy, Terms, Unit
 
 
@@ -23,6 +24,7 @@ class BestFitCpuGpu(NodePolicy, frozen=True, tag="best-fit-cpu-gpu"):
     gpu_unit: Unit = 8_000  # milli-GPUs
 
     source: ClassVar[str] = "BestFit of FGD, Weng et al., USENIX ATC 2023, section 6"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="utilisation", resources="multi-d")
     score = staticmethod(score)
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.policies.first_fit import FirstFit
 from kant.placement.policies.most_pods import MostPods
@@ -22,6 +23,7 @@ class Consolidated(NodePolicy, frozen=True, tag="consolidated"):
     remainder: BestFit | FirstFit | WorstFit = BestFit()
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (ConsolidatePlacement); yarn of Tiresias, NSDI 2019"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="locality", resources="1-d topology")
     score = staticmethod(MostPods.score)
 
     def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, FREE, Table
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policy import NodePolicy, Terms, Unit
 
 
@@ -23,6 +24,7 @@ class DotProd(NodePolicy, frozen=True, tag="dotprod"):
     gpu_unit: Unit = 8_000  # milli-GPUs
 
     source: ClassVar[str] = "Tetris, Grandl et al., SIGCOMM 2014, as DotProd in FGD, USENIX ATC 2023, section 6"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="utilisation", resources="multi-d")
     score = staticmethod(score)
 
     @staticmethod

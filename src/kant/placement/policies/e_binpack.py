@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kant.model.job import Level
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policies.best_fit import BestFit
 from kant.placement.policies.most_pods import MostPods
 from kant.placement.policy import NodePolicy
@@ -19,6 +20,7 @@ class EBinpack(NodePolicy, frozen=True, tag="e-binpack"):
     """
 
     source: ClassVar[str] = "E-Binpack of Kant, arXiv 2510.01256; the rule by which a leaf is chosen is ours"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="fragmentation locality", resources="1-d topology")
     score = staticmethod(MostPods.score)
     preferred_level: ClassVar[Level] = "node"
 

@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policies.e_binpack import EBinpack
+from kant.placement.policy import NodePolicy
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
 
@@ -26,6 +28,7 @@ class ESpread(EBinpack, frozen=True, tag="e-spread"):
     most: Percent = 50
 
     source: ClassVar[str] = "E-Spread of Kant, arXiv 2510.01256; the rule by which the zone grows and shrinks is ours"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="availability fragmentation", resources="1-d topology")
     spreads: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kant.cluster.columns import CPU_FREE, D_CPU, D_GPUS, D_MILLI, DEVICES, FREE, Table, devices_of
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.cost.fragmentation import M_WEIGHT, fragments
 from kant.placement.fits import tightest
 from kant.placement.policy import NodePolicy, Terms
@@ -90,6 +91,9 @@ class Fgd(NodePolicy, frozen=True, tag="fgd"):
     """The node, and for a share the device, where fragmentation against the typical pods grows least."""
 
     source: ClassVar[str] = "FGD, Weng et al., USENIX ATC 2023, section 4"
+    tags: ClassVar[Tags] = tagged(
+        NodePolicy.tags, objective="fragmentation", resources="multi-d heterogeneous", knowledge="estimated"
+    )
     score = staticmethod(score)
     pick = staticmethod(pick)
     reads_typical_pods: ClassVar[bool] = True

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import D_GPUS, D_TAG, DEVICES, FREE, Table, devices_of
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policy import NodePolicy, Terms, Unit
 
 
@@ -34,6 +35,7 @@ class GpuClustering(NodePolicy, frozen=True, tag="gpu-clustering"):
     gpu_unit: Unit = 8_000  # milli-GPUs
 
     source: ClassVar[str] = "Gandiva, Xiao et al., OSDI 2018, as GpuClustering in FGD, USENIX ATC 2023, section 6"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="fragmentation", resources="1-d")
     score = staticmethod(score)
 
     @staticmethod

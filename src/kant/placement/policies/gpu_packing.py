@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import D_GPUS, DEVICES, GPUS, IDLE, Table, devices_of
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.fits import tightest
 from kant.placement.policy import NodePolicy, Terms
 
@@ -30,6 +31,7 @@ class GpuPacking(NodePolicy, frozen=True, tag="gpu-packing"):
     """Prefers devices in use, then idle devices of nodes in use, then idle nodes."""
 
     source: ClassVar[str] = "Gandiva, Xiao et al., OSDI 2018, as GpuPacking in FGD, USENIX ATC 2023, section 6"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="fragmentation", resources="1-d")
     score = staticmethod(score)
 
     @staticmethod

@@ -22,6 +22,7 @@ from kant.cluster.columns import (
 )
 from kant.compiled import inlined
 from kant.model.job import Level
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M_WEIGHT, fragments
 from kant.placement.cost.gap_prices import gap_prices
 from kant.placement.fits import tightest
@@ -149,6 +150,12 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
     step: Step = 40  # milli-GPUs
 
     source: ClassVar[str] = "ours; fragmentation after FGD, Weng et al., USENIX ATC 2023, section 4"
+    tags: ClassVar[Tags] = tagged(
+        NodePolicy.tags,
+        objective="fragmentation utilisation",
+        resources="multi-d topology heterogeneous",
+        knowledge="learned",
+    )
     score = staticmethod(score)
     pick = staticmethod(pick)
     reads_typical_pods: ClassVar[bool] = True

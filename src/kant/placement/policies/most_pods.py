@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import Table
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.fits import capacity
 from kant.placement.policy import NodePolicy, Terms
 
@@ -19,6 +20,7 @@ class MostPods(NodePolicy, frozen=True, tag="most-pods"):
     """The node on which the most pods of this demand fit, so that a gang touches few nodes."""
 
     source: ClassVar[str] = "ours"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="fragmentation", resources="multi-d")
     score = staticmethod(score)
 
     @staticmethod

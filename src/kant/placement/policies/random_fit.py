@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import D_GPUS, D_MILLI, DEVICES, Table, devices_of
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.fits import mixed, tightest
 from kant.placement.policy import NodePolicy
 
@@ -32,6 +33,7 @@ class Random(NodePolicy, frozen=True, tag="random"):
     """A uniform choice among the nodes that fit, and among the devices that fit for a share."""
 
     source: ClassVar[str] = "baseline of FGD, Weng et al., USENIX ATC 2023, section 6"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="none", resources="1-d", method="randomised")
     score = staticmethod(score)
     pick = staticmethod(pick)
     fresh: ClassVar[bool] = True

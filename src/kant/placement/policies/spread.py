@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policies.worst_fit import WorstFit
 from kant.placement.policy import NodePolicy
 
@@ -15,5 +16,6 @@ class Spread(NodePolicy, frozen=True, tag="spread"):
     """
 
     source: ClassVar[str] = "Spread of Kant, arXiv 2510.01256; PodTopologySpread of kube-scheduler (ScheduleAnyway)"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="availability", resources="1-d topology")
     score = staticmethod(WorstFit.score)
     spreads: ClassVar[bool] = True

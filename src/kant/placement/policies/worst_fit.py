@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kant.cluster.columns import FREE, Table
 from kant.compiled import inlined
+from kant.model.taxonomy import Tags, tagged
 from kant.placement.policy import NodePolicy, Terms
 
 
@@ -18,6 +19,7 @@ class WorstFit(NodePolicy, frozen=True, tag="worst-fit"):
     """The node with the most free GPU on which the pod fits: kube-scheduler's LeastAllocated for GPUs."""
 
     source: ClassVar[str] = "LeastAllocated of kube-scheduler (NodeResourcesFit)"
+    tags: ClassVar[Tags] = tagged(NodePolicy.tags, objective="availability", resources="1-d")
     score = staticmethod(score)
 
     @staticmethod

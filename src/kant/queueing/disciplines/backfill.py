@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
 from kant.cluster.shapes import Shape
+from kant.model.taxonomy import Tags, tagged
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
@@ -24,6 +25,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
 
     source: ClassVar[str] = "Backfill of Kant, arXiv 2510.01256"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="evict")
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return (queue, shape)

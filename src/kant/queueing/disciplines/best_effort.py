@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.discipline import Discipline
 
 
@@ -12,6 +13,7 @@ class BestEffort(Discipline, frozen=True, tag="best-effort"):
     capacity comes free."""
 
     source: ClassVar[str] = "BestEffortFIFO of Kueue; Best-Effort FIFO of Kant, arXiv 2510.01256"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none")
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return (queue, shape)

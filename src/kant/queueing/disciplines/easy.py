@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from kant.model.taxonomy import Tags, tagged
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
@@ -24,6 +25,7 @@ class Easy(Discipline, frozen=True, tag="easy"):
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
 
     source: ClassVar[str] = "D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation jct", knowledge="estimated")
     buckets: ClassVar[bool] = False
     forecasts: ClassVar[bool] = True
 

@@ -12,6 +12,7 @@ from kant.cluster.columns import J_PREEMPTIBLE, J_SHAPE, J_STARTED, J_STATUS, Ta
 from kant.model.decision import NoFit
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus
+from kant.model.taxonomy import Tags, tagged
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
@@ -30,6 +31,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
     min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 60
 
     source: ClassVar[str] = "ours; trial before eviction as in KAI-Scheduler's scenarios"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="priority", knowledge="none", preemption="evict")
     buckets: ClassVar[bool] = False
     quotas: ClassVar[bool] = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.discipline import Discipline
 
 
@@ -11,3 +12,4 @@ class Strict(Discipline, frozen=True, tag="strict"):
     """Nobody passes a job of the same queue that is before it in the order."""
 
     source: ClassVar[str] = "StrictFIFO of Kueue; Strict FIFO of Kant, arXiv 2510.01256"
+    tags: ClassVar[Tags] = tagged(Discipline.tags, objective="none", knowledge="none")

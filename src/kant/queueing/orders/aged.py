@@ -9,6 +9,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from kant.cluster.columns import J_PRIORITY, J_SUBMIT, Table
+from kant.model.taxonomy import Tags, tagged
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.order import Order
 
@@ -25,6 +26,7 @@ class Aged(Order, frozen=True, tag="aged"):
     step_s: Annotated[int, Meta(ge=1, le=10**6)] = 3600
 
     source: ClassVar[str] = "ageing of A. Silberschatz et al., Operating System Concepts; the linear bound is ours"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="priority fairness", knowledge="none")
     by_priority: ClassVar[bool] = False
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from kant.cluster.columns import J_SUBMIT, Table
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.order import Order
 from kant.queueing.shares import Shares
 
@@ -21,6 +22,7 @@ class Drf(Order, frozen=True, tag="drf"):
     beyond_nominal: bool = False
 
     source: ClassVar[str] = "dominant resource fairness, Ghodsi et al., NSDI 2011; beyond nominal as in Kueue"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="fairness", knowledge="none", resources="multi-d")
     shares: ClassVar[bool] = True
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:

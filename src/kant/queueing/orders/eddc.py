@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.due_dates import eddc, positions
 from kant.queueing.order import Order
 
@@ -21,6 +22,7 @@ class Eddc(Order, frozen=True, tag="eddc"):
     source: ClassVar[str] = (
         "EDDC, arXiv 2510.24013 (Cetinkaya et al., Discovering Heuristics with LLMs for Mixed-Integer Programs)"
     )
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="tardiness", knowledge="estimated", method="rule learned")
     moving: ClassVar[bool] = True
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:

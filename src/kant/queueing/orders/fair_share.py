@@ -8,6 +8,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from kant.cluster.columns import J_SUBMIT, Table
+from kant.model.taxonomy import Tags, tagged
 from kant.model.units import HOUR
 from kant.queueing.order import Order
 from kant.queueing.shares import Shares
@@ -22,6 +23,7 @@ class FairShare(Order, frozen=True, tag="fair-share"):
     half_life_h: Annotated[float, Meta(gt=0, le=10**5)] = 168.0
 
     source: ClassVar[str] = "J. Kay and P. Lauder, A fair share scheduler, CACM 31(1), 1988; Slurm's multifactor plugin"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="fairness", knowledge="none", resources="1-d")
     shares: ClassVar[bool] = True
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:

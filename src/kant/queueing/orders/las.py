@@ -10,6 +10,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from kant.cluster.columns import J_ATTAINED, J_LEVEL, J_MILLI, J_RANK, J_SINCE, J_STATUS, Table
+from kant.model.taxonomy import Tags, tagged
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.order import Order
 
@@ -27,6 +28,7 @@ class Las(Order, frozen=True, tag="las"):
     thresholds_gpu_s: tuple[Annotated[int, Meta(gt=0, le=10**9)], ...] = (3250, 7200)
 
     source: ClassVar[str] = "Tiresias, Gu et al., NSDI 2019, section 3.2 (Tiresias-L)"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="jct", knowledge="none", resources="1-d")
     remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

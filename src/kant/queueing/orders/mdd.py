@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.due_dates import positions
 from kant.queueing.order import Order
 
@@ -22,6 +23,7 @@ class Mdd(Order, frozen=True, tag="mdd"):
     source: ClassVar[str] = (
         "K. R. Baker and J. W. M. Bertrand, A dynamic priority rule, J. Operations Management 3, 1982"
     )
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="tardiness", knowledge="estimated")
     moving: ClassVar[bool] = True
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
+from kant.model.taxonomy import Tags, tagged
 from kant.queueing.due_dates import mdd_sequence, mdd_vnd, positions
 from kant.queueing.order import Order
 
@@ -22,6 +23,7 @@ class MddVnd(Order, frozen=True, tag="mdd-vnd"):
     depth: Annotated[int, Meta(ge=0, le=300)] = 100
 
     source: ClassVar[str] = "variable neighbourhood descent, Mladenovic and Hansen, Computers & OR 24, 1997, from MDD"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="tardiness", knowledge="estimated", method="search")
     moving: ClassVar[bool] = True
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.engine import Engine
 from kant.serving.policy import Job, Policy
@@ -33,6 +35,9 @@ class _Call:
 @dataclass
 class Mlfq(Policy):
     """Multi-level feedback queues of calls, as FastServe has them: every call begins in the first queue."""
+
+    source: ClassVar[str] = "FastServe, Wu et al., arXiv 2305.05920, as in Autellix"
+    tags: ClassVar[Tags] = tagged(Policy.tags, objective="latency")
 
     edges: tuple[int, ...] = EDGES
     beta: float = 8.0
@@ -92,6 +97,9 @@ class Mlfq(Policy):
 @dataclass
 class Plas(Mlfq):
     """Program-level attained service (PLAS): a call inherits the tokens of all finished calls of its program."""
+
+    source: ClassVar[str] = "Autellix, Luo et al., arXiv 2502.13965"
+    tags: ClassVar[Tags] = tagged(Mlfq.tags, unit="request dag")
 
     def inherit(self, program: int) -> int:
         return self.service[program]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.columns import Table
 from kant.serving.engine import Engine
@@ -105,6 +107,9 @@ def tokens_of(engine: Engine, rows: list[int]) -> Table:
 class Aggressive(_Limited):
     """Admits while the prompts fit in what is free now, but for `reserve` of the KV."""
 
+    source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
+    tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation")
+
     reserve: float = 0.01
 
     def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
@@ -115,6 +120,9 @@ class Aggressive(_Limited):
 @dataclass
 class Conservative(_Limited):
     """Admits while all would fit even if each said `longest` tokens: nobody is ever preempted."""
+
+    source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
+    tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation", preemption="none")
 
     longest: int = 4096
 
@@ -131,6 +139,11 @@ class PastFuture(_Limited):
     The history of `window` outputs begins half filled with `initial`. A request that has said l tokens draws from the
     outputs longer than l; the worst of up to `lists` draws counts. `reserve` of the KV is kept free.
     """
+
+    source: ClassVar[str] = "Past-Future, ASPLOS 2025, arXiv 2507.10150"
+    tags: ClassVar[Tags] = tagged(
+        Policy.tags, objective="utilisation latency", knowledge="learned", method="learned randomised"
+    )
 
     window: int = 1000
     initial: int = 512

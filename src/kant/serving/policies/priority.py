@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.serving.engine import Engine
 from kant.serving.policy import Job, Policy
 
 
 class Priority(Policy):
     """vLLM's priority scheduling: it orders who waits, and who loses blocks where they run out."""
+
+    source: ClassVar[str] = "priority scheduling of vLLM V1"
+    tags: ClassVar[Tags] = tagged(Policy.tags, objective="priority")
 
     by_priority = True
 
@@ -20,11 +25,15 @@ class Priority(Policy):
 class PreemptivePriority(Priority):
     """Priority before every step: a better one takes the seat and the blocks of a worse one."""
 
+    source: ClassVar[str] = "ours"
+
     preemptive = True
 
 
 @dataclass
 class LayeredPriority(PreemptivePriority):
     """QLLM's preemption (arXiv 2503.09304): a better priority interrupts a step between two of its layers."""
+
+    source: ClassVar[str] = "QLLM, EuroMLSys 2025, arXiv 2503.09304"
 
     layers: int = 32

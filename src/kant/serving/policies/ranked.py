@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.columns import Times
 from kant.serving.engine import Engine
@@ -14,6 +16,9 @@ from kant.serving.policy import Job, Policy
 
 class Ranked(Policy):
     """The shortest predicted output is admitted first; who runs is left alone."""
+
+    source: ClassVar[str] = "Learning to Rank, Fu et al., NeurIPS 2024, arXiv 2408.15792"
+    tags: ClassVar[Tags] = tagged(Policy.tags, objective="latency", knowledge="learned", method="learned")
 
     by_priority = True
 
@@ -61,6 +66,8 @@ class RankedPreemptive(Ranked):
 
 class RemainingFirst(Ranked):
     """The shortest predicted rest runs, before every step: SRPT on predictions."""
+
+    source: ClassVar[str] = "L. Schrage, Operations Research 16, 1968, on predictions"
 
     preemptive = True
     by_step = True

@@ -1,0 +1,1 @@
+"""What `import kant` offers, and what the command line shares with it."""

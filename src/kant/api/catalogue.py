@@ -1,0 +1,88 @@
+"""Everything in Kant that decides, of every kind, with its tags; and the choice among them by tags."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kant.model.errors import InputError
+from kant.model.taxonomy import TAXONOMY, Tags
+from kant.optimize.catalogue import OPTIMISERS
+from kant.scheduler import registry
+from kant.serving.policies import POLICIES
+from kant.serving.router import ROUTERS
+
+KINDS = (*registry.KINDS, "engine", "router", "optimiser")
+"""The kinds: three parts of a profile, policies of an inference engine, routers of requests, and planners."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy as people see it. `fields` are its settings with their defaults, `package` is where it comes from."""
+
+    kind: str
+    policy: str
+    about: str
+    source: str
+    tags: Tags
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    package: str = registry.OWN
+
+
+def catalogue() -> list[Entry]:
+    """Every policy, kind by kind. Raises InputError for a package whose policy is unusable."""
+    return [
+        *(_of_profile(policy) for kind in registry.KINDS for policy in registry.policies(kind).values()),
+        *(_of_serving("engine", name, make) for name, make in POLICIES.items()),
+        *(_of_serving("router", name, make) for name, make in ROUTERS.items()),
+        *(
+            Entry("optimiser", plan.name, f"{plan.about} `{plan.command}`", plan.source, plan.tags)
+            for plan in OPTIMISERS
+        ),
+    ]
+
+
+def _of_profile(policy: registry.Policy) -> Entry:
+    defaults = msgspec.to_builtins(policy.type())
+    fields = {field.name: defaults[field.name] for field in policy.fields}
+    tags: Tags = policy.type.tags  # type: ignore[attr-defined]
+    tags = tags if isinstance(tags, Mapping) else {}  # of another package, and `kant check policy` says so
+    return Entry(policy.kind, policy.name, policy.about, policy.source, tags, fields, policy.package)
+
+
+def _of_serving(kind: str, name: str, make: Callable[[], Any]) -> Entry:
+    made = make()
+    parts = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
+    fields = {part.name: getattr(made, part.name) for part in parts if part.init}
+    about = " ".join((type(made).__doc__ or "").split("\n\n")[0].split())
+    return Entry(kind, name, about, made.source, made.tags, fields)
+
+
+def parse_where(texts: Sequence[str], where: str = "--where") -> list[tuple[str, str]]:
+    """The pairs of `KEY=VALUE` texts. Raises InputError with the keys or values there are."""
+    return [check_tag(*text.partition("=")[::2], where) for text in texts]
+
+
+def check_tag(key: str, value: str, where: str) -> tuple[str, str]:
+    """The pair, if the taxonomy has it. Raises InputError with the keys or values there are."""
+    if key not in TAXONOMY:
+        raise InputError(where, f"a tag such as method=learned, of {', '.join(TAXONOMY)}", key)
+    if value not in TAXONOMY[key]:
+        raise InputError(where, f"{key}= and one of {', '.join(TAXONOMY[key])}", value)
+    return key, value
+
+
+def chosen(entries: Sequence[Entry], where: Sequence[tuple[str, str]]) -> list[Entry]:
+    """Those that have every one of the tags, in the same order."""
+    return [entry for entry in entries if all(value in entry.tags.get(key, ()) for key, value in where)]
+
+
+def own_tags(entry: Entry) -> str:
+    """What a policy says of itself, for people: its tags but for those that most have."""
+    keys = ("objective", "method", "knowledge", "preemption", "resources")
+    found = ((key, entry.tags.get(key, ("none",))) for key in keys)
+    return " · ".join(f"{key} {' '.join(values)}" for key, values in found if values != ("none",))

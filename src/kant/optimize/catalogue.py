@@ -1,0 +1,80 @@
+"""The optimisers there are, for `kant policies`: what each plans, by which command, and where the idea is from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kant.model.taxonomy import Tags, tagged
+
+PLANS: Tags = {
+    "level": ("cluster",),
+    "architecture": ("monolithic",),
+    "unit": ("gang",),
+    "timing": ("offline",),
+    "knowledge": ("estimated",),
+    "preemption": ("none",),
+    "freshness": ("cached",),
+}
+"""What planners over a file have in common (`kant.model.taxonomy`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimiser:
+    """A planner that runs apart from the cycle. `command` is how it is called."""
+
+    name: str
+    about: str
+    source: str
+    command: str
+    tags: Tags
+
+
+OPTIMISERS = (
+    Optimiser(
+        "calendar",
+        "Bookings of contiguous GPUs over windows of time on one line, by tree search; or those that collide.",
+        "static allocation as in MiniMalloc, Moffitt, ASPLOS 2023",
+        "kant plan calendar",
+        tagged(PLANS, objective="utilisation", resources="1-d topology", method="search"),
+    ),
+    Optimiser(
+        "capacity",
+        "Starts of pipelines with deadlines for the least weighted peak, by repair and windows of CP-SAT.",
+        "the problem of iScheduler, arXiv 2602.06064; the method is ours",
+        "kant plan capacity",
+        tagged(
+            PLANS, unit="dag", timing="offline periodic", objective="cost", resources="multi-d", method="search solver"
+        ),
+    ),
+    Optimiser(
+        "defrag",
+        "Few migrations after which the fewest free cores are fragments, by a priced flow with a proven bound.",
+        "the problem of VMR2L, EuroSys 2025, arXiv 2505.17359; the method is ours",
+        "kant defrag",
+        tagged(
+            PLANS, unit="vm", timing="periodic", knowledge="none", objective="fragmentation",
+            preemption="move budgeted", resources="multi-d", method="solver search",
+        ),
+    ),
+    Optimiser(
+        "pack",
+        "Moves and evictions that let waiting pods start, by bounds, repair and aggregated CP-SAT.",
+        "the problem of Priority Matters, arXiv 2511.08373; the method is ours",
+        "kant pack",
+        tagged(
+            PLANS, timing="fallback", knowledge="none", objective="priority", preemption="evict move",
+            resources="multi-d topology heterogeneous", method="solver search",
+        ),
+    ),
+    Optimiser(
+        "pack-paper",
+        "The published model of the same: a Boolean for each pod and node, tier by tier.",
+        "Priority Matters, arXiv 2511.08373",
+        "kant pack --model paper",
+        tagged(
+            PLANS, timing="fallback", knowledge="none", objective="priority", preemption="evict move",
+            resources="multi-d topology heterogeneous", method="solver",
+        ),
+    ),
+)  # fmt: skip
+"""Every optimiser, by name."""
