@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, Seed, whole
 from kant.cli.output import Reply
+from kant.cli.plan_workflow import workflow
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from kant.optimize.capacity.instance import Instance
     from kant.optimize.capacity.planning import CapacityPlan
 
-plan_app = App(name="plan", help="Plan ahead: calendars of contiguous GPUs, and capacity.", help_format="plaintext")
+plan_app = App(
+    name="plan", help="Plan ahead: calendars of contiguous GPUs, capacity, workflows.", help_format="plaintext"
+)
+plan_app.command(workflow)
 
 SHOWN = 40
 """Rows that a table has at most; --json has all."""

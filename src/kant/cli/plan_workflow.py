@@ -1,0 +1,238 @@
+"""`kant plan workflow`: which stage of a graph runs where and when, and what its structure leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.optimize.workflow.graph import Graph, Run
+
+OPTIMAL = "optimal"
+WIDTH = 72
+"""Characters of the picture of a plan, beside the names of processors."""
+SHOWN = 40
+"""Rows that a table or a picture has at most; --json has all."""
+
+WorkflowPath = Annotated[Path, Parameter(help="A TOML file of stages, and of processors (docs/planning.md).")]
+ClusterNodes = Annotated[
+    str | None, Parameter(help="A cluster file, or NxG: each node is a processor. Default: those of the file.")
+]
+
+
+def workflow(
+    file: WorkflowPath,
+    /,
+    *,
+    policy: Annotated[
+        str, Parameter(help="heft, cpop, etf, rank, eft, met, heft-rt, or optimal: search on, with a proof.")
+    ] = "heft",
+    compare: Annotated[bool, Parameter(help="All policies side by side.", negative="")] = False,
+    cluster: ClusterNodes = None,
+    limit: Annotated[
+        str, Parameter(help="Deterministic time for `optimal`, about a second of a core each second.")
+    ] = "10s",
+    json: Json = False,
+) -> int:
+    """Plan a workflow: which stage runs when on which processor, with the critical path, and the slack of each stage.
+
+    Processors may be unlike in speed, each has one stage at a time, and data takes time from one to another."""
+    graph = load_graph(file, cluster)
+    seconds = effort(limit)
+    if compare:
+        rows = compared(graph, seconds)
+        return Reply({"policies": [_row_json(graph, *row) for row in rows]}, lambda: _show_compared(graph, rows)).print(
+            json
+        )
+    runs, bound = planned(graph, policy, seconds)
+    return Reply(plan_json(graph, policy, runs, bound), lambda: _show_plan(graph, policy, runs, bound)).print(json)
+
+
+def load_graph(path: Path, cluster: str | None) -> Graph:
+    """The workflow of a file on its own processors, or on the nodes of a cluster."""
+    from kant.optimize.workflow.file import MOST_PROCESSORS, Processor, graph_of, processors_of, read_workflow
+
+    read = read_workflow(path)
+    if cluster is None:
+        return graph_of(read, processors_of(read))
+    from kant.workload.cluster_file import read_cluster
+
+    nodes = read_cluster(cluster).nodes
+    if len(nodes) > MOST_PROCESSORS:
+        raise InputError("--cluster", f"at most {MOST_PROCESSORS:,} nodes", len(nodes))
+    return graph_of(read, [Processor(node.name, node.model, node.gpus) for node in nodes])
+
+
+def effort(limit: str) -> float:
+    """Deterministic seconds."""
+    from kant.model.units import SECOND, parse_duration
+
+    seconds = parse_duration(limit, "--limit") / SECOND
+    if seconds <= 0:
+        raise InputError("--limit", "a time to search, such as 10s", limit)
+    return seconds
+
+
+def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[Run, ...], int]:
+    """The plan of a policy, and a time before which no plan ends."""
+    from kant.optimize.workflow.bounds import lower_bound
+    from kant.optimize.workflow.exact import shortest
+    from kant.optimize.workflow.graph import makespan
+    from kant.optimize.workflow.plan import plan
+    from kant.optimize.workflow.policies import POLICIES
+
+    if policy == OPTIMAL:
+        best = min((plan(graph, each) for each in POLICIES.values()), key=makespan)
+        found = shortest(graph, best, seconds)
+        return found.runs, found.bound
+    if policy not in POLICIES:
+        raise InputError("--policy", ", ".join([*POLICIES, OPTIMAL]), policy)
+    return plan(graph, POLICIES[policy]), lower_bound(graph)
+
+
+def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
+    """Each policy with the end of its plan and the best bound that is known; `optimal` where CP-SAT is installed."""
+    from kant.optimize.solvers import cp_sat
+    from kant.optimize.workflow.graph import makespan
+    from kant.optimize.workflow.policies import POLICIES
+
+    found = [(name, *planned(graph, name, seconds)) for name in POLICIES]
+    try:
+        cp_sat()
+    except InputError:
+        pass
+    else:
+        found.append((OPTIMAL, *planned(graph, OPTIMAL, seconds)))
+    bound = max(bound for *_, bound in found)
+    return [(name, makespan(runs), bound) for name, runs, _ in found]
+
+
+def _ticks(graph: Graph, ticks: float) -> float:
+    """A time as `--json` prints it: seconds, or a plain number."""
+    from kant.model.units import SECOND
+
+    return ticks / SECOND if graph.timed else ticks
+
+
+def shown_by(graph: Graph) -> Callable[[float], str]:
+    """How times are shown to people."""
+    from kant.model.units import show_duration
+
+    return show_duration if graph.timed else lambda ticks: f"{ticks:,.6g}"
+
+
+def _row_json(graph: Graph, name: str, end: int, bound: int) -> dict[str, Any]:
+    return {"policy": name, "makespan": _ticks(graph, end), "bound": _ticks(graph, bound), "proven": end == bound}
+
+
+def plan_json(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> dict[str, Any]:
+    """The plan as `--json` prints it."""
+    from kant.optimize.workflow.bounds import slack
+    from kant.optimize.workflow.graph import makespan
+
+    left = slack(graph, runs)
+    on_path = set(graph.critical_path)
+    return _row_json(graph, policy, makespan(runs), bound) | {
+        "critical_path": [graph.stages[i].id for i in graph.critical_path],
+        "processors": list(graph.processors),
+        "stages": [
+            {
+                "id": graph.stages[run.stage].id,
+                "processor": graph.processors[run.processor],
+                "start": _ticks(graph, run.start),
+                "end": _ticks(graph, run.end),
+                "slack": _ticks(graph, left[run.stage]),
+                "rank": _ticks(graph, graph.upward[run.stage]),
+                "critical": run.stage in on_path,
+            }
+            for run in sorted(runs, key=lambda run: (run.start, run.end, run.stage))
+        ],
+    }
+
+
+def _proof(graph: Graph, end: int, bound: int) -> str:
+    show = shown_by(graph)
+    return "no plan ends earlier" if end == bound else f"no plan ends before {show(bound)}"
+
+
+def _show_plan(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+    from kant.optimize.workflow.bounds import slack
+    from kant.optimize.workflow.graph import makespan
+
+    show, end, left = shown_by(graph), makespan(runs), slack(graph, runs)
+    console.print(
+        f"{len(graph.stages):,} stages on {len(graph.processors):,} processors end after {show(end)} ({policy}); "
+        f"{_proof(graph, end, bound)}.",
+        soft_wrap=True,
+    )
+    names = [graph.stages[i].id for i in graph.critical_path]
+    console.print(f"critical path: {' -> '.join(names)} ({show(max(graph.upward))} on average)", soft_wrap=True)
+    table = Table(title="The plan", title_justify="left")
+    for name in ("stage", "processor", "start", "end", "slack", "rank"):
+        table.add_column(name, justify="left" if name in ("stage", "processor") else "right")
+    rows = sorted(runs, key=lambda run: (run.start, run.end, run.stage))
+    for run in rows[:SHOWN]:
+        times = (run.start, run.end, left[run.stage], graph.upward[run.stage])
+        table.add_row(graph.stages[run.stage].id, graph.processors[run.processor], *(show(time) for time in times))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
+    for line in picture(graph, runs):
+        console.print(line, soft_wrap=True)
+
+
+def _show_compared(graph: Graph, rows: Sequence[tuple[str, int, int]]) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console, percent
+
+    show = shown_by(graph)
+    bound = rows[0][2]
+    console.print(f"{len(graph.stages):,} stages on {len(graph.processors):,} processors; ", end="")
+    console.print(f"no plan ends before {show(bound)}.")
+    table = Table()
+    for name in ("policy", "ends after", "above the bound"):
+        table.add_column(name, justify="left" if name == "policy" else "right")
+    for name, end, _ in rows:
+        table.add_row(name, show(end), percent(end / bound - 1) if bound else "-")
+    console.print(table)
+
+
+def picture(graph: Graph, runs: Sequence[Run], width: int = WIDTH) -> list[str]:
+    """A line for each processor that has a run, with each run from its start to its end, and a line of times."""
+    end = max((run.end for run in runs), default=0)
+    busy = sorted({run.processor for run in runs})
+    label = max(len(graph.processors[p]) for p in busy)
+    lines = []
+    for p in busy[:SHOWN]:
+        cells = [" "] * width
+        for run in sorted(runs, key=lambda run: (run.start, run.end)):
+            if run.processor != p or run.start == run.end:
+                continue
+            first = min(run.start * width // end, width - 1)
+            last = max(-(-run.end * width // end), first + 1)
+            if run.end < end:
+                last = max(run.end * width // end, first + 1)
+            cells[first:last] = _bar(graph.stages[run.stage].id, last - first)
+        lines.append(f"{graph.processors[p]:<{label}} {''.join(cells).rstrip()}")
+    if len(busy) > SHOWN:
+        lines.append(f"and {len(busy) - SHOWN:,} more processors")
+    stop = shown_by(graph)(end)
+    return [*lines, f"{'':<{label}} 0{stop:>{width - 1}}"]
+
+
+def _bar(name: str, length: int) -> str:
+    """A run of so many characters, with as much of its name as there is room for."""
+    if length == 1:
+        return "│"
+    return "├" + (name[: length - 2] if length > 2 else "").center(length - 2, "─") + "┤"

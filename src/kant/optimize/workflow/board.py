@@ -1,0 +1,80 @@
+"""What a policy looks at: the graphs that are there, where their stages run, and what each processor has to do."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from kant.optimize.workflow.graph import NEVER, Graph, Run
+
+Key = tuple[int, int]
+"""A stage: the number of its graph, and its index in it."""
+
+
+class Board:
+    """The state of a plan or of a stream at a time `now`. What is placed stays where it is."""
+
+    def __init__(self, graphs: Sequence[Graph]) -> None:
+        self.graphs = graphs
+        self.now = 0
+        self.runs: dict[Key, Run] = {}
+        self.arrived: dict[int, int] = {}
+        count = len(graphs[0].processors) if graphs else 0
+        self.processors = range(count)
+        # What each processor has to do from now on: ends and starts of its runs, both in order of time.
+        self._ends: list[list[int]] = [[] for _ in self.processors]
+        self._starts: list[list[int]] = [[] for _ in self.processors]
+
+    def data_there(self, key: Key, processor: int) -> int:
+        """When all data of a stage is on a processor, and not before now. What it waits for has its place."""
+        graph, stage = key
+        at = self.now
+        for j, ticks in self.graphs[graph].stages[stage].before:
+            run = self.runs[graph, j]
+            there = run.end if run.processor == processor else run.end + ticks
+            if there > at:
+                at = there
+        return at
+
+    def start(self, processor: int, ready: int, duration: int) -> int:
+        """The earliest start from `ready` on, in a gap between runs or after the last (insertion, as HEFT has it)."""
+        ends, starts = self._ends[processor], self._starts[processor]
+        for n in range(bisect_right(ends, ready), len(ends)):
+            if ready + duration <= starts[n]:
+                return ready
+            if ends[n] > ready:
+                ready = ends[n]
+        return ready
+
+    def finish(self, key: Key, processor: int, transfers: bool = True) -> int:
+        """When a stage would end on a processor that can run it; without `transfers` as if its data were there."""
+        duration = self.graphs[key[0]].stages[key[1]].durations[processor]
+        ready = self.data_there(key, processor) if transfers else self.now
+        return self.start(processor, ready, duration) + duration
+
+    def able(self, key: Key) -> list[int]:
+        """The processors that can run a stage."""
+        durations = self.graphs[key[0]].stages[key[1]].durations
+        return [p for p in self.processors if durations[p] != NEVER]
+
+    def earliest_finish(self, key: Key, transfers: bool = True) -> tuple[int, int]:
+        """The earliest end of a stage, and the first processor that offers it."""
+        return min((self.finish(key, p, transfers), p) for p in self.able(key))
+
+    def place(self, key: Key, processor: int) -> Run:
+        """Give a stage its place on a processor, at the earliest start there."""
+        duration = self.graphs[key[0]].stages[key[1]].durations[processor]
+        start = self.start(processor, self.data_there(key, processor), duration)
+        run = self.runs[key] = Run(*key, processor, start, start + duration)
+        if duration:
+            at = bisect_left(self._starts[processor], start)
+            self._starts[processor].insert(at, start)
+            self._ends[processor].insert(at, run.end)
+        return run
+
+    def move_on(self, now: int) -> None:
+        """It is `now`: what is over is nobody's rival any more."""
+        self.now = now
+        for ends, starts in zip(self._ends, self._starts, strict=True):
+            over = bisect_right(ends, now)
+            del ends[:over], starts[:over]

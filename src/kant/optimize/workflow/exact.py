@@ -1,0 +1,74 @@
+"""The shortest plan of a small graph, with its proof: a model for CP-SAT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kant.optimize.solvers import cp_sat, deterministic
+from kant.optimize.workflow.bounds import lower_bound
+from kant.optimize.workflow.graph import NEVER, Graph, Run, makespan
+
+
+class Shortest(NamedTuple):
+    """The best plan that was found, and a time before which no plan ends; proven where the two are equal."""
+
+    runs: tuple[Run, ...]
+    bound: int
+
+    @property
+    def proven(self) -> bool:
+        return makespan(self.runs) <= self.bound
+
+
+def shortest(graph: Graph, runs: Sequence[Run], limit: float = 10.0) -> Shortest:
+    """Look for a plan shorter than `runs` for so many deterministic seconds; `runs` itself where there is none.
+
+    Raises InputError where CP-SAT is not installed.
+    """
+    cp_model = cp_sat()
+    end, low = makespan(runs), lower_bound(graph)
+    hint = {run.stage: run for run in runs}
+    if end <= low:
+        return Shortest(tuple(runs), end)
+    model: Any = cp_model.CpModel()
+    starts: list[Any] = []
+    ends: list[Any] = []
+    on: list[dict[int, Any]] = []  # by processor, whether the stage is there
+    spans: list[list[Any]] = [[] for _ in graph.processors]
+    for i, stage in enumerate(graph.stages):
+        start, stop = model.new_int_var(0, end, ""), model.new_int_var(0, end, "")
+        here: dict[int, Any] = {}
+        for p, duration in enumerate(stage.durations):
+            if duration != NEVER:
+                here[p] = model.new_bool_var("")
+                spans[p].append(model.new_optional_interval_var(start, duration, stop, here[p], ""))
+                model.add_hint(here[p], hint[i].processor == p)
+        model.add_exactly_one(here.values())
+        model.add_hint(start, hint[i].start)
+        for j, ticks in stage.before:
+            model.add(start >= ends[j])
+            for p, chosen in here.items():
+                if p not in on[j]:
+                    model.add(start >= ends[j] + ticks).only_enforce_if(chosen)
+                else:  # as soon as one of the two is elsewhere
+                    model.add(start >= ends[j] + ticks).only_enforce_if([chosen, ~on[j][p]])
+        starts.append(start)
+        ends.append(stop)
+        on.append(here)
+    for spans_of in spans:
+        model.add_no_overlap(spans_of)
+    last = model.new_int_var(low, end, "")
+    model.add_max_equality(last, ends)
+    model.minimize(last)
+    solver = deterministic(limit)
+    status = solver.solve(model)
+    bound = max(low, -int(-solver.best_objective_bound // 1)) if status != cp_model.MODEL_INVALID else low
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE) or solver.value(last) >= end:
+        return Shortest(tuple(runs), min(bound, end))
+    found = []
+    for i, stage in enumerate(graph.stages):
+        p = next(p for p, chosen in on[i].items() if solver.value(chosen))
+        at = solver.value(starts[i])
+        found.append(Run(0, i, p, at, at + stage.durations[p]))
+    return Shortest(tuple(found), min(bound, makespan(found)))

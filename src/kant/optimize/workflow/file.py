@@ -1,0 +1,371 @@
+"""The TOML file of a workflow: its stages, the data between them, and the processors that a plan may use.
+
+bandwidth = "10GiB/s"
+
+[[stage]]
+id = "prepare"
+duration = "40m"
+run = "python prepare.py"
+
+[[stage]]
+id = "train"
+duration = {A100 = "4h", H100 = "1h30m"}
+after = {prepare = "200GiB"}
+
+[[processor]]
+model = "H100"
+
+A duration is one for every GPU model, divided by the model's `speed`, or one for each model that can run the stage.
+`after` is a list of stages, or a table that says how much data comes from each. Times are durations and sizes have
+units everywhere in a file, or both are whole numbers everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from kant.model.errors import InputError
+from kant.model.units import SECOND, parse_duration
+from kant.optimize.workflow.bounds import order_of
+from kant.optimize.workflow.graph import MOST, MOST_STAGES, NEVER, Graph, Stage
+
+Time = int | str
+MOST_PROCESSORS = 1_000
+MOST_BYTES = 16 << 20
+
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(MiB|GiB|TiB)(/s)?")
+_MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
+_NAME = re.compile(r"[^\s/]{1,128}")
+_A_NAME = "a name of 1 to 128 characters without spaces and slashes"
+
+
+class StageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One `[[stage]]`. Plans look at its times, its data and its `gpus`; the rest is for `kant submit --graph`."""
+
+    id: str
+    duration: Time | dict[str, Time] | None = None
+    after: list[str] | dict[str, Time] = []
+    after_any: list[str] = []
+    gpus: Annotated[float, Meta(ge=0, le=100_000)] = 0
+    run: str | list[str] | None = None
+    cpus: Annotated[float, Meta(ge=0, le=10**9)] | None = None
+    memory: str | None = None
+    time: str | None = None
+    retries: Annotated[int, Meta(ge=0, le=1000)] = 0
+    priority: Annotated[int, Meta(ge=-(10**9), le=10**9)] = 0
+    queue: str | None = None
+    env: dict[str, str] = {}
+
+    @property
+    def ahead(self) -> list[str]:
+        """The stages that it waits for, each once."""
+        return list(dict.fromkeys([*self.after, *self.after_any]))
+
+
+class ProcessorTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One `[[processor]]`: `count` alike. One stage runs on a processor at a time, if it asks for no more GPUs."""
+
+    name: str = ""
+    model: str = ""
+    count: Annotated[int, Meta(ge=1, le=MOST_PROCESSORS)] = 1
+    gpus: Annotated[int, Meta(ge=0, le=100_000)] = 1
+
+
+class WorkflowTables(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The whole file."""
+
+    stage: Annotated[list[StageTable], Meta(min_length=1, max_length=MOST_STAGES)]
+    processor: list[ProcessorTable] = []
+    speed: dict[str, Annotated[float, Meta(gt=0, le=10**6)]] = {}
+    bandwidth: Time | None = None
+    latency: Time = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What has one stage at a time: a GPU, a node, or a part of one."""
+
+    name: str
+    model: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFile:
+    """A file whose names and dependencies hold. `stages` are in an order in which each comes after those it waits for.
+
+    `text` is for sentences that say where in the file at `path` something is.
+    """
+
+    path: str
+    tables: WorkflowTables
+    stages: tuple[StageTable, ...]
+    text: str
+
+    def where(self, stage: StageTable, field: str) -> str:
+        """The place of a field of a stage, as a sentence names it."""
+        n = next(n for n, each in enumerate(self.tables.stage) if each.id == stage.id)
+        return f"{self.path}, {_line(self.text, 'stage', n, field.partition('.')[0])}stage {stage.id}, {field}"
+
+
+def read_workflow(path: Path) -> WorkflowFile:
+    """The workflow of a TOML file. Raises InputError with the file, the line, the field, and what was expected."""
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8") if len(raw) <= MOST_BYTES else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+    if len(raw) > MOST_BYTES:
+        raise InputError(str(path), f"at most {MOST_BYTES:,} bytes", len(raw))
+    return parse_workflow(str(path), text)
+
+
+def parse_workflow(where: str, text: str) -> WorkflowFile:
+    """The workflow of a TOML text; `where` names it in sentences. Raises InputError."""
+    try:
+        tree = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(where, f"TOML ({error or 'nested too deeply'})") from None
+    try:
+        tables = msgspec.convert(tree, WorkflowTables)
+    except msgspec.ValidationError as error:
+        raise _refusal(where, text, tree, str(error)) from None
+    known: set[str] = set()
+    for n, stage in enumerate(tables.stage):
+        if not _NAME.fullmatch(stage.id):
+            raise InputError(_place(where, text, "stage", n, "id"), _A_NAME, stage.id)
+        if stage.id in known:
+            raise InputError(_place(where, text, "stage", n, "id"), "a name that no other stage has", stage.id)
+        known.add(stage.id)
+    for n, stage in enumerate(tables.stage):
+        for field, names in (("after", list(stage.after)), ("after_any", stage.after_any)):
+            for name in names:
+                if name not in known:
+                    raise InputError(_place(where, text, "stage", n, field), "stages of the file", name)
+    ids = [stage.id for stage in tables.stage]
+    order, circle = order_of(ids, [stage.ahead for stage in tables.stage])
+    if circle:
+        place = _place(where, text, "stage", ids.index(circle[0]), "after")
+        way = " -> ".join([*circle, circle[0]])
+        raise InputError(place, "stages that do not wait for each other in a circle", way)
+    return WorkflowFile(where, tables, tuple(tables.stage[i] for i in order), text)
+
+
+def _line(text: str, kind: str, n: int, field: str) -> str:
+    """`line L, ` where L is that of the field in the nth table of a kind, or of its header; empty where it has none."""
+    head = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
+    key = re.compile(rf"\s*[\"']?{re.escape(field)}[\"']?\s*[=.]")
+    seen, found = -1, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := head.match(line):
+            if found:
+                break
+            seen += match[1] == kind
+            found = number if match[1] == kind and seen == n else 0
+        elif found and field and key.match(line):
+            return f"line {number}, "
+    return f"line {found}, " if found else ""
+
+
+def _place(where: str, text: str, kind: str, n: int, field: str) -> str:
+    return f"{where}, {_line(text, kind, n, field)}[[{kind}]] {n + 1}" + f", {field}" * bool(field)
+
+
+_EXPECTED = {
+    "id": _A_NAME,
+    "duration": "a time, or a table of times by GPU model",
+    "after": "a list of stages, or a table of data by stage",
+    "after_any": "a list of stages",
+    "gpus": "a number of GPUs from 0 to 100,000",
+    "run": "a command as text, or a list of its words",
+    "cpus": "cores as a number from 0 on",
+    "memory": "a size such as 16GiB",
+    "time": "a duration such as 2h",
+    "retries": "a whole number from 0 to 1,000",
+    "priority": "a whole number",
+    "queue": "the name of a queue",
+    "env": "a table of texts",
+    "name": _A_NAME,
+    "model": "a GPU model as text",
+    "count": f"a whole number from 1 to {MOST_PROCESSORS:,}",
+    "stage": f"from 1 to {MOST_STAGES:,} [[stage]] tables",
+    "processor": "[[processor]] tables",
+    "speed": "a table of numbers above 0 by GPU model",
+    "bandwidth": "a rate such as 10GiB/s, or a whole number",
+    "latency": "a duration such as 1s, or a whole number",
+}
+
+
+def _refusal(where: str, text: str, tree: Any, complaint: str) -> InputError:
+    """Our own sentence for what msgspec found."""
+    message, _, steps = complaint.partition(" - at `$")
+    keys: list[str | int] = []
+    value = tree
+    for key, number in re.findall(r"\.(\w+)|\[([0-9]+|\.\.\.)\]", steps):
+        if number == "...":  # a value of a table: msgspec does not say which
+            break
+        keys.append(key or int(number))
+        value = value[keys[-1]]
+    kind = str(keys[0]) if len(keys) > 1 and isinstance(keys[1], int) else ""
+    field = str(keys[2] if kind and len(keys) > 2 else keys[0] if keys and not kind else "")
+    if kind in ("stage", "processor"):
+        place = _place(where, text, kind, int(keys[1]), field)
+        known = (StageTable if kind == "stage" else ProcessorTable).__struct_fields__
+    else:
+        place, known = f"{where}, {field}" if field else where, WorkflowTables.__struct_fields__
+    if message.startswith("Object contains unknown field"):
+        unknown = next(key for key in value if key not in known)
+        return InputError(
+            _place(where, text, kind, int(keys[1]), unknown) if kind else f"{where}, {unknown}",
+            f"only the keys {', '.join(known)}",
+            unknown,
+        )
+    if message.startswith("Object missing required field"):
+        missing = message.split("`")[1]
+        return InputError(place, f"the key {missing}, {_EXPECTED[missing]}")
+    return InputError(place, _EXPECTED.get(field, "a table"), value)
+
+
+def processors_of(file: WorkflowFile) -> tuple[Processor, ...]:
+    """The processors of the file. Raises InputError where it has none."""
+    tables = file.tables.processor
+    if not tables:
+        raise InputError(f"{file.path}, [[processor]]", "at least one, or --cluster")
+    if sum(table.count for table in tables) > MOST_PROCESSORS:
+        raise InputError(f"{file.path}, [[processor]]", f"at most {MOST_PROCESSORS:,} in all")
+    found: list[Processor] = []
+    for table in tables:
+        stem = table.name or table.model or "processor"
+        if not _NAME.fullmatch(stem):
+            raise InputError(f"{file.path}, [[processor]], name", _A_NAME, stem)
+        for n in range(table.count):
+            found.append(Processor(stem if table.count == 1 else f"{stem}-{n}", table.model, table.gpus))
+    names = [each.name for each in found]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{file.path}, [[processor]], name", "a name that no other processor has", twice)
+    return tuple(found)
+
+
+def graph_of(file: WorkflowFile, processors: Sequence[Processor]) -> Graph:
+    """The workflow as numbers, on these processors. Raises InputError for the first field that does not fit."""
+    timed = _is_timed(file)
+    index = {stage.id: i for i, stage in enumerate(file.stages)}
+    speed = {model: Fraction(str(value)) for model, value in file.tables.speed.items()}
+    latency = _time(file.tables.latency, timed, f"{file.path}, latency")
+    rate = file.tables.bandwidth
+    per_tick = _volume(rate, timed, f"{file.path}, bandwidth", "/s") if rate is not None else Fraction(0)
+    if rate is not None and per_tick <= 0:
+        raise InputError(f"{file.path}, bandwidth", "more than 0", rate)
+    if timed:
+        per_tick /= SECOND
+    stages = []
+    for stage in file.stages:
+        data = stage.after if isinstance(stage.after, dict) else {}
+        before = []
+        for name in stage.ahead:
+            volume = _volume(data.get(name, 0), timed, file.where(stage, f"after.{name}"))
+            if volume and rate is None:
+                raise InputError(f"{file.path}, bandwidth", "a rate such as 10GiB/s, as data goes between stages")
+            ticks = latency - (-volume // per_tick) if volume else 0
+            before.append((index[name], _within(ticks, file.where(stage, f"after.{name}"))))
+        stages.append(Stage(stage.id, _durations(file, stage, processors, speed, timed), tuple(sorted(before))))
+    return Graph(tuple(each.name for each in processors), tuple(stages), timed)
+
+
+def _is_timed(file: WorkflowFile) -> bool:
+    """Whether times are durations: the first that is told says it for the whole file."""
+    for stage in file.tables.stage:
+        times = stage.duration.values() if isinstance(stage.duration, dict) else [stage.duration]
+        for time in times:
+            if time not in (None, 0):
+                return isinstance(time, str)
+    return False
+
+
+def _durations(
+    file: WorkflowFile,
+    stage: StageTable,
+    processors: Sequence[Processor],
+    speed: dict[str, Fraction],
+    timed: bool,
+) -> tuple[int, ...]:
+    where = file.where(stage, "duration")
+    if stage.duration is None:
+        raise InputError(where, "how long it runs, such as 30m")
+    by_model = {
+        model: _time(time, timed, f"{where}.{model}") for model, time in stage.duration.items()
+    } if isinstance(stage.duration, dict) else None  # fmt: skip
+    plain = _time(stage.duration, timed, where) if not isinstance(stage.duration, dict) else 0
+    found = []
+    for each in processors:
+        if stage.gpus > each.gpus or (by_model is not None and each.model not in by_model):
+            found.append(NEVER)
+        elif by_model is not None:
+            found.append(by_model[each.model])
+        else:
+            found.append(_within(-(-plain // speed.get(each.model, Fraction(1))), where))
+    if all(duration == NEVER for duration in found):
+        models = sorted({each.model for each in processors if stage.gpus <= each.gpus and each.model})
+        if all(stage.gpus > each.gpus for each in processors):
+            raise InputError(file.where(stage, "gpus"), "a processor with so many GPUs", stage.gpus)
+        of = f" with {stage.gpus:g} GPUs" if stage.gpus else ""
+        raise InputError(
+            where, f"a time on a GPU model that there is{of} ({', '.join(models) or 'none is named'})", stage.duration
+        )
+    return tuple(found)
+
+
+def _time(time: Time, timed: bool, where: str) -> int:
+    if isinstance(time, int):
+        if time and timed:
+            raise InputError(where, "a duration such as 30m, as elsewhere in the file", time)
+        return _within(time, where)
+    if not timed:
+        raise InputError(where, "a whole number, as elsewhere in the file", time)
+    return _within(parse_duration(time, where), where)
+
+
+def _within(ticks: int, where: str) -> int:
+    if not 0 <= ticks <= MOST:
+        raise InputError(where, f"a time from 0 to {MOST:,}", ticks)
+    return int(ticks)
+
+
+def _volume(volume: Time, timed: bool, where: str, per: str = "") -> Fraction:
+    """MiB, or a plain number; with `per` a rate."""
+    if isinstance(volume, int):
+        if volume and timed:
+            raise InputError(where, f"a size such as 10GiB{per}", volume)
+        if not 0 <= volume <= MOST:
+            raise InputError(where, f"a number from 0 to {MOST:,}", volume)
+        return Fraction(volume)
+    match = _SIZE.fullmatch(volume)
+    if not timed:
+        raise InputError(where, "a whole number, as durations are in this file", volume)
+    if match is None or (match[3] or "") != per:
+        raise InputError(where, f"a size such as 10GiB{per}", volume)
+    return Fraction(match[1]) * _MIB[match[2]]
+
+
+def workflow_toml(graph: Graph, models: Sequence[str] | None = None) -> str:
+    """A graph of plain numbers as a file, each processor a GPU model of its own."""
+    names = list(models or graph.processors)
+    lines = ["bandwidth = 1"]
+    for stage in graph.stages:
+        times = ", ".join(f"{name} = {d}" for name, d in zip(names, stage.durations, strict=True) if d != NEVER)
+        data = ", ".join(f"{graph.stages[j].id} = {ticks}" for j, ticks in stage.before)
+        lines += ["", "[[stage]]", f'id = "{stage.id}"', f"duration = {{{times}}}"]
+        lines += [f"after = {{{data}}}"] if data else []
+    for name in names:
+        lines += ["", "[[processor]]", f'model = "{name}"']
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,171 @@
+"""A workflow as numbers, and the check of a plan that knows nothing of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kant.model.errors import InputError
+
+NEVER = -1
+"""The duration of a stage on a processor that cannot run it."""
+MOST = 1 << 50
+"""The longest duration and transfer: sums over a graph stay far below 2^63."""
+MOST_STAGES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A task of a graph. `durations` has a number for each processor, `NEVER` where it cannot run.
+
+    `before` has the stages that it waits for, by their index, each with the ticks that its data takes to another
+    processor; on the same processor it is there at once.
+    """
+
+    id: str
+    durations: tuple[int, ...]
+    before: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """The mean duration over the processors that can run it."""
+        able = [duration for duration in self.durations if duration != NEVER]
+        return sum(able) / len(able)
+
+    @property
+    def least(self) -> int:
+        """The duration on the processor that is fastest for it."""
+        return min(duration for duration in self.durations if duration != NEVER)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Stages on `processors`, each stage after those that it waits for. Raises InputError where no plan can exist."""
+
+    processors: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    timed: bool = False
+    """Whether a tick is a microsecond; otherwise it is just a number."""
+
+    def __post_init__(self) -> None:
+        if not self.processors or not self.stages:
+            raise InputError("the workflow", "at least one processor and one stage")
+        if len(self.stages) > MOST_STAGES:
+            raise InputError("the workflow", f"at most {MOST_STAGES:,} stages", len(self.stages))
+        for i, stage in enumerate(self.stages):
+            able = [duration for duration in stage.durations if duration != NEVER]
+            if len(stage.durations) != len(self.processors) or not able:
+                raise InputError(f"stage {stage.id}", "a processor on which it can run")
+            if not all(0 <= duration <= MOST for duration in able):
+                raise InputError(f"stage {stage.id}, duration", f"a time from 0 to {MOST:,}", able)
+            if not all(0 <= j < i and 0 <= ticks <= MOST for j, ticks in stage.before):
+                raise InputError(f"stage {stage.id}, after", "earlier stages, and transfers from 0 on", stage.before)
+
+    @cached_property
+    def after(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each stage those that wait for it, each with the ticks of the transfer."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.stages]
+        for i, stage in enumerate(self.stages):
+            for j, ticks in stage.before:
+                found[j].append((i, ticks))
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def upward(self) -> tuple[float, ...]:
+        """For each stage the upward rank: the longest way from its start to an end of the graph.
+
+        Ranks are those of H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling
+        for heterogeneous computing", IEEE TPDS 13(3), 2002: mean durations, and transfers as between two processors.
+        """
+        ranks = [0.0] * len(self.stages)
+        for i in reversed(range(len(ranks))):
+            ranks[i] = self.stages[i].mean + max((ticks + ranks[j] for j, ticks in self.after[i]), default=0.0)
+        return tuple(ranks)
+
+    @cached_property
+    def downward(self) -> tuple[float, ...]:
+        """For each stage the downward rank: the longest way from a start of the graph to its own start."""
+        ranks = [0.0] * len(self.stages)
+        for i, stage in enumerate(self.stages):
+            ranks[i] = max((ranks[j] + self.stages[j].mean + ticks for j, ticks in stage.before), default=0.0)
+        return tuple(ranks)
+
+    @cached_property
+    def critical_path(self) -> tuple[int, ...]:
+        """The stages of a longest way through the graph; of equals the first."""
+        ways = [i for i, stage in enumerate(self.stages) if not stage.before]
+        path = []
+        while ways:
+            at = max(ways, key=lambda i: (self.upward[i], -i))
+            path.append(at)
+            best = max((ticks + self.upward[j] for j, ticks in self.after[at]), default=0.0)
+            ways = [j for j, ticks in self.after[at] if ticks + self.upward[j] == best]
+        return tuple(path)
+
+    @cached_property
+    def spare(self) -> tuple[float, ...]:
+        """For each stage by how much a longest way through it is shorter than the critical path."""
+        length = max(self.upward)
+        return tuple(max(length - up - down, 0.0) for up, down in zip(self.upward, self.downward, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Stage `stage` of graph `graph` on a processor from `start` to before `end`."""
+
+    graph: int
+    stage: int
+    processor: int
+    start: int
+    end: int
+
+
+def makespan(runs: Iterable[Run]) -> int:
+    """When the last run ends."""
+    return max((run.end for run in runs), default=0)
+
+
+def faults(graphs: Sequence[Graph], runs: Sequence[Run], arrivals: Mapping[int, int] | None = None) -> list[str]:
+    """What is wrong with a plan, as sentences; empty for one that holds.
+
+    Each stage runs once and for as long as it takes there, not before its graph arrives (0 where none is given), and
+    after its data has come; a processor has one stage at a time. `arrivals` names the graphs that came.
+    """
+    arrivals = dict.fromkeys(range(len(graphs)), 0) if arrivals is None else arrivals
+    found = []
+    of: dict[tuple[int, int], Run] = {}
+    for run in runs:
+        if (run.graph, run.stage) in of:
+            found.append(f"{_name(graphs, run)} runs twice")
+        of[run.graph, run.stage] = run
+    for k, came in arrivals.items():
+        graph = graphs[k]
+        for i, stage in enumerate(graph.stages):
+            if (k, i) not in of:
+                found.append(f"stage {stage.id} of graph {k} does not run")
+                continue
+            run = of[k, i]
+            takes = stage.durations[run.processor]
+            if takes == NEVER or run.end - run.start != takes:
+                found.append(f"{_name(graphs, run)} runs for {run.end - run.start} where it takes {takes}")
+            if run.start < came:
+                found.append(f"{_name(graphs, run)} starts before its graph arrives")
+            for j, ticks in stage.before:
+                source = of.get((k, j))
+                if source is not None:
+                    there = source.end + (ticks if source.processor != run.processor else 0)
+                    if run.start < there:
+                        found.append(f"{_name(graphs, run)} starts before the data of {graph.stages[j].id} is there")
+    last: dict[int, Run] = {}
+    for run in sorted(runs, key=lambda run: (run.start, run.end, run.graph, run.stage)):
+        before = last.get(run.processor)
+        if before is not None and run.start < before.end and run.start < run.end:
+            found.append(f"{_name(graphs, run)} and {_name(graphs, before)} run on one processor at a time")
+        if before is None or run.end > before.end:
+            last[run.processor] = run
+    return found
+
+
+def _name(graphs: Sequence[Graph], run: Run) -> str:
+    return f"stage {graphs[run.graph].stages[run.stage].id} of graph {run.graph}"

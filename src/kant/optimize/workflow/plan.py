@@ -1,0 +1,92 @@
+"""Carry out a policy: on graphs that arrive over time, or on one graph that is there from the start."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.graph import Graph, Run
+from kant.optimize.workflow.policy import Policy
+
+STAGE_ENDS, GRAPH_COMES = 0, 1
+"""The order within one instant: what ends makes room for what comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What became of graphs that arrived. `arrivals` has those that were let in, `lost` counts the others."""
+
+    runs: tuple[Run, ...]
+    arrivals: dict[int, int]
+    ends: dict[int, int]
+    lost: int
+
+    @property
+    def latencies(self) -> list[int]:
+        """From arrival to end, graph by graph."""
+        return [self.ends[k] - at for k, at in self.arrivals.items()]
+
+    @property
+    def latency(self) -> float:
+        """The mean of the latencies; 0 where no graph came."""
+        return sum(self.latencies) / len(self.latencies) if self.arrivals else 0.0
+
+
+def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: Policy, most: int = 0) -> Stream:
+    """Let graph k arrive at time `arrivals[k]`, and place its stages as the policy says, until all have ended.
+
+    All graphs have the same processors. Where `most` graphs are in work already, one that arrives is lost, as in DS3
+    (arXiv 2003.09016); 0: none is ever lost.
+    """
+    board = Board(graphs)
+    events = [(at, GRAPH_COMES, k, 0) for k, at in enumerate(arrivals)]
+    heapq.heapify(events)
+    left: dict[int, int] = {}
+    waits: dict[Key, int] = {}
+    ends: dict[int, int] = {}
+    lost = 0
+    while events:
+        board.move_on(events[0][0])
+        ready: list[Key] = []
+        while events and events[0][0] == board.now:
+            _, kind, k, i = heapq.heappop(events)
+            if kind == GRAPH_COMES:
+                if most and len(left) >= most:
+                    lost += 1
+                    continue
+                board.arrived[k] = board.now
+                left[k] = len(graphs[k].stages)
+                waits.update(((k, i), len(stage.before)) for i, stage in enumerate(graphs[k].stages))
+                ready += [(k, i) for i, stage in enumerate(graphs[k].stages) if not stage.before]
+                continue
+            left[k] -= 1
+            if not left[k]:
+                del left[k]
+                ends[k] = board.now
+            if not policy.whole:
+                ready += _fewer(graphs, waits, k, i)
+        while ready:
+            key, processor = policy.choose(board, ready)
+            run = board.place(key, processor)
+            heapq.heappush(events, (run.end, STAGE_ENDS, *key))
+            ready.remove(key)
+            if policy.whole:
+                ready += _fewer(graphs, waits, *key)
+    return Stream(tuple(board.runs.values()), board.arrived, ends, lost)
+
+
+def _fewer(graphs: Sequence[Graph], waits: dict[Key, int], k: int, i: int) -> list[Key]:
+    """Those of a graph that wait for nothing more, now that stage i has its place or has ended."""
+    free = []
+    for j, _ in graphs[k].after[i]:
+        waits[k, j] -= 1
+        if not waits[k, j]:
+            free.append((k, j))
+    return free
+
+
+def plan(graph: Graph, policy: Policy) -> tuple[Run, ...]:
+    """The runs of one graph that is there at time zero, in the order in which they were placed."""
+    return stream((graph,), (0,), policy).runs

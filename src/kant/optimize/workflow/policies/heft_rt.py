@@ -1,0 +1,22 @@
+"""HEFT_RT: what is left of HEFT when only ready stages are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kant.optimize.workflow.board import Board, Key
+
+
+@dataclass(frozen=True, slots=True)
+class HeftRt:
+    """The longest of the ready stages, by its mean duration, goes where it would end first if its data were there.
+
+    It knows no graph: the upward rank of a stage without successors is its duration, and what has come before, and
+    from where its data comes, it does not see. This is the rule that DeepSoCS (arXiv 2005.07666) is compared with.
+    """
+
+    whole: bool = False
+
+    def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
+        key = max(open, key=lambda key: (board.graphs[key[0]].stages[key[1]].mean, -key[0], -key[1]))
+        return key, board.earliest_finish(key, transfers=False)[1]

@@ -1,0 +1,23 @@
+"""Rank order for streams: HEFT's order among the stages that are ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kant.optimize.workflow.board import Board, Key
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The ready stage of the highest upward rank in its whole graph goes where it ends first.
+
+    With `transfers` false it goes where it would end first if its data were there: beside `heft-rt` that shows what the
+    order alone is worth.
+    """
+
+    transfers: bool = True
+    whole: bool = False
+
+    def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
+        key = max(open, key=lambda key: (board.graphs[key[0]].upward[key[1]], -key[0], -key[1]))
+        return key, board.earliest_finish(key, self.transfers)[1]
