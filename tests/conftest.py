@@ -56,8 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what each test needs. Tests that need it begin, as they wait longest; one worker has all that share it."""
+    """Mark what each test needs. Tests that need it begin, as they wait longest; one worker has all that share it.
+
+    Before pytest-xdist reads the groups."""
     for item in items:
         needs = _needs(item)
         for need in needs:
