@@ -47,6 +47,7 @@ VERBS = {
     "profiles": "profiles:profiles_app",
     "serve": "serve:serve_app",
     "plan": "plan:plan_app",
+    "perf": "perf:perf_app",
     "kube": "kube:kube_app",
     "token": "token:token_app",
     "completion": "completion:completion",

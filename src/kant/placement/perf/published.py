@@ -75,15 +75,12 @@ def fill_gaps(
     unit = left / buckets
     late = [sum(units for before, units in ready if before == i) for i in range(len(experts))]
     counts = np.append(whole_buckets(late, unit, buckets), 0)
-    table: Floats = np.array(
-        [
-            [
-                min(closed_form(half, degree, all_reduce.of(done + k * unit)) for degree in DEGREES)
-                for k in range(buckets + 1)
-            ]
-            for half, done in zip(experts, in_experts, strict=True)
-        ]
-    )
+    alike: dict[tuple[Half, float], list[float]] = {}
+    for half, done in zip(experts, in_experts, strict=True):
+        if (half, done) not in alike:
+            sums = [all_reduce.of(done + k * unit) for k in range(buckets + 1)]
+            alike[half, done] = [min(closed_form(half, degree, each) for degree in DEGREES) for each in sums]
+    table: Floats = np.array([alike[pair] for pair in zip(experts, in_experts, strict=True)])
     tail = np.array([all_reduce.of(k * unit) for k in range(buckets + 1)])
     _, taken_by = spread(table, np.arange(len(experts)), counts, tail)
     return [done + k * unit for done, k in zip(in_experts, taken_by, strict=True)], in_attention

@@ -45,6 +45,11 @@ class Run(NamedTuple):
         """Until the last task is over."""
         return max(self.ends, default=0.0)
 
+    def later(self, seconds: float) -> Run:
+        """The same so much later."""
+        starts, ends = (tuple(time + seconds for time in times) for times in (self.starts, self.ends))
+        return self._replace(starts=starts, ends=ends)
+
     def busy(self, stream: int) -> float:
         """Seconds during which a stream runs a task."""
         spans = zip(self.tasks, self.starts, self.ends, strict=True)

@@ -1,0 +1,192 @@
+"""`kant perf`: how long a training step takes, and where; and costs fitted to what somebody has measured."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.placement.cost.communication import Spans
+    from kant.placement.perf.fit import Fit
+    from kant.placement.perf.step import Step
+    from kant.placement.perf.streams import Run
+
+perf_app = App(name="perf", help="How long a training step takes, and where.", help_format="plaintext")
+
+_PLACE = re.compile(r"([0-9]{1,7})x([0-9]{1,4})((?:/[0-9]{1,7}){0,3})")
+_EXPECTED = "NODESxGPUS/LEAVES/SPINES/SUPERSPINES, such as 8x8 or 16x4/2, each level with no more domains than below it"
+
+
+@perf_app.command
+def step(
+    job: Annotated[Path, Parameter(help="A TOML file of the model and its parallelism (docs/step-time.md).")],
+    /,
+    *,
+    placement: Annotated[
+        list[str],
+        Parameter(help="NODESxGPUS, such as 8x8; 8x8/2 is over two leaves, 8x8/4/2 over two spines. May be repeated."),
+    ],
+    cluster: Annotated[str | None, Parameter(help="A cluster file, for its fabric. Default: H100 nodes.")] = None,
+    costs: Annotated[Path | None, Parameter(help="Costs as `kant perf fit --out` writes them.")] = None,
+    layer: Annotated[int | None, Parameter(help="The layer to picture, from 1. Default: one in the middle.")] = None,
+    json: Json = False,
+) -> int:
+    """Predict the step of a training job under each placement: what it goes into, and a picture of the streams."""
+    from kant.model.fabric import Fabric
+    from kant.placement.perf.on_fabric import NOTHING_MEASURED
+    from kant.placement.perf.step import step as predict
+    from kant.workload.measured_file import read_costs
+    from kant.workload.training_text import read_training
+
+    training = read_training(job)
+    places = [(text, spans_of(text)) for text in placement]
+    fabric = Fabric()
+    if cluster is not None:
+        from kant.workload.cluster_file import read_cluster
+
+        fabric = read_cluster(cluster).fabric
+    measured = NOTHING_MEASURED if costs is None else read_costs(costs)
+    found = [(text, spans, predict(training, fabric, spans, measured)) for text, spans in places]
+    least = min(len(each.plan.layers) for _, _, each in found)
+    if layer is not None and not 1 <= layer <= least:
+        raise InputError("--layer", f"a layer of one stage, from 1 to {least}", layer)
+    which = least // 2 if layer is None else layer - 1
+    reply = Reply(
+        {"placements": [step_json(text, spans, each, which) for text, spans, each in found]},
+        lambda: _show(found, which),
+    )
+    return reply.print(json)
+
+
+@perf_app.command
+def fit(
+    measured: Annotated[Path, Parameter(help="A CSV file: operation, place, size, seconds, beside.")],
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(help="The TOML file to write, for `kant perf step --costs`.")] = None,
+    json: Json = False,
+) -> int:
+    """Fit what operations cost to measurements: a start, and a rate, for each operation and place."""
+    from kant.placement.perf.fit import fit as fitted
+    from kant.workload.measured_file import costs_text, read_samples
+
+    found = fitted(read_samples(measured))
+    if out is not None:
+        try:
+            out.write_text(costs_text(found), encoding="utf-8")
+        except OSError as error:
+            raise InputError(str(out), f"a file that can be written ({error.strerror})") from None
+    return Reply(fit_json(found), lambda: _show_fit(found, out)).print(json)
+
+
+def spans_of(text: str) -> Spans:
+    """The placement that a text names, as evenly over its domains as can be."""
+    from kant.placement.cost.communication import Spans
+
+    match = _PLACE.fullmatch(text.strip())
+    if match is None:
+        raise InputError("--placement", _EXPECTED, text)
+    nodes, each = int(match[1]), int(match[2])
+    above = [int(part) for part in match[3].split("/")[1:]]
+    domains = [nodes, nodes, *above, *[1] * (3 - len(above))]
+    if nodes * each == 0 or 0 in domains or any(wide > narrow for narrow, wide in pairwise(domains)):
+        raise InputError("--placement", _EXPECTED, text)
+    gpus = nodes * each
+    node, hbd, leaf, spine, superspine = (-(-nodes // count) * each for count in domains)
+    return Spans(gpus, nodes, nodes, (node, hbd, leaf, spine, superspine))
+
+
+def step_json(text: str, spans: Spans, found: Step, layer: int) -> dict[str, Any]:
+    """A step as `--json` prints it; seconds throughout."""
+    plan = found.plan
+    return {
+        "placement": text,
+        "gpus": spans.gpus,
+        "step_s": found.seconds,
+        "micro_batches": found.micro_batches,
+        "forward_s": plan.forward,
+        "backward_s": plan.backward,
+        "gradients_exposed_s": plan.exposed,
+        "bubble_s": found.bubble,
+        "between_stages_s": found.passing,
+        "busy_s": found.busy(),
+        "parallel": {name: getattr(found.groups, name) for name in ("tensor", "expert", "data", "pipeline")},
+        "spans": {name: place for name, place in found.groups.at.items() if place},
+        "layers": [each._asdict() for each in plan.layers],
+        "streams": {
+            name: [
+                {"task": task.name, "stream": task.stream, "start_s": start, "end_s": end}
+                for run in part
+                for task, start, end in zip(run.tasks, run.starts, run.ends, strict=True)
+            ]
+            for name, part in _passes(found, layer)
+        },
+    }
+
+
+def fit_json(found: Fit) -> dict[str, Any]:
+    """Fitted costs as `--json` prints them."""
+    return {
+        "contention": found.contention,
+        "contention_samples": found.beside,
+        "costs": [
+            {
+                "operation": line.operation,
+                "place": line.place,
+                "alpha_s": line.cost.alpha,
+                "beta_s": line.cost.beta,
+                "samples": line.samples,
+                "r2": line.r2,
+            }
+            for line in found.lines
+        ],
+    }
+
+
+def _passes(found: Step, layer: int) -> list[tuple[str, tuple[Run, Run]]]:
+    """The two passes of a layer, the second half of each shifted to where the first ends."""
+    from kant.placement.perf.plan import runs
+
+    first, second, third, fourth = runs(found.stack, layer, found.plan.layers[layer])
+    return [("forward", (first, second.later(first.seconds))), ("backward", (third, fourth.later(third.seconds)))]
+
+
+def _show(found: list[tuple[str, Spans, Step]], layer: int) -> None:
+    from kant.cli.show_step import show_breakdown, show_legend, show_streams
+
+    show_breakdown(found)
+    for text, _, each in found:
+        show_streams(text, layer, _passes(each, layer))
+    show_legend()
+
+
+def _show_fit(found: Fit, out: Path | None) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+
+    table = Table(title="Fitted costs", title_justify="left")
+    for name in ("operation", "place", "start", "rate", "samples", "R2"):
+        table.add_column(name, justify="left" if name in ("operation", "place") else "right")
+    for line in found.lines:
+        alpha, beta = line.cost
+        unit = (2e-12, "TFLOP/s") if line.operation == "gemm" else (1e-9, "GB/s")
+        rate = f"{unit[0] / beta:,.1f} {unit[1]}" if beta > 0 else "-"
+        table.add_row(line.operation, line.place, f"{1e6 * alpha:,.1f} us", rate, f"{line.samples:,}", f"{line.r2:.4f}")
+    console.print(table)
+    source = (
+        f"from {found.beside:,} sample{'s' * (found.beside > 1)}"
+        if found.beside
+        else "not measured here; as fitted to FSMoE's table 5"
+    )
+    console.print(f"Contention {found.contention:.3f} ({source}).")
+    if out is not None:
+        console.print(f"Written to {out}.", soft_wrap=True)

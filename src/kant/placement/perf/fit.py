@@ -1,0 +1,84 @@
+"""Costs from measurements: for each operation and place a line of seconds over units, by least squares.
+
+So FSMoE profiles a cluster: 24 sizes of messages, 12 of GEMMs, five runs each (Pan et al., ASPLOS 2025, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kant.placement.perf.layer import Cost
+from kant.placement.perf.streams import Floats
+from kant.placement.perf.testbeds import CONTENTION
+
+
+class Sample(NamedTuple):
+    """An operation of `size` units (bytes, or multiply-adds) that took `seconds` at a place; with `beside` the other
+    stream of messages was busy all that time."""
+
+    operation: str
+    place: str
+    size: float
+    seconds: float
+    beside: bool = False
+
+
+class Line(NamedTuple):
+    """A fitted cost, from so many samples; `r2` is the share of their variance that it explains."""
+
+    operation: str
+    place: str
+    cost: Cost
+    samples: int
+    r2: float
+
+
+class Fit(NamedTuple):
+    """The lines in order, and the contention; `beside` counts the samples that the latter comes from (0: none, and
+    it is the one fitted to FSMoE's table 5)."""
+
+    lines: tuple[Line, ...]
+    contention: float
+    beside: int
+
+
+def fit(samples: Iterable[Sample]) -> Fit:
+    """The lines of all operations and places that were measured alone, and the contention of those that were not.
+
+    Neither a start nor a unit takes less than no time. Samples of operations that nobody measured alone say nothing.
+    """
+    kinds: dict[tuple[str, str], list[Sample]] = {}
+    rest = []
+    for sample in samples:
+        if sample.beside:
+            rest.append(sample)
+        else:
+            kinds.setdefault((sample.operation, sample.place), []).append(sample)
+    lines = tuple(_line(operation, place, kinds[operation, place]) for operation, place in sorted(kinds))
+    costs = {(line.operation, line.place): line.cost for line in lines}
+    pairs = [
+        (costs[s.operation, s.place].of(s.size), s.seconds) for s in rest if (s.operation, s.place) in costs
+    ]  # fmt: skip
+    if not pairs:
+        return Fit(lines, CONTENTION, 0)
+    alone, met = np.array(pairs).T
+    contention = float((alone * met).sum() / (met * met).sum())
+    return Fit(lines, min(max(contention, 0.01), 1.0), len(pairs))
+
+
+def _line(operation: str, place: str, samples: Sequence[Sample]) -> Line:
+    size: Floats = np.array([sample.size for sample in samples])
+    seconds: Floats = np.array([sample.seconds for sample in samples])
+    wide = float(((size - size.mean()) ** 2).sum())
+    beta = float(((size - size.mean()) * (seconds - seconds.mean())).sum()) / wide if wide > 0 else 0.0
+    alpha = float(seconds.mean() - beta * size.mean())
+    if beta < 0:
+        alpha, beta = float(seconds.mean()), 0.0
+    elif alpha < 0:
+        alpha, beta = 0.0, float((size * seconds).sum() / (size * size).sum())
+    off = float(((seconds - alpha - beta * size) ** 2).sum())
+    spread = float(((seconds - seconds.mean()) ** 2).sum())
+    return Line(operation, place, Cost(alpha, beta), len(samples), 1.0 - off / spread if spread > 0 else 1.0)
