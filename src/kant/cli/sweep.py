@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.experiments.design import Experiment, Run
+    from kant.experiments.pool import Runner
     from kant.experiments.results import Results
     from kant.experiments.store import Record, Store
 
@@ -28,6 +30,9 @@ def sweep(
         Path | None, Parameter(help="Folder of the runs, the table and the page. Default: named as the file, here.")
     ] = None,
     at_once: AtOnce = None,
+    ray: Annotated[
+        str | None, Parameter(help="Run on the Ray cluster at this address, such as auto or HOST:6379.")
+    ] = None,
     dry_run: Annotated[bool, Parameter(help="Say what there is to do, and do nothing.", negative="")] = False,
     json: Json = False,
 ) -> int:
@@ -48,7 +53,7 @@ def sweep(
             print_json({"runs": len(experiment.runs), "to_do": len(_missing(experiment, store))})
         return 0
     with store.alone():
-        results, interrupted = finish(experiment, store, at_once, quiet=json)
+        results, interrupted = finish(experiment, store, at_once, quiet=json, ray=ray)
     failures = _failures(results, chosen.command)
     _write(folder, results, chosen.metrics, failures)
     if json:
@@ -58,15 +63,17 @@ def sweep(
     return 130 if interrupted else 1 if failures else 0
 
 
-def finish(experiment: Experiment, store: Store | None, at_once: int | None, quiet: bool) -> tuple[Results, bool]:
+def finish(
+    experiment: Experiment, store: Store | None, at_once: int | None, quiet: bool, ray: str | None = None
+) -> tuple[Results, bool]:
     """Do the runs that the store lacks; returns what there is then, and whether somebody interrupted.
 
-    A run goes into the store when it ends. Raises InputError where it cannot be stored; what is there stays there.
+    They go over the cores of this machine, or of the Ray cluster at the address `ray`. A run goes into the store when
+    it ends. Raises InputError where it cannot be stored; what is there stays there.
     """
     from kant import __version__
     from kant.cli.runs import one_interrupt
     from kant.cli.sweep_show import watched
-    from kant.experiments.pool import cores, run_all
     from kant.experiments.results import Results
 
     records: dict[str, Record] = {}
@@ -74,9 +81,12 @@ def finish(experiment: Experiment, store: Store | None, at_once: int | None, qui
         records = {key: record for key in _keys(experiment) if (record := store.get(key)) is not None}
     failed: dict[str, str] = {}
     waiting = list({run.key: run for run in reversed(experiment.runs) if run.key not in records}.values())[::-1]
-    at_once = max(min(at_once or cores(), len(waiting)), 1)
-    with one_interrupt() as asked, watched(waiting, at_once, quiet) as watch:
-        for ended in run_all(experiment, waiting, at_once, lambda: bool(asked), watch):
+    with (
+        _runner(ray if waiting else None) as (run, cores),
+        one_interrupt() as asked,
+        watched(waiting, at_once or cores, quiet) as watch,
+    ):
+        for ended in run(experiment, waiting, at_once, lambda: bool(asked), watch):
             key = ended.run.key
             if ended.summary is None:
                 failed[key] = ended.error
@@ -85,6 +95,22 @@ def finish(experiment: Experiment, store: Store | None, at_once: int | None, qui
             if store is not None:
                 _keep(store, key, records[key], len(records), len(_keys(experiment)))
     return Results(experiment, records, failed), bool(asked) and len(records) + len(failed) < len(_keys(experiment))
+
+
+@contextmanager
+def _runner(ray: str | None) -> Iterator[tuple[Runner, int]]:
+    """What does the runs, and how many at a time if nobody says so: this machine, or the Ray cluster at `ray`."""
+    if ray is None:
+        from kant.experiments.pool import cores, run_all
+
+        yield run_all, cores()
+        return
+    from functools import partial
+
+    from kant.experiments.ray_cluster import connected, cores_of, run_on_ray
+
+    with connected(ray) as module:
+        yield partial(run_on_ray, module), cores_of(module)
 
 
 def _keep(store: Store, key: str, record: Record, count: int, total: int) -> None:

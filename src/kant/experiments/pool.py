@@ -82,10 +82,18 @@ def simulate(experiment: Experiment, run: Run, progress: Progress, stop: Callabl
     return None if result.interrupted else result.summary
 
 
+Runner = Callable[[Experiment, Sequence[Run], int | None, Callable[[], bool], Watch], Iterator[Ended]]
+"""Does runs and gives each as it ends: `run_all` here, `ray_cluster.run_on_ray` on a cluster."""
+
+
 def run_all(
-    experiment: Experiment, runs: Sequence[Run], at_once: int, stop: Callable[[], bool], watch: Watch
+    experiment: Experiment, runs: Sequence[Run], at_once: int | None, stop: Callable[[], bool], watch: Watch
 ) -> Iterator[Ended]:
-    """Do `runs`, `at_once` at a time, and give each as it ends. After `stop` those under way are dropped."""
+    """Do `runs`, `at_once` at a time (None: one for each core), and give each as it ends.
+
+    After `stop` those under way are dropped.
+    """
+    at_once = at_once or cores()
     import kant.sim.warm  # noqa: F401 - once for all: the processes have what this one has loaded
 
     waiting = deque(runs)
@@ -134,7 +142,7 @@ def _warmed(experiment: Experiment, profile: str) -> str:
     try:
         warm_up(experiment.profiles[profile])
     except Exception as error:  # whatever a policy of somebody else raises
-        return _sentence(error)
+        return sentence(error)
     return ""
 
 
@@ -184,10 +192,10 @@ def _work(experiment: Experiment, run: Run, line: Connection, not_ours: list[Con
         except BrokenPipeError:
             raise
         except Exception as error:
-            line.send(("error", _sentence(error)))
+            line.send(("error", sentence(error)))
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     """What a person reads of an error: what was wrong with the input, or else what was raised, and where."""
     if isinstance(error, InputError):
         return str(error)
