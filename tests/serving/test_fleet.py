@@ -15,7 +15,8 @@ from kant.serving.generate import generate
 from kant.serving.latency import latency_model
 from kant.serving.policies import POLICIES, policy_named
 from kant.serving.requests import Requests
-from kant.serving.router import ROUTERS, Block, Incoming, Site, router_named
+from kant.serving.router import ROUTERS, Block, Incoming, router_named
+from kant.serving.site import EngineSite
 from kant.serving.summary import Objectives, Served, summarise
 
 
@@ -95,7 +96,7 @@ def test_a_prediction_by_block_is_what_happens_when_nobody_else_comes() -> None:
     now = float(requests.arrival[-1]) + 9
     engine.run(now)
     assert engine.state[c.WAITS] > 5 and engine.state[c.PREEMPTIONS] > 0
-    site = Site(engine, lambda: requests.output.astype(np.float64))
+    site = EngineSite(engine, lambda: requests.output.astype(np.float64))
     said, _ = Block().predict(Incoming(now, 300, 50, -1), site)
     r = engine.add(now, 300, 50)
     engine.run()

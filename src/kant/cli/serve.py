@@ -10,13 +10,21 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, Seed, check_out, whole
 from kant.cli.output import print_json
+from kant.cli.serve_engine import EngineOptions, engine_settings
+from kant.cli.serve_route import mock, route
 
 if TYPE_CHECKING:
     from kant.serving.engine import EngineSettings
     from kant.serving.requests import Requests
     from kant.serving.summary import Served
 
-serve_app = App(name="serve", help="Simulate inference engines, request by request.", help_format="plaintext")
+serve_app = App(
+    name="serve",
+    help="Inference engines, request by request: simulate them, or route to real ones.",
+    help_format="plaintext",
+)
+serve_app.command(route)
+serve_app.command(mock)
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
 RequestFormat = Annotated[
@@ -27,28 +35,10 @@ ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the re
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Setup:
-    """The engines and what they promise."""
+class Setup(EngineOptions):
+    """The engines, what comes, and what they promise."""
 
     engines: Annotated[int, Parameter(help="Engines side by side.", converter=whole)] = 4
-    model: Annotated[str, Parameter(help="The model (see `kant serve policies`).")] = "llama-3-8b"
-    gpu: Annotated[str, Parameter(help="The GPU that serves it.")] = "a100"
-    tensor_parallel: Annotated[
-        int | None, Parameter(help="GPUs of one engine. Default: the fewest in the table.", converter=whole)
-    ] = None
-    latency: Annotated[
-        Path | None, Parameter(help="Fit the latency from measured steps: a CSV file of tokens,decode,chunks,ms.")
-    ] = None
-    blocks: Annotated[
-        int | None, Parameter(help="KV blocks of an engine. Default: as many as its memory holds.", converter=whole)
-    ] = None
-    block_size: Annotated[int, Parameter(help="Tokens of a KV block.", converter=whole)] = 16
-    max_seqs: Annotated[int, Parameter(help="Requests that an engine runs at once.", converter=whole)] = 128
-    max_tokens: Annotated[int, Parameter(help="Tokens that a step computes at most.", converter=whole)] = 2048
-    prefix_cache: Annotated[bool, Parameter(help="Keep blocks for prompts that begin alike.")] = True
-    swap: Annotated[
-        bool, Parameter(help="The preempted keep their KV in host memory, instead of computing it again.", negative="")
-    ] = False
     rate: Annotated[float | None, Parameter(help="Stretch the arrivals to so many requests a second.")] = None
     requests: Annotated[int | None, Parameter(help="The first so many requests.", converter=whole)] = None
     ttft: Annotated[float, Parameter(help="Objective: seconds to the first token.")] = 2.0
@@ -237,25 +227,13 @@ def _known(pairs: list[tuple[str, str]]) -> None:
 def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[EngineSettings, Requests, dict[str, Any]]:
     """The engines' settings and the requests, and what of both a summary says."""
     from kant.model.errors import InputError
-    from kant.serving.engine import EngineSettings
-    from kant.serving.fit import fit_latency
-    from kant.serving.latency import kv_tokens, latency_model
+    from kant.serving.latency import latency_model
     from kant.serving.read import read_requests
 
-    latency, degree = latency_model(setup.model, setup.gpu, setup.tensor_parallel)
-    if setup.latency is not None:
-        latency = fit_latency(setup.latency, latency.kv_bytes)
-    if setup.block_size < 1:
-        raise InputError("--block-size", "a number of tokens from 1 on", setup.block_size)
+    settings = engine_settings(setup)
     for name, value in (("--ttft", setup.ttft), ("--tpot", setup.tpot)):
         if not value > 0:
             raise InputError(name, "a number of seconds above 0", value)
-    blocks = setup.blocks
-    if blocks is None:
-        blocks = kv_tokens(setup.model, setup.gpu, degree) // setup.block_size + 1
-    settings = EngineSettings(
-        latency, blocks, setup.block_size, setup.max_seqs, setup.max_tokens, setup.prefix_cache, swap=setup.swap
-    )
     coming = read_requests(path, form, seed, setup.requests)
     if setup.rate is not None:
         coming = coming.at_rate(setup.rate)
@@ -264,7 +242,7 @@ def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[En
         "engines": setup.engines,
         "model": setup.model,
         "gpu": setup.gpu,
-        "tensor_parallel": degree,
+        "tensor_parallel": latency_model(setup.model, setup.gpu, setup.tensor_parallel)[1],
         "seed": seed,
     }
     return settings, coming, about

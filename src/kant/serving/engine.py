@@ -214,6 +214,29 @@ class Engine:
         order: list[int] = waiting[np.lexsort(keys)].tolist()
         return order
 
+    def withdraw(self, r: int) -> bool:
+        """Take back a request that lives: its client has gone. False while the step under way computes it."""
+        if self.requests[r, c.STATE] not in (c.WAITING, c.RUNNING):
+            return True
+        if r in self.plan[: self.state[c.PLANNED], 0]:
+            return False
+        if self.requests[r, c.STATE] == c.RUNNING:
+            at = int(np.flatnonzero(self.running[: self.state[c.RUNS]] == r)[0])
+            kernel.preempt(
+                self.requests, self.times, self.blocks, self.held, self.limits, self.state, self.waiting, self.running,
+                self.seats, at,
+            )  # fmt: skip
+            self.state[c.PREEMPTIONS] -= 1
+            self.requests[r, c.PREEMPTED] -= 1
+            self.state[c.MOVED] -= self.requests[r, c.SWAPPED]
+        waits = int(self.state[c.WAITS])
+        at = int(np.flatnonzero(self.waiting[:waits] == r)[0])
+        self.waiting[at] = self.waiting[waits - 1]
+        self.state[c.WAITS] -= 1
+        self.reorder()
+        self.requests[r, c.STATE] = c.WITHDRAWN
+        return True
+
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
         """A copy with the requests that live, which end after as many tokens as `outputs` says of each request.
 

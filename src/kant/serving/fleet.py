@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from kant.serving.engine import FOREVER, Engine, EngineSettings
 from kant.serving.layers import interrupt
 from kant.serving.policy import Job, Policy
 from kant.serving.requests import Requests
-from kant.serving.router import Incoming, RoundRobin, Router, Site
+from kant.serving.router import HOLD, TICK_S, Incoming, RoundRobin, Router, decide
+from kant.serving.site import EngineSite, ObservedSite, Site
 from kant.serving.summary import Served
 
 SAMPLES = 400
@@ -37,22 +39,58 @@ class Fleet:
     policy: Policy
     router: Router
     draw: np.random.Generator
+    observed: list[ObservedSite] = field(default_factory=list)
+    held: deque[int] = field(default_factory=deque)
+    """Requests that the router holds, in order."""
 
     def sites(self) -> list[Site]:
-        """The engines as a router sees them."""
+        """The engines as the router sees them."""
+        if self.observed:
+            return list(self.observed)
 
         def predicted(k: int) -> Callable[[], Times]:
             return lambda: self.requests.predicted[self.origin[k]]
 
-        return [Site(engine, predicted(k)) for k, engine in enumerate(self.engines)]
+        return [EngineSite(engine, predicted(k), k) for k, engine in enumerate(self.engines)]
 
-    def add(self, i: int, now: float, sites: Sequence[Site]) -> None:
-        """Route request `i`, which comes now."""
+    def come(self, i: int, now: float, sites: Sequence[Site]) -> None:
+        """Request `i` comes now: it is routed, unless others are held before it or the router holds it."""
+        self.held.append(i)
+        self.ask_again(now, sites)
+
+    def ask_again(self, now: float, sites: Sequence[Site]) -> None:
+        """Route who is held, in order, until the router holds one of them."""
+        while self.held:
+            i = self.held[0]
+            k = 0
+            if len(sites) > 1 or self.router.holds:
+                self._observe()
+                k = decide(self.router, self.incoming(i, now), sites, self.draw)
+            if k == HOLD:
+                return
+            self.held.popleft()
+            self.add(i, now, k)
+
+    def incoming(self, i: int, now: float) -> Incoming:
+        """Request `i` as a router sees it."""
+        requests = self.requests
+        return Incoming(now, int(requests.prompt[i]), float(requests.predicted[i]), int(requests.program[i]))
+
+    def _observe(self) -> None:
+        """Let the observed sites see what their engines have said so far."""
+        for k, site in enumerate(self.observed):
+            rows = self.engines[k].requests
+            for i in list(site.live):
+                row = rows[self.number[i]]
+                if row[c.STATE] == c.FINISHED:
+                    site.end(i)
+                else:
+                    site.said(i, int(row[c.DONE]))
+
+    def add(self, i: int, now: float, k: int) -> None:
+        """Send request `i` to engine `k`."""
         requests = self.requests
         prompt, predicted, program = int(requests.prompt[i]), float(requests.predicted[i]), int(requests.program[i])
-        k = 0
-        if len(sites) > 1:
-            k = self.router.choose(Incoming(now, prompt, predicted, program), sites, self.draw)
         engine = self.engines[k]
         contents: Table | tuple[()] = ()
         if engine.settings.prefix_cache:
@@ -62,6 +100,8 @@ class Fleet:
         self.origin[k].append(i)
         self.where[i] = k
         self.number[i] = engine.add(now, prompt, int(requests.output[i]), priority, contents)
+        if self.observed:
+            self.observed[k].send(i, prompt, predicted)
         if self.policy.layers and engine.state[c.PLANNED]:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
@@ -96,9 +136,11 @@ def simulate(
     seed: int = 0,
     after: After | None = None,
     begin: Sequence[int] | None = None,
+    observed: bool = False,
 ) -> Served:
     """Run all requests to their end.
 
+    With `observed` the router sees what a router before real engines sees: what was sent, and the tokens so far.
     Without `after` every request comes at its arrival. With it only those of `begin` do, and each that finishes
     releases what `after` says. Raises InputError where a request can never be served.
     """
@@ -122,6 +164,7 @@ def simulate(
         policy,
         router or RoundRobin(),
         np.random.Generator(np.random.PCG64(seed)),
+        [ObservedSite(settings, k) for k in range(engines)] if observed else [],
     )
     series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(count))
     return _served(fleet, series)
@@ -161,14 +204,30 @@ def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
         for engine in fleet.engines:
             fleet.drive(engine, until)
 
+    tick = float(arrival[0])
+
+    def ticks(until: float) -> None:
+        """Ask the router again about who is held, every TICK_S."""
+        nonlocal tick
+        while tick + TICK_S < until:
+            if not fleet.held:
+                tick += TICK_S * ((until - tick) // TICK_S)
+                return
+            tick += TICK_S
+            reach(tick)
+            fleet.ask_again(tick, sites)
+
     for i, now in enumerate(arrival.tolist()):
         while look < now:
+            ticks(look)
             reach(look)
             series += _sample(fleet, look)
             look += every
+        ticks(now)
         reach(now)
-        fleet.add(i, now, sites)
-    while any(engine.next_event < FOREVER for engine in fleet.engines):
+        fleet.come(i, now, sites)
+    while fleet.held or any(engine.next_event < FOREVER for engine in fleet.engines):
+        ticks(look)
         reach(look)
         series += _sample(fleet, look)
         every *= 1.05  # who knows how long the rest takes
@@ -182,18 +241,24 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int]) -> list[tuple[
     heapq.heapify(coming)
     sites = fleet.sites()
     series: list[tuple[float, ...]] = []
-    look = 0.0
+    look = clock = 0.0
     while True:
         due = coming[0][0] if coming else FOREVER
+        again = clock + TICK_S if fleet.held else FOREVER
         k = min(range(len(fleet.engines)), key=lambda k: fleet.engines[k].next_event)
         engine = fleet.engines[k]
         event = engine.next_event
-        if event == due == FOREVER:
+        if event == due == again == FOREVER:
             return series
+        if again < min(event, due):
+            clock = again
+            fleet.ask_again(clock, sites)
+            continue
+        clock = max(clock, min(event, due))
         if event > due or (event == due and not engine.state[c.PLANNED]):
             now, i = heapq.heappop(coming)
             fleet.requests.arrival[i] = now
-            fleet.add(i, now, sites)
+            fleet.come(i, now, sites)
             continue
         if event >= look:
             series += _sample(fleet, event)

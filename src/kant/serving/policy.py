@@ -65,3 +65,13 @@ class Policy:
 
     def finished(self, engine: Engine, number: int) -> None:
         """A request has its last token."""
+
+    limits = False
+    """Whether `admitted` may say less than all."""
+
+    def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
+        """How many of those that wait, in order, may run with those that do."""
+        return len(waiting)
+
+    def forget(self, program: int) -> None:
+        """A program will not call again, or is remembered no longer."""

@@ -1,24 +1,35 @@
 """Routers: which engine a request goes to when it comes. Each sees the engines as they are at that moment.
 
 A router is one small class; what it counts is its own. A request is told by `Incoming`; the output that is only
-predicted is what routers may use.
+predicted is what routers may use. The same objects route in the simulator and before real engines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
-from kant.serving.columns import Table, Times
-from kant.serving.engine import Engine
+from kant.serving.site import Site
 
 Draw = np.random.Generator
+
+HOLD = -1
+"""What a router says to have a request wait with it."""
+
+TICK_S = 0.02
+"""Seconds after which a router is asked again about a request that it holds (arXiv 2408.13510)."""
+
+LAST = 1 << 40
+"""A tie that nobody loses to."""
+
+PROGRAMS = 1 << 16
+"""Programs that a router remembers; the one it has known longest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,45 +40,6 @@ class Incoming:
     prompt: int
     predicted: float
     program: int
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """An engine as a router sees it, with the predicted output of each of its requests."""
-
-    engine: Engine
-    predicted: Callable[[], Times]
-
-    @property
-    def requests(self) -> int:
-        """Requests that run or wait."""
-        return int(self.engine.state[c.RUNS] + self.engine.state[c.WAITS])
-
-    def _rows(self) -> tuple[Table, Table]:
-        engine = self.engine
-        return (
-            engine.requests[engine.running[: engine.state[c.RUNS]]],
-            engine.requests[engine.waiting[: engine.state[c.WAITS]]],
-        )
-
-    def tokens(self) -> int:
-        """Tokens that its requests have, prompts and outputs so far."""
-        runs, waits = self._rows()
-        return int(sum(rows[:, c.PROMPT].sum() + rows[:, c.DONE].sum() for rows in (runs, waits)))
-
-    def pending_prefill(self) -> int:
-        """Tokens that are still to be computed before everybody decodes."""
-        left = 0
-        for rows in self._rows():
-            left += int((rows[:, c.PROMPT] + rows[:, c.DONE] - rows[:, c.COMPUTED]).sum())
-        return left
-
-    def freeness(self) -> float:
-        """Llumnix's load, larger for less: free KV less what waits, for each request that runs."""
-        engine = self.engine
-        _, waits = self._rows()
-        free = int(engine.state[c.FREE]) * engine.settings.block_size - int(waits[:, c.PROMPT].sum())
-        return free / max(1, int(engine.state[c.RUNS]))
 
 
 ROUTES: Tags = {
@@ -85,15 +57,25 @@ ROUTES: Tags = {
 """What routers have in common (`kant.model.taxonomy`)."""
 
 
-class Router(Protocol):
-    """Chooses an engine for each request."""
+class Router:
+    """Chooses an engine for each request: the base of all routers."""
 
     source: ClassVar[str]
     tags: ClassVar[Tags]
+    holds: ClassVar[bool] = False
+    """Whether it may say HOLD."""
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        """The number of the engine that gets the request."""
-        ...
+        """The place among `sites` of the engine that gets the request, or HOLD to be asked again a little later."""
+        raise NotImplementedError
+
+
+def decide(router: Router, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    """What the router says; nobody is held where no engine has anything to do."""
+    if len(sites) == 1 and not router.holds:
+        return 0
+    k = router.choose(request, sites, draw)
+    return 0 if k == HOLD and all(site.requests == 0 for site in sites) else k
 
 
 def least(values: Sequence[float]) -> int:
@@ -102,7 +84,7 @@ def least(values: Sequence[float]) -> int:
 
 
 @dataclass(slots=True)
-class RoundRobin:
+class RoundRobin(Router):
     """One engine after the other."""
 
     source: ClassVar[str] = "the usual default of load balancers"
@@ -116,7 +98,7 @@ class RoundRobin:
 
 
 @dataclass(frozen=True, slots=True)
-class RandomEngine:
+class RandomEngine(Router):
     """Any engine, each as likely."""
 
     source: ClassVar[str] = "a baseline"
@@ -127,7 +109,7 @@ class RandomEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class TwoChoices:
+class TwoChoices(Router):
     """Of two engines drawn at random the one with fewer requests (Mitzenmacher, TPDS 2001)."""
 
     source: ClassVar[str] = "M. Mitzenmacher, IEEE TPDS 12(10), 2001"
@@ -139,7 +121,7 @@ class TwoChoices:
 
 
 @dataclass(frozen=True, slots=True)
-class ShortestQueue:
+class ShortestQueue(Router):
     """The engine with the fewest requests that run or wait; among equals, one drawn at random."""
 
     source: ClassVar[str] = "join the shortest queue"
@@ -152,7 +134,7 @@ class ShortestQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class LeastTokens:
+class LeastTokens(Router):
     """The engine whose requests have the fewest tokens, prompts and outputs so far."""
 
     source: ClassVar[str] = "least outstanding tokens, as in Block, arXiv 2508.03611"
@@ -163,7 +145,7 @@ class LeastTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Llumnix:
+class Llumnix(Router):
     """The engine with the most free KV for each request that runs (Sun et al., OSDI'24), without migration."""
 
     source: ClassVar[str] = "Llumnix, Sun et al., OSDI 2024"
@@ -174,7 +156,7 @@ class Llumnix:
 
 
 @dataclass(frozen=True, slots=True)
-class Lmetric:
+class Lmetric(Router):
     """The least product of tokens to prefill, this prompt included, and requests (LMetric, arXiv 2603.15202)."""
 
     source: ClassVar[str] = "LMetric, arXiv 2603.15202"
@@ -185,7 +167,7 @@ class Lmetric:
 
 
 @dataclass(slots=True)
-class ProgramAffinity:
+class ProgramAffinity(Router):
     """Autellix's balancer (arXiv 2502.13965, Algorithm 2): long prompts stay with their program's engine.
 
     Prompts of at most `short` tokens go to the engine with the fewest requests, as shared system prompts are cached
@@ -202,11 +184,18 @@ class ProgramAffinity:
         used = least([site.requests for site in sites])
         if request.prompt <= self.short or request.program < 0:
             return used
-        return self.pinned.setdefault(request.program, used)
+        wanted = self.pinned.get(request.program)
+        for k, site in enumerate(sites):
+            if site.number == wanted:
+                return k
+        if len(self.pinned) >= PROGRAMS:
+            self.pinned.pop(next(iter(self.pinned)))
+        self.pinned[request.program] = sites[used].number
+        return used
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Block(Router):
     """Block (arXiv 2508.03611): run each candidate forward from its state, and take the earliest predicted token.
 
     `candidates` engines are drawn at random, all of them where it is 0. The prediction takes every request to say as
@@ -228,10 +217,10 @@ class Block:
 
     def predict(self, request: Incoming, site: Site) -> tuple[float, float]:
         """When the request would have its first token (or its last) there, and the load of the engine then."""
-        twin, _ = site.engine.fork(site.predicted())
+        twin, now = site.twin(request.now)
         most = max(twin.settings.tokens + 1 - request.prompt, 1)
         output = 1 if self.metric == "ttft" else min(max(round(request.predicted), 1), most)
-        r = twin.add(request.now, request.prompt, output, tie=site.engine.count)
+        r = twin.add(now, request.prompt, output, tie=LAST)
         for _ in range(self.horizon):
             if twin.requests[r, c.STATE] == c.FINISHED:
                 break

@@ -93,6 +93,10 @@ class Mlfq(Policy):
     def account(self, call: _Call, tokens: int) -> None:
         """Add what a finished call has had to its program."""
 
+    def forget(self, program: int) -> None:
+        for table in (self.service, self.waits, self.times):
+            table.pop(program, None)
+
 
 @dataclass
 class Plas(Mlfq):

@@ -81,6 +81,7 @@ class _Limited(Policy):
     """Admits in order while `fits` says so; a request that is alone is always admitted."""
 
     by_step = True
+    limits = True
 
     def before_step(self, engine: Engine) -> None:
         state = engine.state
@@ -91,10 +92,6 @@ class _Limited(Policy):
             running = engine.running[: state[c.RUNS]].tolist()
             count = self.admitted(engine, running, waiting)
             engine.state[c.ADMIT] = max(count, 1) if not running else count
-
-    def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
-        """How many of those that wait may run with those that do."""
-        raise NotImplementedError
 
 
 def tokens_of(engine: Engine, rows: list[int]) -> Table:

@@ -1,0 +1,134 @@
+"""`kant serve route` and `kant serve mock`: the router before real engines, and engines without a GPU to try it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Seed, whole
+from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
+from kant.model.errors import InputError
+
+
+def _need_aiohttp() -> None:
+    try:
+        import aiohttp
+        import prometheus_client  # noqa: F401
+
+        del aiohttp
+    except ModuleNotFoundError:
+        raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
+
+
+def _seconds(option: str, value: float, least: float) -> float:
+    if not least <= value <= 86400:
+        raise InputError(option, f"a number of seconds from {least:g} to 86400", value)
+    return value
+
+
+def _count(option: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise InputError(option, f"a whole number from {least} to {most}", value)
+    return value
+
+
+def route(
+    *,
+    backends: Annotated[str, Parameter(help="Addresses of engines, such as http://a:8000,http://b:8000.")],
+    policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
+    router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
+    listen: Annotated[str, Parameter(help="Where clients come, HOST:PORT.")] = "127.0.0.1:8080",
+    operators: Annotated[
+        str | None, Parameter(help="Where operators drain backends, HOST:PORT. Default: nowhere.")
+    ] = None,
+    tenants: Annotated[
+        Path | None, Parameter(help="A TOML file of tenants, their keys and limits. Default: no limits.")
+    ] = None,
+    ranker: Annotated[
+        Path | None, Parameter(help="A model of `kant serve train`: the policy's prediction of each output.")
+    ] = None,
+    in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
+    held: Annotated[int, Parameter(help="Requests that may wait in the router.", converter=whole)] = 10_000,
+    hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the router.")] = 30.0,
+    retries: Annotated[int, Parameter(help="Further backends for what has not begun.", converter=whole)] = 2,
+    scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
+    drain_s: Annotated[float, Parameter(help="Seconds that requests in flight have at the end.")] = 60.0,
+    engine: EngineOptions = ENGINE,
+    seed: Seed = 0,
+) -> None:
+    """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
+    _need_aiohttp()
+    from kant.cli.show import console
+    from kant.gateway.dispatch import Dispatcher, Limits
+    from kant.gateway.proxy import ProxyOptions, origin
+    from kant.gateway.server import RouterServer, ServerOptions, address, run
+    from kant.gateway.tenants import everybody, read_tenants
+    from kant.serving.policies import policy_named
+    from kant.serving.predictor import LengthRanker
+    from kant.serving.router import router_named
+
+    urls = [origin(url) for url in backends.split(",") if url.strip()]
+    if not urls or len(set(urls)) < len(urls):
+        raise InputError("--backends", "addresses of engines, each once", backends)
+    limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
+    proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001))
+    options = ServerOptions(
+        listen, operators, _seconds("--scrape-s", scrape_s, 0.05), _seconds("--drain-s", drain_s, 0.0)
+    )
+    address(listen, "--listen")
+    chosen, choice = policy_named(policy), router_named(router)
+    settings = engine_settings(engine)
+    allowed = everybody() if tenants is None else read_tenants(tenants)
+    model = None if ranker is None else LengthRanker.load(ranker)
+
+    def make() -> RouterServer:
+        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model)
+        return RouterServer(dispatcher, allowed, proxy_options, options)
+
+    def ready(server: RouterServer) -> None:
+        host = address(listen, "--listen")[0]
+        console.print(f"http://{host}:{server.port} routes to {len(urls)} backends", soft_wrap=True)
+        if operators is not None:
+            host = address(operators, "--operators")[0]
+            console.print(f"http://{host}:{server.operators_port}/backends is for operators", soft_wrap=True)
+
+    run(make, ready)
+
+
+def mock(
+    *,
+    listen: Annotated[str, Parameter(help="Where clients come, HOST:PORT.")] = "127.0.0.1:8000",
+    policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
+    speed: Annotated[float, Parameter(help="How many times as fast as the modelled engine.")] = 1.0,
+    conducted: Annotated[
+        bool, Parameter(help="Time goes on only when a client posts to /clock: for tests.", negative="")
+    ] = False,
+    engine: EngineOptions = ENGINE,
+) -> None:
+    """An OpenAI-compatible engine without a GPU, which answers with the simulator's timing, until told to stop."""
+    _need_aiohttp()
+    import asyncio
+    import contextlib
+
+    from kant.cli.show import console
+    from kant.gateway.mock import MockEngine, serve
+    from kant.gateway.server import address
+    from kant.serving.policies import policy_named
+
+    host, port = address(listen, "--listen")
+    settings, chosen = engine_settings(engine), policy_named(policy)
+
+    async def main() -> None:
+        ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        served = MockEngine(settings, chosen, engine.model, conducted, speed)
+        task = asyncio.create_task(serve(served, host, port, ready))
+        task.add_done_callback(lambda _: ready.cancel())
+        with contextlib.suppress(asyncio.CancelledError):
+            opened = await ready
+            console.print(f"http://{host}:{opened} answers as {engine.model} on {engine.gpu}", soft_wrap=True)
+        await task
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -1,0 +1,215 @@
+"""A request to an OpenAI-compatible engine, as far as a router must understand it, and refusals in the same form.
+
+Nothing in a body is trusted: what is not as expected is left for the engine to refuse, and only what is no JSON object
+is refused here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+GENERATES = ("/v1/completions", "/v1/chat/completions")
+"""Paths whose answers are generated token by token."""
+
+FORWARDS = (*GENERATES, "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/responses", "/tokenize", "/detokenize")
+"""Paths that are routed."""
+
+BYTES_PER_TOKEN = 4.0
+"""Of text, before any answer has said what it is."""
+
+PRIORITIES = 1 << 31
+"""Beyond this no priority goes: vLLM keeps a machine integer."""
+
+LONGEST_PROGRAM = 256
+
+
+class RefusedError(Exception):
+    """A request that is not forwarded: an HTTP status, a sentence, OpenAI's type of it, seconds until a retry."""
+
+    def __init__(self, status: int, message: str, kind: str, retry_after: int = 0) -> None:
+        super().__init__(message)
+        self.status, self.message, self.kind, self.retry_after = status, message, kind, retry_after
+
+    def body(self) -> bytes:
+        """OpenAI's form of an error."""
+        return error_body(self.status, self.message, self.kind)
+
+
+def error_body(status: int, message: str, kind: str) -> bytes:
+    """`{"error": {"message": …, "type": …, "code": …}}`, as OpenAI and vLLM answer."""
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})
+
+
+@dataclass(slots=True)
+class Ask:
+    """What a router knows of a request.
+
+    `prompt` counts tokens: exactly where the prompt is a list of token ids, else from the bytes of its text. `most` is
+    how long the output may be; `program` names the program, session or agent whose call this is.
+    """
+
+    path: str
+    body: bytes
+    fields: dict[str, Any]
+    model: str
+    stream: bool
+    text: str
+    ids: int
+    most: int | None
+    priority: float
+    program: str
+
+    def prompt(self, bytes_per_token: float) -> int:
+        """Tokens of the prompt, at least one."""
+        return max(1, self.ids + round(len(self.text) / bytes_per_token))
+
+    def forwarded(self, priority: int | None, pass_program: bool) -> bytes:
+        """The body that the engine gets: vLLM's `priority` (lower first), and the program for its plug-ins."""
+        program = self.program if pass_program else ""
+        if priority is None and not program:
+            return self.body
+        fields = dict(self.fields)
+        if priority is not None:
+            fields["priority"] = priority
+        if program:
+            extra = fields.get("vllm_xargs")
+            fields["vllm_xargs"] = {**(extra if isinstance(extra, dict) else {}), "program_id": program}
+        return msgspec.json.encode(fields)
+
+
+def read_ask(path: str, body: bytes, program: str = "") -> Ask:
+    """The request of a body; `program` is what a header says of it. Raises RefusedError where it is no JSON object."""
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedError(400, f"the body: expected JSON ({error})", "invalid_request_error") from None
+    if not isinstance(fields, dict):
+        raise RefusedError(400, "the body: expected a JSON object", "invalid_request_error")
+    text, ids = _prompt(fields)
+    model = fields.get("model")
+    most = next((n for n in map(fields.get, ("max_completion_tokens", "max_tokens")) if _whole(n)), None)
+    urgency = fields.get("priority")
+    priority = float(max(-PRIORITIES, min(urgency, PRIORITIES))) if isinstance(urgency, int | float) else 0.0
+    if not program:
+        extra = fields.get("vllm_xargs")
+        said = extra.get("program_id") if isinstance(extra, dict) else None
+        program = said if isinstance(said, str) else ""
+    return Ask(
+        path,
+        body,
+        fields,
+        model if isinstance(model, str) else "",
+        fields.get("stream") is True,
+        text,
+        ids,
+        most,
+        priority,
+        program[:LONGEST_PROGRAM],
+    )
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < PRIORITIES
+
+
+def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
+    """All text of the prompt, and how many token ids it has."""
+    prompt = fields.get("prompt", fields.get("input"))
+    if isinstance(prompt, str):
+        return prompt, 0
+    if isinstance(prompt, list):
+        return _listed(prompt)
+    messages = fields.get("messages")
+    parts: list[str] = []
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str):
+            parts.append(content)
+        elif isinstance(content, list):
+            parts += [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return "\n".join(parts), 0
+
+
+def _listed(prompt: list[Any]) -> tuple[str, int]:
+    """Token ids, texts, or several lists of token ids."""
+    if prompt and isinstance(prompt[0], int):
+        return "", len(prompt)
+    texts = [part for part in prompt if isinstance(part, str)]
+    return "\n".join(texts), sum(len(part) for part in prompt if isinstance(part, list))
+
+
+class EventCount:
+    """Counts the tokens of a stream of server-sent events, whatever the pieces in which it comes.
+
+    An event is taken for a token, but for the last, which says `[DONE]`, those that have no choices, and the first of
+    a chat, which has the role alone. A last event with `usage` corrects the count.
+    """
+
+    __slots__ = ("events", "finished", "tail", "usage")
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.finished = False
+        self.tail = b""
+        self.usage: tuple[int, int] | None = None
+
+    def feed(self, piece: bytes) -> int:
+        """Take the next piece of the stream; returns the tokens so far."""
+        data = self.tail + piece
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+        end = data.rfind(b"\n\n") + 2
+        if end < 2:
+            self.tail = data[-MOST_EVENT:]
+            return self.events
+        self.tail = data[end:][-MOST_EVENT:]
+        whole = data[:end]
+        self.events += whole.count(b"\n\n")
+        if b"[DONE]" in whole:
+            self.finished = True
+            self.events -= 1
+        if b'"choices":[]' in whole:
+            self.events -= whole.count(b'"choices":[]')
+        self.events -= whole.count(b'"role":"assistant","content":""')
+        if b'"usage":{' in whole:
+            self._read_usage(whole)
+        self.events = max(self.events, 0)
+        return self.events
+
+    def _read_usage(self, whole: bytes) -> None:
+        for line in reversed(whole.split(b"\n")):
+            if line.startswith(b"data: {") and b'"usage":{' in line:
+                self.usage = usage_of(line[6:])
+                if self.usage is not None:
+                    self.events = max(self.events, self.usage[1])
+                return
+
+
+MOST_EVENT = 1 << 20
+"""Bytes of an event that are kept; of a longer one the end."""
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Answer(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def usage_of(answer: bytes) -> tuple[int, int] | None:
+    """Tokens of prompt and output as an answer says, or None where it says nothing that makes sense."""
+    try:
+        usage = _ANSWER.decode(answer).usage
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if usage is None or not (0 <= usage.prompt_tokens < PRIORITIES and 0 <= usage.completion_tokens < PRIORITIES):
+        return None
+    return usage.prompt_tokens, usage.completion_tokens

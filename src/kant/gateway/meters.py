@@ -1,0 +1,83 @@
+"""What the router says of itself to Prometheus. Labels are backends and tenants of the file: never free text."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from kant.gateway.dispatch import Dispatcher
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
+
+class Meters:
+    """The metrics of one router."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "kant_router_requests", "Requests that are over, by backend and status.", ["backend", "status"],
+            registry=registry,
+        )  # fmt: skip
+        self.refused = Counter(
+            "kant_router_refused", "Requests that reached no backend, by status.", ["status"], registry=registry
+        )
+        self.limited = Counter(
+            "kant_router_tenant_limited", "Requests over a tenant's limits.", ["tenant"], registry=registry
+        )
+        self.retried = Counter(
+            "kant_router_retries", "Requests sent again, as their backend was lost or refused.", ["backend"],
+            registry=registry,
+        )  # fmt: skip
+        self.lost = Counter(
+            "kant_router_lost", "Answers that had begun and were cut short by their backend.", ["backend"],
+            registry=registry,
+        )  # fmt: skip
+        self.gone = Counter("kant_router_clients_gone", "Requests whose client went away.", registry=registry)
+        self.tokens = Counter(
+            "kant_router_output_tokens", "Tokens of outputs, as counted from streams.", ["backend"], registry=registry
+        )
+        self.prompt = Counter("kant_router_prompt_tokens", "Tokens of prompts, as estimated.", registry=registry)
+        self.held_s = Histogram(
+            "kant_router_held_seconds", "How long requests were held.", buckets=SECONDS, registry=registry
+        )
+        self.first_s = Histogram(
+            "kant_router_first_token_seconds", "From the request to the first piece of its answer.", buckets=SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self.whole_s = Histogram(
+            "kant_router_request_seconds", "From the request to the end of its answer.", buckets=SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self.held = Gauge("kant_router_held", "Requests that are held now.", registry=registry)
+        by_backend = {
+            "in_flight": "Requests on a backend.",
+            "tokens": "Tokens that these have, as tracked.",
+            "up": "1 where a backend answers.",
+            "draining": "1 where a backend gets no further requests.",
+            "other_requests": "Requests that a backend says to have from others.",
+            "engine_running": "Requests that run, as the engine says.",
+            "engine_waiting": "Requests that wait, as the engine says.",
+            "engine_kv_usage": "Share of the KV in use, as the engine says.",
+        }
+        self.backends = {
+            name: Gauge(f"kant_router_backend_{name}", about, ["backend"], registry=registry)
+            for name, about in by_backend.items()
+        }
+
+    def text(self, dispatcher: Dispatcher) -> bytes:
+        """All metrics now, in Prometheus' text format."""
+        self.held.set(sum(map(len, dispatcher.held.values())))
+        for backend in dispatcher.backends:
+            values = {
+                "in_flight": len(backend.rows),
+                "tokens": backend.site.tokens(),
+                "up": backend.up,
+                "draining": backend.draining,
+                "other_requests": backend.site.other_requests,
+                "engine_running": backend.scraped.running,
+                "engine_waiting": backend.scraped.waiting,
+                "engine_kv_usage": backend.scraped.usage,
+            }
+            for name, value in values.items():
+                self.backends[name].labels(str(backend.number)).set(float(value))
+        return generate_latest(self.registry)

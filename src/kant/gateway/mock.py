@@ -1,0 +1,272 @@
+"""An engine without a GPU: an OpenAI-compatible server that answers with the simulator's timing.
+
+It runs `kant.serving.engine` by the clock, or by a clock that somebody else sets (`conducted`): `POST /clock {"until":
+SECONDS}` lets it run that far and answers once all tokens until then are sent. Tokens are the word `tok`; a request has
+as many as `max_tokens` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from aiohttp import web
+
+from kant.gateway.ask import Ask, RefusedError, read_ask
+from kant.model.errors import InputError
+from kant.serving import columns as c
+from kant.serving.engine import FOREVER, Engine, EngineSettings
+from kant.serving.policy import Job, Policy
+
+WORD = " tok"
+OUTPUT = 16
+"""Tokens of an answer to a request that does not say; OpenAI's default."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A request that is served: its tokens go through a queue to whoever writes them."""
+
+    row: int
+    ask: Ask
+    prompt: int
+    output: int
+    told: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
+    said: int = 0
+
+
+class MockEngine:
+    """The engine and its handlers."""
+
+    def __init__(self, settings: EngineSettings, policy: Policy, model: str, conducted: bool, speed: float) -> None:
+        if not 0 < speed <= 1e6:
+            raise InputError("--speed", "a number above 0", speed)
+        self.engine = Engine(settings)
+        self.policy, self.model, self.conducted, self.speed = policy, model, conducted, speed
+        self.calls: dict[int, _Call] = {}
+        self.leaving: set[int] = set()
+        self.came = asyncio.Event()
+        self.count = 0
+        self.time = 0.0
+        self.latest: dict[str, Any] = {}
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=64 << 20)
+        app.add_routes(
+            [
+                web.post("/v1/completions", self.generate),
+                web.post("/v1/chat/completions", self.generate),
+                web.get("/v1/models", self.models),
+                web.get("/health", self.health),
+                web.get("/metrics", self.metrics),
+                web.post("/clock", self.set_clock),
+                web.get("/clock", self.clock),
+            ]
+        )
+        return app
+
+    # --- the engine -------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds by the clock of the engine."""
+        return self.time if self.conducted else asyncio.get_running_loop().time() * self.speed
+
+    async def run(self) -> None:
+        """By the clock: begin and end steps for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self.engine.next_event == FOREVER:
+                self.came.clear()
+                await self.came.wait()
+            self.advance(self.now())
+            due = self.engine.next_event
+            if due < FOREVER:
+                await asyncio.sleep(max(due / self.speed - loop.time(), 0))
+
+    def advance(self, until: float) -> None:
+        """End the steps that end by then, and begin those that may begin before."""
+        engine = self.engine
+        while True:
+            under_way, began = int(engine.state[c.PLANNED]), engine.now
+            why = engine.run(until, steps=0)
+            if under_way and not engine.state[c.PLANNED]:
+                self.policy.after_step(engine, engine.now - began)
+                self._tell(engine)
+            if why != c.STOPPED:
+                return
+            if self.policy.by_step:
+                self.policy.before_step(engine)
+            engine.run(np.nextafter(engine.now, FOREVER), steps=1)
+
+    def _tell(self, engine: Engine) -> None:
+        """Hand out the tokens of the step that has ended, and let go of those whose client has gone."""
+        for r in engine.ran().tolist():
+            call = self.calls.get(r)
+            done = int(engine.requests[r, c.DONE])
+            if call is not None and done > call.said:
+                call.said = done
+                call.told.put_nowait(done)
+        for r in engine.take_ended():
+            self.policy.finished(engine, r)
+        for r in list(self.leaving):
+            if engine.withdraw(r):
+                self.leaving.discard(r)
+                if engine.requests[r, c.STATE] == c.WITHDRAWN:
+                    self.policy.finished(engine, r)
+
+    def _add(self, ask: Ask) -> _Call:
+        engine = self.engine
+        prompt, output = ask.prompt(4.0), ask.most or OUTPUT
+        now = self.now()
+        if not self.conducted:
+            self.advance(now)
+        try:
+            engine.settings.check(prompt, output)
+        except InputError as error:
+            raise RefusedError(400, str(error), "BadRequestError") from None
+        priority = self.policy.arrived(engine, Job(prompt, float(output), ask.priority, -1), engine.count)
+        call = _Call(engine.add(now, prompt, output, priority), ask, prompt, output)
+        self.calls[call.row] = call
+        self.latest = ask.fields
+        self.count += 1
+        self.came.set()
+        return call
+
+    def _leave(self, call: _Call) -> None:
+        """The answer is whole, or its client has gone."""
+        del self.calls[call.row]
+        if call.said < call.output:
+            if self.engine.withdraw(call.row):
+                self.policy.finished(self.engine, call.row)
+            else:
+                self.leaving.add(call.row)
+
+    # --- the handlers -----------------------------------------------------------------------------------------------
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        try:
+            ask = read_ask(request.path, await request.read())
+            if ask.model and ask.model != self.model:
+                raise RefusedError(404, f"The model `{ask.model[:100]}` does not exist.", "NotFoundError")
+            call = self._add(ask)
+        except RefusedError as error:
+            return web.Response(body=error.body(), status=error.status, content_type="application/json")
+        try:
+            return await (self._streamed(request, call) if ask.stream else self._whole(call))
+        finally:
+            self._leave(call)
+
+    async def _streamed(self, request: web.Request, call: _Call) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        chat = call.ask.path == "/v1/chat/completions"
+        event = self._event(call, chat, f'{{"content":"{WORD}"}}' if chat else WORD)
+        sent = 0
+        while sent < call.output:
+            done = await call.told.get()
+            if sent == 0:
+                await response.prepare(request)
+                if chat:
+                    await response.write(self._event(call, chat, '{"role":"assistant","content":""}'))
+            await response.write(event * (done - sent))
+            sent = done
+        usage = msgspec.json.encode(self._usage(call)).decode()
+        options = call.ask.fields.get("stream_options")
+        if isinstance(options, dict) and options.get("include_usage"):
+            await response.write(b'data: {"id":"mock-%d","choices":[],"usage":%s}\n\n' % (call.row, usage.encode()))
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    def _event(self, call: _Call, chat: bool, what: str) -> bytes:
+        said = f'"delta":{what}' if chat else f'"text":"{what}"'
+        kind = "chat.completion.chunk" if chat else "text_completion"
+        choice = f'{{"index":0,{said},"finish_reason":null}}'
+        text = f'{{"id":"mock-{call.row}","object":"{kind}","model":"{self.model}","choices":[{choice}]}}'
+        return f"data: {text}\n\n".encode()
+
+    async def _whole(self, call: _Call) -> web.Response:
+        while call.said < call.output:
+            await call.told.get()
+        text = WORD * call.output
+        chat = call.ask.path == "/v1/chat/completions"
+        said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        answer = {
+            "id": f"mock-{call.row}",
+            "object": "chat.completion" if chat else "text_completion",
+            "model": self.model,
+            "choices": [{"index": 0, **said, "finish_reason": "length"}],
+            "usage": self._usage(call),
+        }
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    def _usage(self, call: _Call) -> dict[str, int]:
+        tokens = call.prompt + call.output
+        return {"prompt_tokens": call.prompt, "completion_tokens": call.output, "total_tokens": tokens}
+
+    async def models(self, _: web.Request) -> web.Response:
+        rows = [{"id": self.model, "object": "model", "owned_by": "kant"}]
+        return web.json_response({"object": "list", "data": rows})
+
+    async def health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """vLLM's names (0.32)."""
+        state, settings = self.engine.state, self.engine.settings
+        usable = settings.num_blocks - 1
+        label = f'{{engine="0",model_name="{self.model}"}}'
+        lines = [
+            f"vllm:num_requests_running{label} {state[c.RUNS]}",
+            f"vllm:num_requests_waiting{label} {state[c.WAITS]}",
+            f"vllm:kv_cache_usage_perc{label} {1 - state[c.FREE] / usable}",
+            f"vllm:num_preemptions_total{label} {state[c.PREEMPTIONS]}",
+            f'vllm:cache_config_info{{block_size="{settings.block_size}",num_gpu_blocks="{settings.num_blocks}"}} 1',
+        ]
+        return web.Response(text="\n".join(lines) + "\n")
+
+    async def clock(self, _: web.Request) -> web.Response:
+        """How many requests have come and live, how many tokens were said, the time, and how the latest is ordered."""
+        state = self.engine.state
+        said = int(self.engine.requests[: self.engine.count, c.DONE].sum())
+        live = int(state[c.RUNS] + state[c.WAITS])
+        latest = {name: self.latest.get(name) for name in ("priority", "vllm_xargs")}
+        found = {"requests": self.count, "tokens": said, "live": live, "now": self.now(), "latest": latest}
+        return web.json_response(found)
+
+    async def set_clock(self, request: web.Request) -> web.Response:
+        if not self.conducted:
+            return web.json_response({"error": "this engine has a clock of its own"}, status=409)
+        asked = await request.json()
+        if asked.get("reset"):
+            self.engine = Engine(self.engine.settings)
+            self.calls, self.leaving, self.count, self.time = {}, set(), 0, 0.0
+        self.time = max(self.time, float(asked["until"]))
+        self.advance(self.time)
+        return await self.clock(request)
+
+
+async def serve(mock: MockEngine, host: str, port: int, ready: asyncio.Future[int] | None = None) -> None:
+    """Serve until cancelled; `ready` gets the port."""
+    runner = web.AppRunner(mock.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    driver: asyncio.Task[None] | None = None
+    try:
+        try:
+            await web.TCPSite(runner, host, port, backlog=4096).start()
+        except OSError as error:
+            raise InputError("--listen", f"an address that is free ({error.strerror or error})", port) from None
+        if not mock.conducted:
+            driver = asyncio.create_task(mock.run())
+        if ready is not None:
+            ready.set_result(int(runner.addresses[0][1]))
+        await asyncio.Event().wait()
+    finally:
+        if driver is not None:
+            driver.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await driver
+        await runner.cleanup()

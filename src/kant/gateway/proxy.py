@@ -1,0 +1,343 @@
+"""The proxy: an OpenAI-compatible server that forwards each request to the backend that the dispatcher chooses.
+
+Answers are streamed as they come. A request that fails before anything of its answer was sent to the client is sent to
+another backend; afterwards it cannot be, and the client is told in the stream. A client that goes away ends its request
+on the backend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from kant.gateway.ask import FORWARDS, Ask, EventCount, RefusedError, error_body, read_ask, usage_of
+from kant.gateway.dispatch import Dispatcher, Placement
+from kant.gateway.meters import Meters
+from kant.gateway.tenants import Tenant, Tenants
+from kant.model.errors import InputError
+
+MOST_BODY = 32 << 20
+MOST_ANSWER = 64 << 20
+"""Bytes of an answer that is not streamed."""
+
+CONNECT_S = 5.0
+TRY_ELSEWHERE = frozenset({429, 502, 503, 504})
+"""Statuses with which a backend says that it cannot just now."""
+
+HOP_BY_HOP = frozenset(
+    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+     "transfer-encoding", "upgrade", "host", "content-length", "accept-encoding", "expect", "content-encoding")
+)  # fmt: skip
+"""Headers that concern one connection (RFC 9110, 7.6.1), and those that the proxy sets itself."""
+
+PROGRAM = "x-kant-program"
+PREDICTED = "x-kant-predicted-tokens"
+BACKEND = "x-kant-backend"
+JSON = {"Content-Type": "application/json"}
+
+LOST = (aiohttp.ClientError, ConnectionError, TimeoutError, asyncio.IncompleteReadError)
+
+
+class BackendLostError(Exception):
+    """A backend did not answer, or broke off; `begun` says whether the client has something of the answer."""
+
+    def __init__(self, why: str, begun: bool, unreachable: bool = False) -> None:
+        super().__init__(why)
+        self.begun, self.unreachable = begun, unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """`retries` on other backends; seconds for which a request may be held."""
+
+    retries: int = 2
+    hold_s: float = 30.0
+
+
+def origin(url: str) -> str:
+    """The address of a backend, without a path; raises InputError where it is none."""
+    try:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.path not in ("", "/", "/v1", "/v1/") or parts.query or parts.fragment or parts.username:
+        raise InputError("--backends", "addresses such as http://127.0.0.1:8000", url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class Proxy:
+    """The handler of all requests."""
+
+    def __init__(self, dispatcher: Dispatcher, tenants: Tenants, options: ProxyOptions, meters: Meters) -> None:
+        self.dispatcher, self.tenants, self.options, self.meters = dispatcher, tenants, options, meters
+        self.draining = False
+        self.in_flight = 0
+        self.idle = asyncio.Event()
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def close(self) -> None:
+        await self.session.close()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; whatever it is, the answer is one in OpenAI's form."""
+        try:
+            if request.method == "POST" and request.path in FORWARDS:
+                return await self._forward(request)
+            return self._other(request)
+        except RefusedError as error:
+            self.meters.refused.labels(str(error.status)).inc()
+            return _refusal(error)
+        except web.HTTPRequestEntityTooLarge:
+            self.meters.refused.labels("413").inc()
+            return _refusal(RefusedError(413, f"the body: expected at most {MOST_BODY} bytes", "invalid_request_error"))
+
+    def _other(self, request: web.BaseRequest) -> web.Response:
+        """What is not routed: health, metrics, the models of all backends."""
+        if request.method not in ("GET", "HEAD"):
+            known = ", ".join(FORWARDS)
+            raise RefusedError(404, f"expected a POST to one of {known}", "invalid_request_error")
+        if request.path == "/health":
+            ready = not self.draining and any(backend.up for backend in self.dispatcher.backends)
+            return web.Response(status=200 if ready else 503)
+        if request.path == "/metrics":
+            return web.Response(
+                body=self.meters.text(self.dispatcher),
+                headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+            )
+        if request.path == "/v1/models":
+            names = sorted({name for b in self.dispatcher.backends if b.up for name in b.models or ()})
+            rows = [{"id": name, "object": "model", "created": 0, "owned_by": "kant"} for name in names]
+            return web.Response(body=msgspec.json.encode({"object": "list", "data": rows}), headers=JSON)
+        raise RefusedError(404, "expected GET /v1/models, /health or /metrics", "invalid_request_error")
+
+    async def _forward(self, request: web.BaseRequest) -> web.StreamResponse:
+        began = time.monotonic()
+        if self.draining:
+            raise RefusedError(503, "this router stops", "overloaded", 1)
+        tenant = self._tenant(request, began)
+        self.in_flight += 1
+        placed: Placement | None = None
+        try:
+            ask = read_ask(request.path, await request.read(), request.headers.get(PROGRAM, ""))
+            self.dispatcher.now = began
+            placed = self.dispatcher.come(ask, _predicted(request.headers.get(PREDICTED)))
+            return await self._serve(request, placed, began)
+        except (asyncio.CancelledError, ConnectionError):
+            self.meters.gone.inc()
+            raise
+        finally:
+            if placed is not None:
+                self.dispatcher.end(placed, None)
+            tenant.give_back()
+            self.in_flight -= 1
+            if self.in_flight == 0:
+                self.idle.set()
+
+    def _tenant(self, request: web.BaseRequest, now: float) -> Tenant:
+        tenant = self.tenants.of(request.headers.get("Authorization", ""))
+        try:
+            tenant.take(now)
+        except RefusedError:
+            self.meters.limited.labels(tenant.name).inc()
+            raise
+        return tenant
+
+    async def _serve(self, request: web.BaseRequest, placed: Placement, began: float) -> web.StreamResponse:
+        """Try backends until one answers."""
+        left = self.options.retries
+        while True:
+            await self._place(placed, began)
+            backend = placed.backend
+            assert backend is not None
+            attempt = _Attempt(self, request, placed, began, last=left == 0)
+            try:
+                return await attempt.run()
+            except BackendLostError as error:
+                if error.unreachable:
+                    self.dispatcher.lost(backend)
+                if error.begun or left == 0:
+                    self.meters.requests.labels(str(backend.number), "502").inc()
+                    if not error.begun:
+                        raise RefusedError(502, f"no backend has answered ({error})", "backend_lost", 1) from None
+                    self.meters.lost.labels(str(backend.number)).inc()
+                    return await attempt.say_lost(str(error))
+                left -= 1
+                self.meters.retried.labels(str(backend.number)).inc()
+                self.dispatcher.take_back(placed)
+                placed.without |= {backend.number}
+                if not any(b.up and b.number not in placed.without for b in self.dispatcher.backends):
+                    placed.without = frozenset()  # whoever comes back first
+                self.dispatcher.ask_again()
+
+    async def _place(self, placed: Placement, began: float) -> None:
+        """Wait until the request has a backend, but no longer than it may be held."""
+        if self.dispatcher.offer(placed):
+            return
+        assert placed.placed is not None
+        left = self.options.hold_s - (time.monotonic() - began)
+        try:
+            async with asyncio.timeout(max(left, 0)):
+                await placed.placed
+        except TimeoutError:
+            raise RefusedError(
+                503, f"no backend has had room for {self.options.hold_s:g} seconds", "overloaded", 1
+            ) from None
+        self.meters.held_s.observe(time.monotonic() - began)
+
+
+class _Attempt:
+    """One request on one backend."""
+
+    def __init__(self, proxy: Proxy, request: web.BaseRequest, placed: Placement, began: float, last: bool) -> None:
+        assert placed.backend is not None
+        self.proxy, self.request, self.placed, self.began, self.last = proxy, request, placed, began, last
+        self.backend = placed.backend
+        self.response: web.StreamResponse | None = None
+        self.count = EventCount()
+
+    async def run(self) -> web.StreamResponse:
+        """Forward, and hand the answer on; raises BackendLostError where the backend fails."""
+        ask, dispatcher, session = self.placed.ask, self.proxy.dispatcher, self.proxy.session
+        priority = dispatcher.sent_priority(self.placed) if ask.path != "/tokenize" else None
+        body = ask.forwarded(priority, dispatcher.policy.by_priority)
+        try:
+            async with asyncio.timeout(None) as watch:
+                self.placed.withdraw = lambda: watch.reschedule(0.0)
+                async with session.post(self.backend.url + ask.path, data=body, headers=self._headers()) as upstream:
+                    if upstream.status in TRY_ELSEWHERE and not self.last and self._others():
+                        raise BackendLostError(f"it answered {upstream.status}", begun=False)
+                    if upstream.content_type == "text/event-stream":
+                        await self._stream(upstream)
+                    else:
+                        await self._whole(upstream, ask)
+        except aiohttp.ClientConnectorError as error:
+            raise BackendLostError(_why(error), begun=False, unreachable=True) from None
+        except LOST as error:
+            if isinstance(error, ClientGoneError):
+                raise
+            raise BackendLostError(_why(error), begun=self.response is not None) from None
+        finally:
+            self.placed.withdraw = None
+        assert self.response is not None
+        with contextlib.suppress(ConnectionError):
+            await self.response.write_eof()
+        return self.response
+
+    def _others(self) -> bool:
+        return any(
+            b.up and not b.draining and b is not self.backend and b.number not in self.placed.without
+            for b in self.proxy.dispatcher.backends
+        )
+
+    def _headers(self) -> dict[str, str]:
+        keyed = self.proxy.tenants.keyed
+        sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        for name, value in self.request.headers.items():
+            low = name.lower()
+            if low not in HOP_BY_HOP and not (keyed and low == "authorization") and low != "content-type":
+                sent[name] = value
+        return sent
+
+    def _answer_headers(self, upstream: aiohttp.ClientResponse) -> dict[str, str]:
+        kept = {name: value for name, value in upstream.headers.items() if name.lower() not in HOP_BY_HOP}
+        kept[BACKEND] = str(self.backend.number)
+        return kept
+
+    async def _stream(self, upstream: aiohttp.ClientResponse) -> None:
+        """Hand each piece on as it comes; the client's answer begins with the first."""
+        dispatcher, placed = self.proxy.dispatcher, self.placed
+        async for piece in upstream.content.iter_any():
+            if self.response is None:
+                self.response = web.StreamResponse(status=upstream.status, headers=self._answer_headers(upstream))
+                self.proxy.meters.first_s.observe(time.monotonic() - self.began)
+                await _to_client(self.response.prepare(self.request))
+            done = self.count.feed(piece)
+            if done:
+                dispatcher.said(placed, done)
+            await _to_client(self.response.write(piece))
+        if self.response is None:
+            raise BackendLostError("its stream was empty", begun=False)
+        chunked = "Transfer-Encoding" in upstream.headers or "Content-Length" in upstream.headers
+        if not (chunked or self.count.finished):  # nothing but [DONE] says that such a stream is whole
+            raise BackendLostError("its stream has no end", begun=True)
+        self._over(upstream.status, self.count.events, self.count.usage)
+
+    async def _whole(self, upstream: aiohttp.ClientResponse, ask: Ask) -> None:
+        """An answer that is one JSON document: nothing is sent before all of it is here."""
+        try:
+            body = await upstream.content.read(MOST_ANSWER + 1)
+            while len(body) <= MOST_ANSWER and (piece := await upstream.content.read(MOST_ANSWER)):
+                body += piece
+        except asyncio.IncompleteReadError as error:
+            raise BackendLostError(_why(error), begun=False) from None
+        if len(body) > MOST_ANSWER:
+            raise RefusedError(502, f"the answer is longer than {MOST_ANSWER} bytes", "backend_lost")
+        self.response = web.Response(body=body, status=upstream.status, headers=self._answer_headers(upstream))
+        usage = usage_of(body) if upstream.status == 200 and ask.path.startswith("/v1/") else None
+        self._over(upstream.status, usage[1] if usage else None, usage)
+        self.proxy.meters.first_s.observe(time.monotonic() - self.began)
+        await _to_client(self.response.prepare(self.request))
+
+    def _over(self, status: int, output: int | None, usage: tuple[int, int] | None) -> None:
+        """The answer is whole: its place is free before the client knows."""
+        meters, placed, number = self.proxy.meters, self.placed, str(self.backend.number)
+        meters.requests.labels(number, str(status)).inc()
+        meters.whole_s.observe(time.monotonic() - self.began)
+        meters.prompt.inc(usage[0] if usage else placed.prompt)
+        if output:
+            meters.tokens.labels(number).inc(output)
+        self.proxy.dispatcher.end(placed, output if status == 200 else None, usage[0] if usage else None)
+
+    async def say_lost(self, why: str) -> web.StreamResponse:
+        """Tell the client that the stream has lost its backend: an error in the stream, and no `[DONE]`."""
+        assert self.response is not None
+        tokens = self.count.events
+        text = f"the backend was lost after {tokens} tokens ({why}); what has come is all there is"
+        with contextlib.suppress(ConnectionError):
+            await self.response.write(b"data: " + error_body(502, text, "backend_lost") + b"\n\n")
+            await self.response.write_eof()
+        return self.response
+
+
+class ClientGoneError(ConnectionError):
+    """The client has closed its connection."""
+
+
+async def _to_client(sending: object) -> None:
+    """Await something that is sent to the client; raises ClientGoneError where it has gone."""
+    try:
+        await sending  # type: ignore[misc]
+    except ConnectionError as error:
+        raise ClientGoneError(str(error)) from None
+
+
+def _why(error: BaseException) -> str:
+    """An error as it may stand in an answer: its kind, and no address of a backend."""
+    return type(error).__name__
+
+
+def _refusal(error: RefusedError) -> web.Response:
+    headers = dict(JSON)
+    if error.retry_after:
+        headers["Retry-After"] = str(error.retry_after)
+    return web.Response(body=error.body(), status=error.status, headers=headers)
+
+
+def _predicted(text: str | None) -> float | None:
+    """Tokens as a header says; what is no such number is ignored."""
+    if text is None or not text.isascii() or not text.replace(".", "", 1).isdigit() or len(text) > 12:
+        return None
+    return float(text)

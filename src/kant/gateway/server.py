@@ -1,0 +1,211 @@
+"""A router that runs: its listeners, the looks at its backends, and its end, which waits for what is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from kant.gateway.ask import error_body
+from kant.gateway.dispatch import Backend, Dispatcher
+from kant.gateway.meters import Meters
+from kant.gateway.proxy import MOST_BODY, Proxy, ProxyOptions
+from kant.gateway.scrape import read_metrics, read_models
+from kant.gateway.tenants import Tenants
+from kant.model.errors import InputError
+from kant.serving.router import TICK_S
+
+LOOK_S = 5.0
+"""Seconds for which a backend may take to answer a look."""
+
+MISSED = 3
+"""Looks without an answer after which a backend is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where it listens (`HOST:PORT`), where operators ask it to drain (or nowhere), and its times in seconds."""
+
+    listen: str = "127.0.0.1:8080"
+    operators: str | None = None
+    scrape_s: float = 1.0
+    drain_s: float = 60.0
+
+
+def address(text: str, option: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; raises InputError where it is not so."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InputError(option, "HOST:PORT, such as 127.0.0.1:8080", text)
+    return host.strip("[]"), int(port)
+
+
+class RouterServer:
+    """`async with RouterServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, tenants: Tenants, proxy_options: ProxyOptions, options: ServerOptions
+    ) -> None:
+        self.dispatcher, self.tenants, self.proxy_options, self.options = dispatcher, tenants, proxy_options, options
+        self.port = self.operators_port = 0
+        self._open: list[web.ServerRunner] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> RouterServer:
+        self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters())
+        try:
+            self.port = await self._listen(self.options.listen, "--listen", self.proxy.handle)
+            if self.options.operators is not None:
+                self.operators_port = await self._listen(self.options.operators, "--operators", self._operate)
+        except BaseException:
+            await self._close()
+            raise
+        loops = [self._look_at(backend) for backend in self.dispatcher.backends]
+        self._tasks = [asyncio.create_task(loop) for loop in loops]
+        if self.dispatcher.router.holds:
+            self._tasks.append(asyncio.create_task(self._tick()))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for runner in self._open:
+            await runner.cleanup()
+        await self.proxy.close()
+
+    async def _listen(self, where: str, option: str, handler: Callable[[web.BaseRequest], Any]) -> int:
+        host, port = address(where, option)
+
+        def request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+            loop = asyncio.get_running_loop()
+            return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MOST_BODY)
+
+        server = web.Server(handler, request_factory=request, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=1)
+        self._open.append(runner)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port, backlog=4096).start()
+        except OSError as error:
+            raise InputError(option, f"an address that is free ({error.strerror or error})", where) from None
+        return int(runner.addresses[0][1])
+
+    async def drain(self) -> None:
+        """Take no further requests, and wait for those in flight, but no longer than `drain_s`."""
+        self.proxy.draining = True
+        self.proxy.idle.clear()
+        if self.proxy.in_flight:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.options.drain_s):
+                    await self.proxy.idle.wait()
+
+    # --- loops ------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """A router that holds is asked again, whatever happens."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.dispatcher.ask_again()
+
+    async def _look_at(self, backend: Backend) -> None:
+        """Scrape a backend for ever; it is lost after some looks without an answer, and found with the next answer."""
+        missed = 0
+        while True:
+            try:
+                await self._look(backend)
+                missed = 0
+                self.dispatcher.found(backend)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                missed += 1
+                if missed == MISSED:
+                    self.dispatcher.lost(backend)
+            await asyncio.sleep(self.options.scrape_s)
+
+    async def _look(self, backend: Backend) -> None:
+        session = self.proxy.session
+        timeout = aiohttp.ClientTimeout(total=LOOK_S)
+        if backend.models is None:
+            async with session.get(backend.url + "/v1/models", timeout=timeout) as answer:
+                backend.models = read_models(await answer.content.read(1 << 20)) if answer.status == 200 else None
+        before = len(backend.rows), backend.site.tokens() - backend.site.other_tokens
+        async with session.get(backend.url + "/metrics", timeout=timeout) as answer:
+            text = (await answer.content.read(8 << 20)).decode("utf-8", "replace")
+        scraped = read_metrics(text) if answer.status == 200 else None
+        if scraped is None:  # an engine without metrics: that it answers says that it lives
+            async with session.get(backend.url + "/health", timeout=timeout) as answer:
+                if answer.status >= 500:
+                    raise aiohttp.ClientError(f"its health is {answer.status}")
+            return
+        after = len(backend.rows), backend.site.tokens() - backend.site.other_tokens
+        backend.compare(scraped, max(before[0], after[0]), max(before[1], after[1]))
+
+    # --- operators --------------------------------------------------------------------------------------------------
+
+    async def _operate(self, request: web.BaseRequest) -> web.Response:
+        """`GET /backends`; `POST /backends/NUMBER/drain` and `/resume`. Browsers are refused: they send `Origin`."""
+        parts = request.path.strip("/").split("/")
+        if "Origin" in request.headers:
+            return _answer(403, "expected no browser")
+        if request.method == "GET" and parts == ["backends"]:
+            return _json([self._row(b) for b in self.dispatcher.backends])
+        known = {str(backend.number): backend for backend in self.dispatcher.backends}
+        if request.method == "POST" and len(parts) == 3 and parts[0] == "backends" and parts[2] in ("drain", "resume"):
+            if parts[1] not in known:
+                return _answer(404, f"expected a backend from 0 to {len(known) - 1}")
+            backend = known[parts[1]]
+            backend.draining = parts[2] == "drain"
+            self.dispatcher.ask_again()
+            return _json(self._row(backend))
+        return _answer(404, "expected GET /backends, POST /backends/NUMBER/drain or POST /backends/NUMBER/resume")
+
+    def _row(self, backend: Backend) -> dict[str, object]:
+        return {
+            "backend": backend.number,
+            "url": backend.url,
+            "up": backend.up,
+            "draining": backend.draining,
+            "in_flight": len(backend.rows),
+            "tokens": backend.site.tokens(),
+            "models": sorted(backend.models or ()),
+        }
+
+
+def _json(found: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+
+def _answer(status: int, message: str) -> web.Response:
+    body = error_body(status, message, "invalid_request_error")
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def run(make: Callable[[], RouterServer], ready: Callable[[RouterServer], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once."""
+
+    async def main() -> None:
+        stop, now = asyncio.Event(), asyncio.Event()
+
+        def told() -> None:
+            (now if stop.is_set() else stop).set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told)
+        async with make() as server:
+            ready(server)
+            await stop.wait()
+            waits = [asyncio.create_task(server.drain()), asyncio.create_task(now.wait())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for task in waits:
+                task.cancel()
+
+    asyncio.run(main())

@@ -1,0 +1,221 @@
+"""An engine as its router sees it: exact, from inside the simulator, or observed, from what was sent and came back.
+
+A router before real engines knows neither their queues nor their blocks. It knows which requests it has sent, and which
+tokens have come back: that is `ObservedSite`. The simulator has both views, so what a proxy decides can be simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from kant.serving import columns as c
+from kant.serving import kernel
+from kant.serving.columns import Table, Times
+from kant.serving.engine import Engine, EngineSettings
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request that an engine has: tokens of its prompt, of its output so far, and of its output as predicted."""
+
+    prompt: int
+    predicted: float
+    done: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.done
+
+
+class Site(Protocol):
+    """What a router may ask of an engine."""
+
+    @property
+    def number(self) -> int:
+        """Which engine it is, among all that there are."""
+        ...
+
+    @property
+    def settings(self) -> EngineSettings:
+        """How the engine is set up."""
+        ...
+
+    @property
+    def requests(self) -> int:
+        """Requests that run or wait."""
+        ...
+
+    def tokens(self) -> int:
+        """Tokens that its requests have, prompts and outputs so far."""
+        ...
+
+    def pending_prefill(self) -> int:
+        """Tokens that are still to be computed before everybody decodes."""
+        ...
+
+    def freeness(self) -> float:
+        """Llumnix's load, larger for less: free KV less what waits, for each request that runs."""
+        ...
+
+    def sent(self) -> Iterator[Sent]:
+        """Its requests, in no order."""
+        ...
+
+    def twin(self, now: float) -> tuple[Engine, float]:
+        """A copy of the engine in which every request ends as predicted, and what its clock says now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSite:
+    """An engine of the simulator, and what is predicted of the output of each of its requests."""
+
+    engine: Engine
+    predicted: Callable[[], Times]
+    number: int = 0
+
+    @property
+    def settings(self) -> EngineSettings:
+        return self.engine.settings
+
+    @property
+    def requests(self) -> int:
+        return int(self.engine.state[c.RUNS] + self.engine.state[c.WAITS])
+
+    def _rows(self) -> tuple[Table, Table]:
+        engine = self.engine
+        return (
+            engine.requests[engine.running[: engine.state[c.RUNS]]],
+            engine.requests[engine.waiting[: engine.state[c.WAITS]]],
+        )
+
+    def tokens(self) -> int:
+        runs, waits = self._rows()
+        return int(sum(rows[:, c.PROMPT].sum() + rows[:, c.DONE].sum() for rows in (runs, waits)))
+
+    def pending_prefill(self) -> int:
+        left = 0
+        for rows in self._rows():
+            left += int((rows[:, c.PROMPT] + rows[:, c.DONE] - rows[:, c.COMPUTED]).sum())
+        return left
+
+    def freeness(self) -> float:
+        engine = self.engine
+        _, waits = self._rows()
+        free = int(engine.state[c.FREE]) * engine.settings.block_size - int(waits[:, c.PROMPT].sum())
+        return free / max(1, int(engine.state[c.RUNS]))
+
+    def sent(self) -> Iterator[Sent]:
+        predicted = self.predicted()
+        for r in self.engine.live():
+            row = self.engine.requests[r]
+            yield Sent(int(row[c.PROMPT]), float(predicted[r]), int(row[c.DONE]))
+
+    def twin(self, now: float) -> tuple[Engine, float]:
+        return self.engine.fork(self.predicted())[0], now
+
+
+@dataclass(slots=True)
+class ObservedSite:
+    """An engine from outside: the requests that were sent there, by the keys of the caller, and the tokens seen.
+
+    A request that has a token is taken to run, in the order in which requests were sent; one that has none is taken to
+    wait. `other_requests` and `other_tokens` are what the engine says to have beyond these, from other clients.
+    """
+
+    settings: EngineSettings
+    number: int = 0
+    live: dict[int, Sent] = field(default_factory=dict)
+    other_requests: int = 0
+    other_tokens: int = 0
+    _tokens: int = 0
+    _unbegun: int = 0
+    _begun: int = 0
+    _blocks: int = 0
+
+    @property
+    def requests(self) -> int:
+        return len(self.live) + self.other_requests
+
+    def tokens(self) -> int:
+        return self._tokens + self.other_tokens
+
+    def pending_prefill(self) -> int:
+        return self._unbegun
+
+    def freeness(self) -> float:
+        free = self.settings.tokens - self._blocks * self.settings.block_size - self._unbegun - self.other_tokens
+        return free / max(1, self._begun + self.other_requests)
+
+    def sent(self) -> Iterator[Sent]:
+        return iter(self.live.values())
+
+    def send(self, key: int, prompt: int, predicted: float) -> None:
+        """A request has been sent."""
+        self.live[key] = Sent(prompt, predicted)
+        self._tokens += prompt
+        self._unbegun += prompt
+
+    def said(self, key: int, done: int) -> None:
+        """A request has so many tokens of its output now; never fewer than before."""
+        sent = self.live[key]
+        if done <= sent.done:
+            return
+        if sent.done == 0:
+            self._unbegun -= sent.prompt
+            self._begun += 1
+        else:
+            self._blocks -= self._held(sent)
+        self._tokens += done - sent.done
+        sent.done = done
+        self._blocks += self._held(sent)
+
+    def end(self, key: int) -> Sent:
+        """A request is over, or has been taken back."""
+        sent = self.live.pop(key)
+        self._tokens -= sent.tokens
+        if sent.done:
+            self._begun -= 1
+            self._blocks -= self._held(sent)
+        else:
+            self._unbegun -= sent.prompt
+        return sent
+
+    def _held(self, sent: Sent) -> int:
+        """Blocks that a request with a token holds: the KV of its latest token is not computed yet."""
+        return -(-(sent.tokens - 1) // self.settings.block_size)
+
+    def twin(self, now: float) -> tuple[Engine, float]:
+        """A copy whose clock begins at 0, so that decisions depend on no clock; who does not fit waits."""
+        settings = replace(self.settings, prefix_cache=False, policy="fcfs", preemptive=False)
+        engine = Engine(settings, len(self.live) + 1)
+        begun = [sent for sent in self.live.values() if sent.done]
+        others = [sent for sent in self.live.values() if not sent.done]
+        for sent in [*begun, *others]:
+            most = max(settings.tokens + 1 - sent.prompt, sent.done + 1)
+            said = round(sent.predicted)
+            said = min(said if said > sent.done else sent.done + 10, most)  # ten tokens more, as Block does
+            engine.add(0.0, min(sent.prompt, settings.tokens), max(min(said, most), 1))
+        for r, sent in enumerate(begun):
+            if engine.state[c.RUNS] == settings.max_num_seqs or self._held(sent) > engine.state[c.FREE]:
+                break
+            _seat(engine, sent.done, self._held(sent))
+            engine.requests[r, c.COMPUTED] = sent.tokens - 1
+        return engine, 0.0
+
+
+def _seat(engine: Engine, done: int, blocks: int) -> None:
+    """Let the request in front run, as one that has said so many tokens and holds so many blocks."""
+    state = engine.state
+    r = kernel.pop(engine.requests, engine.times, engine.limits, state, engine.waiting)
+    row = engine.requests[r]
+    row[c.DONE], row[c.HELD], row[c.STATE] = done, blocks, c.RUNNING
+    row[c.SEAT] = engine.seats[engine.limits[c.MAX_SEQS] - 1 - state[c.RUNS]]
+    engine.running[state[c.RUNS]] = r
+    state[c.RUNS] += 1
+    state[c.FREE] -= blocks
+    engine.times[r, c.FIRST] = engine.times[r, c.LAST] = np.nan

@@ -1,0 +1,195 @@
+"""Bodies, streams, metrics and keys of strangers: whatever they are, they are read or refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kant.gateway.ask import Ask, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.proxy import origin
+from kant.gateway.scrape import Scraped, read_metrics, read_models
+from kant.gateway.tenants import Tenant, Tenants, read_tenants
+from kant.model.errors import InputError
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(
+    ["model", "prompt", "messages", "input", "stream", "max_tokens", "priority", "vllm_xargs", "content", "n"]
+)
+BODIES = st.dictionaries(NAMES | st.text(max_size=8), VALUES, max_size=8)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_request_or_one_sentence(body: bytes) -> None:
+    try:
+        assert isinstance(read_ask("/v1/completions", body), Ask)
+    except RefusedError as error:
+        assert error.status == 400 and "\n" not in error.message
+        assert json.loads(error.body())["error"]["code"] == 400
+
+
+def test_a_body_nested_as_deep_as_it_can_be_is_refused() -> None:
+    with pytest.raises(RefusedError):
+        read_ask("/v1/completions", b"[" * 1_000_000)
+
+
+@given(BODIES, st.none() | st.integers(-(2**31), 2**31), st.text(max_size=12))
+def test_what_is_forwarded_differs_only_in_priority_and_program(
+    fields: dict[str, object], priority: int | None, program: str
+) -> None:
+    body = json.dumps(fields).encode()
+    try:
+        ask = read_ask("/v1/chat/completions", body, program)
+    except RefusedError:  # a number that no machine integer holds
+        return
+    assert ask.prompt(4.0) >= 1
+    sent = json.loads(ask.forwarded(priority, pass_program=True))
+    assert priority is None or sent["priority"] == priority
+    assert not ask.program or sent["vllm_xargs"]["program_id"] == ask.program
+    changed = ("priority", "vllm_xargs")
+    assert {k: v for k, v in sent.items() if k not in changed} == {k: v for k, v in fields.items() if k not in changed}
+    assert ask.forwarded(None, pass_program=False) == body
+
+
+def test_prompts_are_counted_in_all_their_forms() -> None:
+    def count(**fields: object) -> int:
+        return read_ask("/v1/completions", json.dumps(fields).encode()).prompt(4.0)
+
+    assert count(prompt=[1, 2, 3]) == 3
+    assert count(prompt=[[1, 2], [3]]) == 3
+    assert count(prompt="x" * 40) == 10
+    assert count(messages=[{"content": "x" * 20}, {"content": [{"type": "text", "text": "x" * 19}]}]) == 10
+    assert count(messages=3) == count() == 1
+
+
+@given(
+    st.lists(st.text(st.characters(codec="ascii", exclude_characters="\n\r"), max_size=12), max_size=20),
+    st.lists(st.integers(0, 400), max_size=8),
+    st.booleans(),
+    st.booleans(),
+)
+def test_tokens_are_counted_alike_in_whatever_pieces_they_come(
+    tokens: list[str], cuts: list[int], crlf: bool, usage: bool
+) -> None:
+    events = [json.dumps({"choices": [{"index": 0, "text": token}]}, separators=(",", ":")) for token in tokens]
+    if usage:
+        said = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": len(tokens) + 3}}
+        events.append(json.dumps(said, separators=(",", ":")))
+    end = "\r\n\r\n" if crlf else "\n\n"
+    whole = "".join(f"data: {event}{end}" for event in [*events, "[DONE]"]).encode()
+    count, places = EventCount(), sorted({min(cut, len(whole)) for cut in cuts})
+    seen = [count.feed(whole[a:b]) for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
+    assert seen[-1] == len(tokens) + (3 if usage else 0)
+    assert count.finished
+    assert not usage or count.usage == (5, len(tokens) + 3)
+
+
+@given(st.lists(st.binary(max_size=60), max_size=10))
+def test_any_stream_can_be_counted(pieces: list[bytes]) -> None:
+    count = EventCount()
+    assert all(count.feed(piece) >= 0 for piece in pieces)
+
+
+VLLM = """
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 4.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
+vllm:num_preemptions_total{engine="0"} 9
+vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="1234"} 1.0
+"""
+SGLANG = """
+sglang:num_running_reqs{model_name="m"} 5.0
+sglang:num_queue_reqs{model_name="m"} 1.0
+sglang:token_usage{model_name="m"} 0.5
+sglang:cache_config_info{page_size="64",num_pages="100"} 1.0
+"""
+
+
+def test_metrics_of_vllm_and_of_sglang_are_read() -> None:
+    assert read_metrics(VLLM) == Scraped(7, 2, 0.5, 9, 1234, 16)
+    assert read_metrics(SGLANG) == Scraped(5, 1, 0.5, 0, 100, 64)
+    assert read_metrics(VLLM.replace("kv_cache", "gpu_cache")) == Scraped(7, 2, 0.5, 9, 1234, 16)
+    assert read_metrics("python_info 1") is None
+    assert read_models(b'{"data":[{"id":"a"},{"id":"b"}]}') == {"a", "b"}
+    assert read_models(b'{"data":3}') is None
+
+
+@given(st.text(max_size=100), st.sampled_from(["vllm:num_requests_running", "vllm:cache_config_info", "sglang:x"]))
+def test_any_metrics_and_answers_can_be_read(text: str, name: str) -> None:
+    found = read_metrics(f"{name}{text}\n{text}\n{name}{{{text}}} {text}")
+    assert found is None or (found.requests >= 0 and 0 <= found.usage <= 1)
+    usage_of(text.encode("utf-8", "replace"))
+    read_models(text.encode("utf-8", "replace"))
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=40),
+    st.integers(1, 4),
+    st.floats(0.1, 10),
+    st.integers(1, 5),
+)
+def test_a_tenant_never_has_more_than_its_limits(
+    steps: list[tuple[bool, float]], at_once: int, rate: float, burst: int
+) -> None:
+    tenant, now, taken, flying = Tenant("t", at_once, rate, burst, level=burst), 0.0, 0, 0
+    for come, later in steps:
+        now += later
+        if come:
+            try:
+                tenant.take(now)
+            except RefusedError as error:
+                assert error.status == 429 and error.retry_after >= 1
+            else:
+                taken, flying = taken + 1, flying + 1
+        elif flying:
+            tenant.give_back()
+            flying -= 1
+        assert flying <= at_once and taken <= burst + rate * now + 1e-6
+
+
+def test_tenants_are_known_by_their_keys(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.toml"
+    key = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
+    path.write_text(f'[default]\nin_flight = 2\n[tenants.lab]\nkey_sha256 = "{key}"\nrequests_per_s = 5.0\n')
+    tenants = read_tenants(path)
+    assert tenants.of("Bearer password").name == "lab"
+    assert tenants.of("Bearer \udcff").name == tenants.of("").name == "default"
+    with pytest.raises(RefusedError, match="expected a bearer token"):
+        Tenants(tenants.by_digest, None).of("bearer guess")
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("[", "TOML"),
+        ("[team]", "team"),
+        ("tenants = 3", "tenants"),
+        ("[tenants.a]", "tenants.a.key_sha256"),
+        ("[default]\nin_flight = 0", "default.in_flight"),
+        ("[default]\nspeed = 1", "default.speed"),
+        ("default = 1", "default"),
+    ],
+)
+def test_a_file_of_tenants_that_is_wrong_is_said_in_one_sentence(text: str, where: str, tmp_path: Path) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_tenants(path)
+    assert where in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_addresses_of_backends_are_checked() -> None:
+    assert origin(" http://a:8000/v1/ ") == "http://a:8000"
+    for wrong in ("a:8000", "ftp://a", "http://", "http://a/b", "http://u@a", "http://a:x", "http://[a"):
+        with pytest.raises(InputError):
+            origin(wrong)

@@ -1,0 +1,171 @@
+"""The dispatcher under any sequence of events: nobody is lost, nobody is placed where there is no room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.rig import dispatcher
+
+from kant.gateway.ask import RefusedError, read_ask
+from kant.gateway.dispatch import Dispatcher, Placement
+from kant.gateway.scrape import Scraped
+from kant.serving.policies import POLICIES
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["come", "said", "end", "retry", "turn"]), st.integers(0, 9)), max_size=60)
+
+
+def come(chosen: Dispatcher, prompt: int, **more: object) -> Placement:
+    body = {"model": "", "prompt": [1] * prompt, "max_tokens": 20, **more}
+    return chosen.come(read_ask("/v1/completions", json.dumps(body).encode()))
+
+
+def check(chosen: Dispatcher, live: list[Placement], in_flight: int) -> None:
+    """Everything that lives is at one place, and what is counted is what is there."""
+    placed = [p for p in live if p.backend is not None]
+    held = [p for queue in chosen.held.values() for p in queue]
+    assert len(placed) + len(held) == len(live) and len({p.row for p in live}) == len(live)
+    assert len(chosen.free) + len(live) == chosen.limits.at_once
+    for backend in chosen.backends:
+        mine = [p for p in placed if p.backend is backend]
+        assert len(mine) == len(backend.rows) <= in_flight
+        site = backend.site
+        assert set(site.live) == {p.row for p in mine}
+        assert site.tokens() == sum(sent.tokens for sent in site.live.values())
+        assert site.pending_prefill() == sum(sent.prompt for sent in site.live.values() if not sent.done)
+    if held and not (chosen.router.holds or chosen.policy.limits):
+        waits = min(held)
+        assert all(
+            not b.up or b.draining or len(b.rows) >= in_flight or b.number in waits.without for b in chosen.backends
+        )
+
+
+@given(EVENTS, st.integers(1, 3), st.sampled_from(sorted(POLICIES)), st.sampled_from(["round-robin", "block"]))
+def test_nobody_is_lost_and_nobody_is_over_a_limit(
+    events: list[tuple[str, int]], in_flight: int, policy: str, router: str
+) -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a", "http://b"], policy, router, in_flight=in_flight, at_once=20)
+        live: list[Placement] = []
+        said: dict[int, int] = {}
+        for what, k in events:
+            if what == "come":
+                if chosen.free:
+                    live.append(come(chosen, 30 * k + 1, priority=k))
+                    chosen.offer(live[-1])
+            elif what == "turn":
+                backend = chosen.backends[k % 2]
+                if k % 3 == 0:
+                    chosen.lost(backend)
+                elif k % 3 == 1:
+                    chosen.found(backend)
+                else:
+                    backend.draining = not backend.draining
+                    chosen.ask_again()
+            elif live:
+                placed = live[k % len(live)]
+                if what == "said":
+                    said[placed.order] = said.get(placed.order, 0) + k
+                    chosen.said(placed, said[placed.order])
+                elif what == "retry" and placed.backend is not None:
+                    number = placed.backend.number
+                    chosen.take_back(placed)
+                    said.pop(placed.order, None)
+                    placed.without = frozenset({number})
+                    chosen.offer(placed)
+                    chosen.ask_again()
+                elif what == "end":
+                    live.remove(placed)
+                    chosen.end(placed, 7 if k % 2 else None, 30)
+                    chosen.end(placed, 7)  # a second call does nothing
+            check(chosen, live, in_flight)
+        for backend in chosen.backends:
+            backend.draining = False
+            chosen.found(backend)
+        for placed in live:
+            placed.without = frozenset()
+        chosen.ask_again()
+        while live:
+            placed = next(p for p in live if p.backend is not None)  # somebody always has a place
+            live.remove(placed)
+            chosen.end(placed, 3)
+            check(chosen, live, in_flight)
+        assert not chosen.held
+
+    asyncio.run(run())
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=12))
+def test_who_is_held_is_placed_by_priority_and_then_by_arrival(priorities: list[int]) -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a"], "priority", in_flight=1)
+        first = come(chosen, 5)
+        assert chosen.offer(first)
+        waiting = [come(chosen, 5, priority=priority) for priority in priorities]
+        assert not any(chosen.offer(placed) for placed in waiting)
+        order, now = [], first
+        for _ in waiting:
+            chosen.end(now, 1)
+            now = next(iter(chosen.backends[0].rows.values()))
+            assert chosen.sent_priority(now) == now.ask.fields["priority"]
+            order.append(now.order)
+        assert order == [placed.order for placed in sorted(waiting, key=lambda p: (p.ask.fields["priority"], p.order))]
+
+    asyncio.run(run())
+
+
+def test_past_future_holds_what_the_memory_will_not_hold() -> None:
+    """60 blocks of 16 tokens; every output before was short, so many fit; once they are long, few do."""
+
+    async def fits(output: int) -> int:
+        chosen = dispatcher(["http://a"], "past-future")
+        for _ in range(1000):
+            placed = come(chosen, 10)
+            assert chosen.offer(placed)
+            chosen.said(placed, output)
+            chosen.end(placed, output)
+        held = [not chosen.offer(come(chosen, 10)) for _ in range(100)]
+        return held.index(True)
+
+    assert asyncio.run(fits(10)) > 2 * asyncio.run(fits(200))
+
+
+def test_what_others_send_to_an_engine_counts_once_it_stays() -> None:
+    chosen = dispatcher(["http://a", "http://b"], router="shortest-queue")
+    first = chosen.backends[0]
+    for looks in range(3):
+        assert first.site.requests == 0
+        first.compare(Scraped(4, 1, 0.5), 0, 0)
+        assert first.site.other_requests == (5 if looks == 2 else 0)
+    assert first.site.tokens() == round(0.5 * first.site.settings.tokens)
+    assert all(chosen.offer(placed) and placed.backend is chosen.backends[1] for placed in [come(chosen, 5)])
+    first.compare(Scraped(0, 0, 0.0, blocks=500, block_size=32), 0, 0)
+    assert first.site.requests == 0 and first.site.settings.tokens == 499 * 32
+
+
+def test_what_cannot_be_placed_is_refused() -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a"], in_flight=1, held=1, at_once=3)
+        chosen.backends[0].models = frozenset({"m"})
+        with pytest.raises(RefusedError, match="not served here"):
+            chosen.offer(come(chosen, 5, model="other"))
+        assert chosen.offer(come(chosen, 5, model="m"))
+        assert not chosen.offer(come(chosen, 5, model="m"))
+        with pytest.raises(RefusedError, match="at most 3 requests"):
+            come(chosen, 5)
+
+    asyncio.run(run())
+
+
+def test_programs_that_strangers_name_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kant.gateway.dispatch.PROGRAMS", 10)
+    chosen = dispatcher(["http://a"], "plas", "program-affinity")
+    for i in range(100):
+        placed = come(chosen, 5, vllm_xargs={"program_id": f"p{i}"})
+        chosen.offer(placed)
+        chosen.end(placed, 5)
+    assert len(chosen.programs) == 10
+    assert len(chosen.policy.service) <= 11  # type: ignore[attr-defined]

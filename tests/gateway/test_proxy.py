@@ -1,0 +1,220 @@
+"""The router before engines in processes of their own: it decides as simulated, and loses nothing that can be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+
+import aiohttp
+import numpy as np
+import pytest
+from tests.gateway.rig import FLAGS, SETTINGS, Client, Conductor, Mock, dispatcher, routing, start, start_mocks, stream
+from tests.patience import PATIENCE_S
+
+from kant.gateway.tenants import Tenant, Tenants
+from kant.serving.fleet import simulate
+from kant.serving.generate import arrivals
+from kant.serving.requests import Requests
+from kant.serving.router import ROUTERS, router_named
+
+
+@pytest.fixture(scope="module")
+def mocks() -> Iterator[list[Mock]]:
+    started = start_mocks(2)
+    yield started
+    for mock in started:
+        mock.kill()
+
+
+def drawn(seed: int, count: int = 24) -> Requests:
+    """Requests that fill two small engines: some wait, some are preempted, some belong to programs."""
+    draw = np.random.Generator(np.random.PCG64(seed))
+    prompt, output = draw.integers(1, 400, count), draw.integers(1, 60, count)
+    predicted = np.maximum(1, output + draw.integers(-20, 20, count)).astype(np.float64)
+    return Requests(
+        "drawn", arrivals(draw, count, 12.0), prompt, output, predicted=predicted, program=draw.integers(-1, 4, count)
+    )
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_the_router_decides_as_simulated(name: str, mocks: list[Mock]) -> None:
+    requests = drawn(len(name))
+
+    async def played() -> list[int]:
+        urls = [mock.url for mock in mocks]
+        async with routing(dispatcher(urls, router=name)) as (_, url), aiohttp.ClientSession() as session:
+            return await Conductor(session, url, urls).play(requests)
+
+    simulated = simulate(requests, SETTINGS, 2, router=router_named(name), observed=True)
+    assert asyncio.run(played()) == simulated.engine.tolist()
+    assert name != "least-tokens" or simulated.preempted.sum() > 0  # the engines are full enough to matter
+
+
+def test_a_killed_backend_loses_only_what_has_begun_and_says_so() -> None:
+    engines = start_mocks(2)
+    urls = [mock.url for mock in engines]
+
+    async def run() -> list[Client]:
+        async with routing(dispatcher(urls)) as (server, url), aiohttp.ClientSession() as session:
+            conductor = Conductor(session, url, urls)
+            for _ in range(4):  # round robin: two for each
+                await conductor.send(20, 50)
+            await conductor.advance(0.2)
+            assert all(0 < client.tokens < 50 for client in conductor.clients)
+            for _ in range(4):
+                await conductor.send(20, 50)
+            engines[0].kill()
+            await conductor.settle(lambda: sum(client.over for client in conductor.clients) == 2)
+            conductor.mocks = urls[1:]
+            async with asyncio.timeout(PATIENCE_S):
+                while (await conductor.clock(urls[1]))["requests"] < 6:
+                    await asyncio.sleep(0.001)
+            await conductor.clock(urls[1], until=1000.0)
+            await asyncio.gather(*conductor.tasks)
+            async with session.get(url + "/metrics") as answer:
+                text = await answer.text()
+            assert 'kant_router_lost_total{backend="0"} 2.0' in text
+            assert 'kant_router_retries_total{backend="0"} 2.0' in text
+            assert not any(backend.rows for backend in server.dispatcher.backends)
+            return conductor.clients
+
+    clients = asyncio.run(run())
+    engines[1].kill()
+    cut = [client for client in clients if client.error]
+    assert len(cut) == 2
+    assert all(0 < client.tokens < 50 and "backend_lost" in client.error and not client.finished for client in cut)
+    whole = [client for client in clients if not client.error]
+    assert all(client.tokens == 50 and client.finished and client.backend for client in whole)
+    assert [client.backend for client in clients].count("1") == 6
+
+
+def test_requests_are_held_in_order_of_priority_and_engines_are_told_of_it(mocks: list[Mock]) -> None:
+    urls = [mocks[0].url]
+
+    async def run() -> list[tuple[int, int]]:
+        chosen = dispatcher(urls, policy="plas", in_flight=1)
+        order: list[tuple[int, int]] = []
+        async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            await conductor.send(10, 200, headers={"x-kant-program": "old"})
+            await conductor.advance(100.0)
+            await conductor.send(10, 5)
+            for i, program in enumerate(("old", "new", "old", "fresh")):  # the old one has had service
+                client = Client()
+                conductor.clients.append(client)
+                headers = {"x-kant-program": program}
+                conductor.tasks.append(
+                    asyncio.create_task(stream(session, url, 11 + i, 5, client, headers=headers, vllm_xargs={"a": 1}))
+                )
+                await conductor.settle(lambda i=i: sum(map(len, chosen.held.values())) == i + 1)
+            for k in range(4):
+                await conductor.clock(urls[0], until=200.0 + k)
+                async with asyncio.timeout(PATIENCE_S):
+                    while (row := await conductor.clock(urls[0]))["requests"] < 3 + k:
+                        await asyncio.sleep(0.001)
+                latest = row["latest"]
+                assert latest["vllm_xargs"]["a"] == 1  # type: ignore[index]
+                order.append((latest["vllm_xargs"]["program_id"], latest["priority"]))  # type: ignore[index]
+            await conductor.clock(urls[0], until=1000.0)
+            await asyncio.gather(*conductor.tasks)
+        return order
+
+    assert asyncio.run(run()) == [("new", 0), ("fresh", 0), ("old", 2), ("old", 2)]
+
+
+def test_a_tenant_over_its_limit_waits_for_nobody(mocks: list[Mock]) -> None:
+    urls = [mocks[0].url]
+    key = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"  # of "password"
+    tenants = Tenants({key: Tenant("lab", in_flight=1)}, None)
+
+    async def run() -> None:
+        async with routing(dispatcher(urls), tenants) as (_, url), aiohttp.ClientSession() as session:
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            headers = {"Authorization": "Bearer password"}
+            await conductor.send(5, 5, headers=headers)
+            statuses = []
+            for header in (headers, {"Authorization": "Bearer guess"}, {}):
+                client = Client()
+                await stream(session, url, 5, 5, client, headers=header)
+                statuses.append(client.status)
+            assert statuses == [429, 401, 401]
+            await conductor.advance(100.0)
+            await conductor.send(5, 5, headers=headers)
+            await conductor.advance(200.0)
+            assert [client.tokens for client in conductor.clients] == [5, 5]
+
+    asyncio.run(run())
+
+
+def test_a_client_that_goes_away_ends_its_request_on_the_engine(mocks: list[Mock]) -> None:
+    urls = [mocks[0].url]
+
+    async def run() -> None:
+        chosen = dispatcher(urls)
+        async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            await conductor.send(5, 50)
+            await conductor.advance(0.1)
+            conductor.tasks[0].cancel()
+            await conductor.settle(lambda: not chosen.backends[0].rows)
+            async with asyncio.timeout(PATIENCE_S):
+                now = 0.1
+                while (await conductor.clock(urls[0], until=now))["live"]:
+                    now += 0.02
+                    await asyncio.sleep(0.001)
+            assert (await conductor.clock(urls[0]))["tokens"] < 50
+
+    asyncio.run(run())
+
+
+def test_a_drained_backend_gets_nothing_and_a_drained_router_ends_what_it_has(mocks: list[Mock]) -> None:
+    urls = [mock.url for mock in mocks]
+
+    async def run() -> None:
+        async with routing(dispatcher(urls)) as (server, url), aiohttp.ClientSession() as session:
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            operators = f"http://127.0.0.1:{server.operators_port}/backends"
+            async with session.post(operators + "/0/drain") as answer:
+                assert (await answer.json())["draining"]
+            assert [await conductor.send(5, 5) for _ in range(2)][-1] == [0, 2]
+            async with session.post(operators + "/0/resume", headers={"Origin": "http://evil"}) as answer:
+                assert answer.status == 403
+            async with session.post(operators + "/0/resume") as answer:
+                assert not (await answer.json())["draining"]
+            assert [await conductor.send(5, 5) for _ in range(2)][-1] == [1, 3]
+            drained = asyncio.create_task(server.drain())
+            await asyncio.sleep(0)
+            late = Client()
+            await stream(session, url, 5, 5, late)
+            assert late.status == 503 and not drained.done()
+            async with session.get(url + "/health") as answer:
+                assert answer.status == 503
+            await conductor.advance(100.0)
+            await drained
+            assert [client.tokens for client in conductor.clients] == [5] * 4
+
+    asyncio.run(run())
+
+
+def test_the_command_routes_and_ends_what_it_has_when_told_to_stop(mocks: list[Mock]) -> None:
+    urls = [mock.url for mock in mocks]
+    router = start("route", "--backends", ",".join(urls), "--router", "shortest-queue", *FLAGS)
+
+    async def run() -> None:
+        async with aiohttp.ClientSession() as session:
+            conductor = Conductor(session, router.url, urls)
+            await conductor.reset()
+            async with session.get(router.url + "/v1/models") as answer:
+                assert "data" in await answer.json()
+            assert sorted([await conductor.send(5, 5) for _ in range(2)][-1]) == [1, 1]
+            router.process.send_signal(signal.SIGTERM)
+            await conductor.advance(100.0)
+            assert [client.tokens for client in conductor.clients] == [5, 5]
+
+    asyncio.run(run())
+    assert router.process.wait(PATIENCE_S) == 0
