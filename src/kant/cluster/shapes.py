@@ -14,6 +14,7 @@ from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.matching import Match
 from kant.model.mig import PROFILES, profile_on
 from kant.model.node import Node, PoolKey
+from kant.model.training import Training
 from kant.model.units import GPU
 
 
@@ -32,7 +33,7 @@ class Ask(NamedTuple):
     """All that tells shapes apart: `pools` as bits; `level`, `required` and `affinity` as the shape has them.
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
-    whether somebody may be stopped for it.
+    whether somebody may be stopped for it. `training`: what it trains, where it says so.
     """
 
     groups: tuple[PodGroup, ...]
@@ -42,6 +43,7 @@ class Ask(NamedTuple):
     affinity: Affinity | None = None
     workload: int = 0
     preempts: bool = True
+    training: Training | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class Shapes:
             return self._find(job)
         request = (
             job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
+            job.training,
         )  # fmt: skip
         shape = self._by_request.get(request)
         if shape is None:
@@ -212,7 +215,7 @@ class Shapes:
         if any(group.floor for group in groups):
             groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
         required = level >= 0 and job.within_required
-        ask = Ask(groups, self._pools(job), level, required, affinity, workload, job.preempts)
+        ask = Ask(groups, self._pools(job), level, required, affinity, workload, job.preempts, job.training)
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def _workload(self, job: Job) -> int:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from kant.model.training import Training
 from kant.model.units import GPU
 
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine"]
@@ -68,7 +69,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
     `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
     its affinity group runs already. Jobs without a level only take part in the group. Without `preempts` nobody is
-    stopped for it.
+    stopped for it. `training` says what it trains: how much slower it runs where it lies follows from that.
     """
 
     id: str
@@ -94,6 +95,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     near: Level = ""
     flavors: tuple[str, ...] = ()
     preempts: bool = True
+    training: Training | None = None
 
     @property
     def gpu_milli(self) -> int:

@@ -123,11 +123,12 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
     retries = options.retries
     for first in range(0, len(workload), CHUNK):
         span = slice(first, first + CHUNK)
-        rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), strict=True)
+        trained = workload.training[span].tolist()
+        rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), trained, strict=True)
         for (
             name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
             limit, due, title, base, preemptible, level, required, island, mig, segment, segment_level,
-            affinity, apart, apart_required, near, floor,
+            affinity, apart, apart_required, near, floor, training,
         ) in rows:  # fmt: skip
             groups = gangs.of(
                 pods, gpus, milli, cpu, memory, island, profiles[mig], models[model], segment, segment_level, floor
@@ -137,6 +138,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
                 workload.ids[base] if base >= 0 else "", NAMES[level], bool(required),
                 workload.affinities[affinity], NAMES[apart], bool(apart_required), NAMES[near],
+                training=workload.trainings[training],
             )  # fmt: skip
             yield JobSubmitted(submit, job, runtime, overhead)
 

@@ -21,11 +21,18 @@ def workload_digest(workload: Workload) -> str:
         seen.update(part)
 
     add("\0".join(workload.ids).encode("utf-8", "surrogatepass"))
-    for name in COLUMNS:
+    names: tuple[tuple[object, ...], ...] = (
+        workload.queues, workload.users, workload.titles, workload.model_sets, workload.profiles, workload.affinities,
+    )  # fmt: skip
+    columns: tuple[str, ...] = COLUMNS
+    if workload.trainings == (None,):
+        columns = tuple(name for name in COLUMNS if name != "training")  # no job says: as if there were no such column
+    else:
+        names += (workload.trainings,)
+    for name in columns:
         column = np.asarray(getattr(workload, name), dtype="<i8")
         alike = len(column) > 0 and bool((column == column[0]).all())  # however it is stored
         add(name.encode() + (column[:1] if alike else column).tobytes())
-    names = (workload.queues, workload.users, workload.titles, workload.model_sets, workload.profiles)
-    for texts in (*names, workload.affinities):
+    for texts in names:
         add(repr(texts).encode("utf-8", "surrogatepass"))
     return seen.hexdigest()

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from kant.model.errors import InputError
 from kant.model.job import LEVELS
 from kant.model.mig import PROFILES
+from kant.model.training import Training
 from kant.model.units import GPU, SECOND
 from kant.workload.kant_parquet_process import read_parquet
 from kant.workload.openb import model_set
 from kant.workload.source import head
 from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Ints, Table, coded, read_table
 from kant.workload.trace import Trace
+from kant.workload.training_text import parse_training, training_text
 from kant.workload.workload import Workload, make_workload
 
 PARQUET_MAGIC = b"PAR1"
@@ -53,6 +55,8 @@ FIELDS = (
           " none", default=""),
     Field("apart_required", "whole", "1: the job waits until its pods can be kept apart", high=1, default=0),
     Field("near", "text", "level of which a domain is liked that hosts its affinity group; empty: none", default=""),
+    Field("training", "text", "what it trains, and how it is laid out (docs/step-time.md); empty: it does not say",
+          default=""),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
 )  # fmt: skip
@@ -128,6 +132,7 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
     queue, queues = coded(table.texts.get("queue", ["default"] * n))
     user, users = coded(table.texts.get("user", [""] * n))
     title, titles = coded(table.texts.get("name", [""] * n))
+    training, words = coded(table.texts.get("training", [""] * n))
     models, sets = coded(table.texts.get("gpu_models", [""] * n))
     jobs = make_workload(
         path.name,
@@ -151,11 +156,22 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
         affinities=affinities,
         apart=apart,
         near=near,
+        training=training,
+        trainings=_trainings(path, ids, training, words),
         model_sets=tuple(model_set(text) for text in sets),
         origin=0,
         **{column: numbers[name] for name, column in _COLUMN.items()},
     )
     return {"jobs": jobs, "slices": queue, "names": queues}
+
+
+def _trainings(path: Path, ids: list[str], codes: Ints, words: tuple[str, ...]) -> tuple[Training | None, ...]:
+    """What each code of `words` stands for; a sentence names the first job that says so."""
+    found: list[Training | None] = []
+    for code, text in enumerate(words):
+        where = f"{path}, job {ids[int(np.argmax(codes == code))]}, field training" if text else ""
+        found.append(parse_training(where, text))
+    return tuple(found)
 
 
 def _named(codes: Ints, names: tuple[str, ...]) -> NDArray[np.bool_]:
@@ -223,6 +239,7 @@ def to_table(workload: Workload) -> Table:
         ("name", workload.title, workload.titles),
         ("mig", workload.mig, workload.profiles),
         ("affinity_group", workload.affinity, workload.affinities),
+        ("training", workload.training, tuple(map(training_text, workload.trainings))),
         ("gpu_models", workload.models, tuple(_joined(names) for names in workload.model_sets)),
     ):
         texts[name] = [names[code] for code in codes.tolist()]

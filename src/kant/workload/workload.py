@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.model.training import Training
+
 Ints = NDArray[np.int64]
 
 
@@ -27,7 +29,8 @@ class Workload:
     one instance (empty: none; else `gpus` is 1 and `milli` 1000). `segment` pods in a row have
     to lie in one domain of the level `segment_within` (0 and 0: no such wish). `affinity` is the affinity group (a
     code into `affinities`), and `apart`, `apart_required` and `near` are what it wishes of that, levels as in `within`.
-    `floor` is the pods with which an elastic gang can do (0: it needs all of them). `origin` is time zero on the
+    `floor` is the pods with which an elastic gang can do (0: it needs all of them). `training` is what a job trains (a
+    code into `trainings`; None: it does not say). `origin` is time zero on the
     trace's own clock: the first submission that the window keeps, before slicing.
     """
 
@@ -61,12 +64,14 @@ class Workload:
     apart_required: Ints
     near: Ints
     floor: Ints
+    training: Ints
     queues: tuple[str, ...] = ("default",)
     users: tuple[str, ...] = ("",)
     titles: tuple[str, ...] = ("",)
     model_sets: tuple[tuple[str, ...], ...] = ((),)
     profiles: tuple[str, ...] = ("",)
     affinities: tuple[str, ...] = ("",)
+    trainings: tuple[Training | None, ...] = (None,)
     origin: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -92,7 +97,7 @@ class Workload:
 COLUMNS = (
     "submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "due", "priority", "overhead",
     "queue", "user", "title", "models", "base_job", "preemptible", "within", "within_required", "island", "mig",
-    "segment", "segment_within", "affinity", "apart", "apart_required", "near", "floor",
+    "segment", "segment_within", "affinity", "apart", "apart_required", "near", "floor", "training",
 )  # fmt: skip
 
 
@@ -112,7 +117,7 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
         "pods": 0, "milli": 1000, "cpu": 0, "memory": 0, "limit": -1, "due": -1, "priority": 0,
         "overhead": 0, "queue": 0, "user": 0, "title": 0, "models": 0, "base_job": -1, "preemptible": 1,
         "within": 0, "within_required": 0, "island": 0, "mig": 0, "segment": 0, "segment_within": 0,
-        "affinity": 0, "apart": 0, "apart_required": 0, "near": 0, "floor": 0,
+        "affinity": 0, "apart": 0, "apart_required": 0, "near": 0, "floor": 0, "training": 0,
     }  # fmt: skip
     filled: dict[str, object] = {key: _same(value, n) for key, value in defaults.items()}
     filled.update(columns)

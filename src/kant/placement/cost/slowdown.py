@@ -10,6 +10,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.model.placement import NODE, PODS, TAG, Allocation
+from kant.model.training import Training
 from kant.model.units import FOREVER, GPU
 from kant.placement.cost.communication import FULL, Spans, default_model, slowdown
 
@@ -123,6 +124,7 @@ class Slowdowns:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._best: dict[int, Table] = {}
+        self._trainings: dict[int, Training] = {}  # of the shapes above, where their jobs say what they train
         self._known: dict[tuple[int, ...], int] = {}
         self._seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
         self._stamp = 0
@@ -143,7 +145,10 @@ class Slowdowns:
         found = self._best.get(shape)
         if found is None:
             shapes = self.state.shapes
-            found = self._best[shape] = best_spans(shapes.at(shape), shapes.demands, self.state.empty)
+            own = shapes.at(shape)
+            found = self._best[shape] = best_spans(own, shapes.demands, self.state.empty)
+            if own.ask.training is not None:
+                self._trainings[shape] = own.ask.training
         return found
 
     def of(self, shape: int, spans: Table) -> int:
@@ -151,13 +156,18 @@ class Slowdowns:
         key = (shape, *spans[T_GPUS:].tolist())
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._slowdown(spans, self.best(shape))
+            found = self._known[key] = self._slowdown(shape, spans, self.best(shape))
         return found
 
-    def _slowdown(self, spans: Table, best: Table) -> int:
+    def _slowdown(self, shape: int, spans: Table, best: Table) -> int:
         gpus = int(spans[T_GPUS])
         if gpus <= 1:
             return FULL
+        training = self._trainings.get(shape)
+        if training is not None:
+            from kant.placement.perf.step import step_slowdown  # of no use to others
+
+            return step_slowdown(training, self.state.spec.fabric, _named(spans), _named(best))
         return slowdown(default_model(gpus), self.state.spec.fabric, _named(spans), _named(best))
 
 

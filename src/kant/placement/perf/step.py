@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from kant.model.fabric import Fabric
@@ -75,5 +76,11 @@ def _backward_alone(stack: Stack, plan: Plan) -> float:
 
 def step_slowdown(training: Training, fabric: Fabric, spans: Spans, best: Spans) -> int:
     """The step under `spans` over that under `best`, in thousandths; never below FULL."""
-    ratio = step(training, fabric, spans).seconds / step(training, fabric, best).seconds
+    ratio = step_seconds(training, fabric, spans) / step_seconds(training, fabric, best)
     return max(FULL, int(ratio * FULL + 0.5))
+
+
+@lru_cache(maxsize=4096)
+def step_seconds(training: Training, fabric: Fabric, spans: Spans) -> float:
+    """Seconds of a step. What has been computed is kept: jobs of one training lie in few different ways."""
+    return step(training, fabric, spans).seconds
