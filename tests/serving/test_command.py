@@ -98,6 +98,22 @@ def test_published_columns_of_azure_are_understood(tmp_path: Path) -> None:
     assert found.arrival.tolist() == pytest.approx([0, 4.314579], abs=1e-6)
 
 
+@pytest.mark.parametrize("session", [False, True])
+def test_published_columns_of_burstgpt_are_understood(tmp_path: Path, session: bool) -> None:
+    more = (",Session ID,Elapsed time", *(f",{name},1.5" for name in ("b", "a", "b", "a"))) if session else [""] * 5
+    rows = ("Timestamp", "118", "45", "5", "120")
+    rest = (
+        ",Model,Request tokens,Response tokens,Total tokens,Log Type", ",GPT-4,417,276,693,Conversation log",
+        ",ChatGPT,1087,230,1317,Conversation log", ",ChatGPT,472,18,490,API log", ",GPT-4,300,0,300,API log",
+    )  # fmt: skip
+    path = tmp_path / "BurstGPT_1.csv"
+    path.write_text("".join(f"{a}{b}{c}\n" for a, b, c in zip(rows, more, rest, strict=True)))
+    found = read_requests(path)
+    assert found.arrival.tolist() == [0, 40, 113] and found.prompt.tolist() == [472, 1087, 417]
+    assert found.output.tolist() == [18, 230, 276] and found.place(0) == f"{path}:4"
+    assert found.program.tolist() == ([2, 1, 2] if session else [-1] * 3)
+
+
 def test_rates_of_clients_become_requests_at_those_rates(tmp_path: Path) -> None:
     path = tmp_path / "rates.csv"
     scale = 0.5 / math.gamma(1 + 1 / 0.7)

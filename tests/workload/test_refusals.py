@@ -32,7 +32,7 @@ NOISE = random.Random(1).randbytes(9000)
     ("content", "sentence"),
     [
         ("", "expected a trace with at least one job, got 'an empty file'"),
-        ("hello\n", "expected a trace of one of the formats kant, philly, muri, openb, swf"),
+        ("hello\n", "expected a trace of one of the formats kant, philly, philly-log, "),
         ("submit_s,duration_s,gpus,vc\n", "expected a trace with at least one job"),
         ("submit_s,duration_s,gpus,vc\n1,2,3,a\n1,x,3,a\n", "line 3, field duration_s: expected seconds"),
         ("submit_s,duration_s,gpus,vc\n1,2,0,a\n", "line 2, field gpus: expected a whole number from 1"),

@@ -28,7 +28,7 @@ serve_app.command(mock)
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
 RequestFormat = Annotated[
-    str | None, Parameter("--format", help="azure, mooncake, servegen or csv; detected where not given.")
+    str | None, Parameter("--format", help="azure, mooncake, burstgpt, servegen or csv; detected where not given.")
 ]
 ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the requests, the series and the report.")]
 

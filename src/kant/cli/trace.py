@@ -75,6 +75,11 @@ def describe(
         show_mapping(jobs.name, facts(jobs))
 
 
+Anonymous = Annotated[
+    bool, Parameter("--anonymous", help="Numbers for names of users, queues and jobs; no date.", negative="")
+]
+
+
 @trace_app.command
 def convert(
     workload: WorkloadFile,
@@ -84,21 +89,12 @@ def convert(
     format: Format = None,
     slice: Slice = None,
     window: Window = None,
+    anonymous: Anonymous = False,
 ) -> None:
     """Write a trace in Kant's own format."""
-    from kant.cli.show import console
-    from kant.workload.convert import write_workload
-
-    if target.exists() and target.is_dir():
-        raise InputError(str(target), "a file to write, not a folder")
-    jobs = load_workload(workload, format, slice, window)
-    write_workload(jobs, target)
-    console.print(f"{len(jobs):,} jobs written to {target}", soft_wrap=True)
+    _write_read(load_workload(workload, format, slice, window), target, anonymous)
 
 
-Anonymous = Annotated[
-    bool, Parameter("--anonymous", help="Numbers for names of users, queues and jobs; no date.", negative="")
-]
 CpuJobs = Annotated[bool, Parameter(help="Keep jobs without GPUs.", negative="")]
 
 

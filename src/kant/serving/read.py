@@ -1,4 +1,4 @@
-"""Requests from files: Azure's and Mooncake's traces, ServeGen's rates of clients, and Kant's own CSV."""
+"""Requests from files: the traces of Azure, Mooncake and BurstGPT, ServeGen's rates of clients, and Kant's own CSV."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def _detect(path: Path, content: bytes) -> str:
     for form, wanted in (
         ("azure", {"in_tok", "out_tok"}),
         ("azure", {"ContextTokens", "GeneratedTokens"}),
+        ("burstgpt", {"Timestamp", "Request tokens", "Response tokens"}),
         ("servegen", {"client", "window_s", "dist"}),
         ("csv", {"arrival_s", "prompt", "output"}),
     ):
@@ -173,6 +174,37 @@ def read_mooncake(path: Path, content: bytes, seed: int, count: int | None) -> R
     )
 
 
+def read_burstgpt(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
+    """BurstGPT (Wang et al., "BurstGPT: A Real-world Workload Dataset to Optimize LLM Serving Systems", KDD'25).
+
+    Of `Timestamp` (seconds), `Model`, `Request tokens`, `Response tokens`, `Total tokens` and `Log Type` the first and
+    the tokens are read; requests of one `Session ID`, which later files have, are one program. Requests that failed,
+    which have no response, are left out.
+    """
+    names = content[:4096].decode("utf-8-sig", "replace").split("\n", 1)[0]
+    kinds: dict[str, pl.DataType | type[pl.DataType]] = {
+        "Timestamp": pl.Float64, "Request tokens": pl.Int64, "Response tokens": pl.Int64,
+    }  # fmt: skip
+    if "Session ID" in names:
+        kinds["Session ID"] = pl.String
+    table = _table(path, content, kinds).with_row_index("line", 2).sort("Timestamp", maintain_order=True)
+    table = table.filter((pl.col("Response tokens") != 0) & (pl.col("Request tokens") != 0))
+    if len(table) == 0:
+        raise InputError(str(path), "at least one request with a response")
+    arrival = table["Timestamp"].to_numpy()
+    sessions = table["Session ID"].rank("dense").to_numpy() if "Session ID" in kinds else np.full(len(table), -1)
+    return _checked(
+        Requests(
+            path.name,
+            arrival - arrival[0],
+            table["Request tokens"].to_numpy(),
+            table["Response tokens"].to_numpy(),
+            program=sessions.astype(np.int64),
+            where=tuple(f"{path}:{line}" for line in table["line"]),
+        )
+    )
+
+
 def read_servegen(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
     """Requests drawn from ServeGen's rates of clients (Xiang et al., NSDI'26), for the first model of the file.
 
@@ -251,6 +283,7 @@ Reader = Callable[[Path, bytes, int, int | None], Requests]
 FORMATS: dict[str, Reader] = {
     "azure": read_azure,
     "mooncake": read_mooncake,
+    "burstgpt": read_burstgpt,
     "servegen": read_servegen,
     "csv": read_csv,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kant.model.errors import InputError
-from kant.workload import kant_table, muri, openb, philly, swf
+from kant.workload import google, helios, kant_table, muri, openb, pai, philly, philly_log, swf
 from kant.workload.source import head
 from kant.workload.table import Field
 from kant.workload.trace import Trace
@@ -43,6 +43,46 @@ FORMATS: dict[str, Format] = {
             philly.FIELDS,
             "virtual cluster (all without a slice)",
             philly.parse,
+        ),
+        Format(
+            "philly-log",
+            "Microsoft Philly as published: the JSON list cluster_job_log, with the attempts of each job",
+            "Jeon et al., ATC'19; msr-fiddle/philly-traces (CC-BY-4.0)",
+            philly_log.FIELDS,
+            "virtual cluster (all without a slice)",
+            philly_log.parse,
+        ),
+        Format(
+            "helios",
+            "SenseTime Helios: cluster_log.csv of Earth, Saturn, Uranus or Venus; jobs with GPUs",
+            "Hu et al., SC'21; S-Lab-System-Group/HeliosData",
+            helios.HELIOS,
+            "virtual cluster (all without a slice)",
+            helios.parse_helios,
+        ),
+        Format(
+            "acme",
+            "Acme: trace_seren.csv or trace_kalos.csv; jobs with GPUs",
+            "Hu et al., NSDI'24; InternLM/AcmeTrace (CC-BY-4.0)",
+            helios.ACME,
+            "type of workload (all without a slice)",
+            helios.parse_acme,
+        ),
+        Format(
+            "pai",
+            "Alibaba PAI: pai_task_table.csv, with pai_job_table.csv beside it; tasks with GPUs",
+            "Weng et al., NSDI'22; alibaba/clusterdata, cluster-trace-gpu-v2020",
+            pai.FIELDS,
+            "all: it has one queue",
+            pai.parse,
+        ),
+        Format(
+            "google",
+            "Google 2019: a slice of instance_events as JSON lines or CSV; tasks without GPUs",
+            "Tirmazi et al., EuroSys'20; google/cluster-data (CC-BY-4.0)",
+            google.FIELDS,
+            "tier of priority (all without a slice)",
+            google.parse,
         ),
         Format(
             "muri",
@@ -92,8 +132,16 @@ def detect(path: Path) -> Format:
     first = content.decode("utf-8-sig", "replace").lstrip().split("\n", 1)[0].strip()
     if first.startswith(";") or _is_swf_row(first):
         return FORMATS["swf"]
+    if first.startswith("[") and b'"attempts"' in content:
+        return FORMATS["philly-log"]
+    if google.looks_so(first):
+        return FORMATS["google"]
+    if pai.looks_so(first):
+        return FORMATS["pai"]
     header = {name.strip(' "') for name in first.split(",")}
-    for name in ("philly", "muri", "openb", "kant"):
+    if header.issuperset(pai.TASK_HEADER):
+        return FORMATS["pai"]
+    for name in ("helios", "acme", "philly", "muri", "openb", "kant"):
         if header.issuperset(_required(FORMATS[name])):
             return FORMATS[name]
     if path.name.lower().removesuffix(".gz").endswith(".swf"):

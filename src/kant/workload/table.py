@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,7 @@ MAX_TIME = 100_000_000_000 * SECOND
 MAX_GPUS = 10_000_000
 MAX_WHOLE = 10**15
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH = 50_000
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -33,12 +35,13 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 class Field:
     """One column of a table. `whole` numbers are kept as they are, `seconds` become microseconds.
 
-    `low` and `high` bound the kept integer. `default` stands for an empty cell and for the column when it is
-    absent; None makes both an error.
+    A `moment` is an ISO date and time, as `2020-06-09 18:41:01` or with an offset from UTC, and becomes microseconds
+    after 1970; without an offset it is taken as UTC. `low` and `high` bound the kept integer. `default` stands for an
+    empty cell and for the column when it is absent; None makes both an error.
     """
 
     name: str
-    kind: Literal["text", "whole", "seconds"]
+    kind: Literal["text", "whole", "seconds", "moment"]
     meaning: str
     low: int = 0
     high: int = MAX_WHOLE
@@ -51,6 +54,8 @@ class Field:
             return "a text that is not empty"
         if self.kind == "whole":
             return f"a whole number from {self.low} to {self.high}"
+        if self.kind == "moment":
+            return "a date and time such as 2020-06-09 18:41:01"
         return f"seconds from {self.low // SECOND} to {self.high // SECOND}"
 
 
@@ -68,6 +73,8 @@ def parse_number(field: Field, text: str) -> int:
 
     Raises ValueError when the text is no number of the field's kind and range.
     """
+    if field.kind == "moment":
+        return _moment(field, text.strip())
     if text.isdecimal() and text.isascii() and len(text) < 19:
         value = int(text) * SECOND if field.kind == "seconds" else int(text)
     else:
@@ -90,16 +97,29 @@ def parse_number(field: Field, text: str) -> int:
     return value
 
 
-def read_table(path: Path, fields: Sequence[Field], *, strict: bool = False) -> Table:
+def _moment(field: Field, text: str) -> int:
+    if not text and isinstance(field.default, int):
+        return field.default
+    moment = datetime.fromisoformat(text)
+    value = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+    if not 0 <= value <= field.high:
+        raise ValueError
+    return value
+
+
+def read_table(
+    path: Path, fields: Sequence[Field], *, strict: bool = False, header: Sequence[str] | None = None
+) -> Table:
     """The columns `fields` of the CSV at `path`; the first row names the columns, in any order.
 
-    Other columns are skipped, or refused when `strict`. Raises InputError for everything that is not such a
+    Other columns are skipped, or refused when `strict`. A file without such a row needs the names of its columns as
+    `header`. Raises InputError for everything that is not such a
     table: no header, missing or repeated columns, rows of another width, cells that a Field does not allow.
     """
     with open_text(path) as stream:
         reader = csv.reader(stream, strict=True)
         try:
-            return _read(path, reader, fields, strict)
+            return _read(path, reader, fields, strict, header)
         except csv.Error as error:
             raise InputError(f"{path}, line {reader.line_num}", "a row of CSV", str(error)) from error
 
@@ -123,8 +143,10 @@ def check_header(where: str, header: Sequence[str], fields: Sequence[Field], str
         raise InputError(where, f"only the columns {allowed}", ", ".join(unknown))
 
 
-def _read(path: Path, reader: Iterator[list[str]], fields: Sequence[Field], strict: bool) -> Table:
-    header = header_names(next(reader, []))
+def _read(
+    path: Path, reader: Iterator[list[str]], fields: Sequence[Field], strict: bool, given: Sequence[str] | None
+) -> Table:
+    header = header_names(next(reader, [])) if given is None else list(given)
     check_header(f"{path}, line 1", header, fields, strict)
     present = [field for field in fields if field.name in header]
     at = [header.index(field.name) for field in present]

@@ -1,0 +1,123 @@
+"""Alibaba's PAI: `pai_task_table.csv` of cluster-trace-gpu-v2020, joined with `pai_job_table.csv` beside it.
+
+Weng et al., "MLaaS in the Wild: Workload Analysis and Scheduling in Large-Scale Heterogeneous GPU Clusters", NSDI'22
+(alibaba/clusterdata). The files have no header; columns are those of the `.header` files and the README.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from kant.model.units import GPU
+from kant.workload.logged import left_out
+from kant.workload.source import head
+from kant.workload.table import MAX_TIME, Field, Ints, coded, read_table
+from kant.workload.trace import Trace
+from kant.workload.workload import make_workload
+
+TASK_HEADER = (
+    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
+    "gpu_type",
+)  # fmt: skip
+JOB_HEADER = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+JOBS_FILE = "pai_job_table.csv"
+STATES = {"Running", "Terminated", "Failed", "Waiting", "Interrupted"}
+
+# Planned resources are hundredths with a fraction, read as seconds are: in millionths.
+_HUNDREDTHS = 10**6
+_GIB = 1024
+
+FIELDS = (
+    Field("job_name", "text", "the job that the task belongs to"),
+    Field("task_name", "text", "role, such as ps or worker", default=""),
+    Field("inst_num", "whole", "instances: the pods of a gang", high=10**6, default=0),
+    Field("status", "text", "how it ended; not used", default=""),
+    Field("start_time", "seconds", "launch, seconds", low=-1, high=MAX_TIME, default=-1),
+    Field("end_time", "seconds", "end, seconds", low=-1, high=MAX_TIME, default=-1),
+    Field("plan_cpu", "seconds", "hundredths of a core for each instance", high=MAX_TIME, default=0),
+    Field("plan_mem", "seconds", "GiB for each instance", high=MAX_TIME, default=0),
+    Field("plan_gpu", "seconds", "hundredths of a GPU for each instance", high=10**6 * _HUNDREDTHS, default=0),
+)
+_JOB_FIELDS = (
+    Field("job_name", "text", ""),
+    Field("user", "text", "", default=""),
+    Field("start_time", "seconds", "", low=-1, high=MAX_TIME, default=-1),
+)
+
+
+def looks_so(row: str) -> bool:
+    """Whether a line without names can be one of the task table."""
+    cells = row.split(",")
+    return len(cells) == len(TASK_HEADER) and cells[3] in STATES
+
+
+def parse(path: Path) -> Trace:
+    """Each task with GPUs that ran is a job: a gang of its instances.
+
+    The user, and when a job was submitted, are those of `pai_job_table.csv` in the same folder; without that file a
+    task counts as submitted when it was launched. An instance of 50 % of a GPU asks for 500 thousandths, one of 150 %
+    for 750 of two. Raises InputError when a file is no such table.
+    """
+    table = read_table(path, FIELDS, header=_header(path, TASK_HEADER))
+    numbers, names = table.numbers, table.texts["job_name"]
+    tasks = table.texts["task_name"]
+    submitted, user_of = _jobs(path.with_name(JOBS_FILE))
+    launch, end, pods = numbers["start_time"], numbers["end_time"], numbers["inst_num"]
+    runtime = np.where((end >= 0) & (launch >= 0) & (pods > 0), end - launch, 0)
+    percent = -(-numbers["plan_gpu"] // _HUNDREDTHS)
+    gpus = -(-percent // 100)
+    keep = np.flatnonzero((runtime > 0) & (gpus > 0))
+    rows = keep.tolist()
+    submit: Ints = np.array([min(submitted.get(names[row], launch[row]), launch[row]) for row in rows], dtype=np.int64)
+    user, users = coded([user_of.get(names[row], "") for row in rows])
+    title, titles = coded([tasks[row] for row in rows])
+    notes = left_out(never_ran=runtime <= 0, without_gpu=(runtime > 0) & (gpus == 0))
+    if not submitted:
+        notes = (*notes, f"no {JOBS_FILE} beside it: tasks count as submitted when they were launched, by nobody")
+    jobs = make_workload(
+        path.name,
+        submit,
+        runtime[keep],
+        gpus[keep],
+        ids=_unique([f"{names[row]}/{tasks[row]}" for row in rows]),
+        pods=pods[keep],
+        milli=np.maximum(percent[keep] * (GPU // 100) // gpus[keep], 1),
+        cpu=numbers["plan_cpu"][keep] * 10 // _HUNDREDTHS,
+        memory=numbers["plan_mem"][keep] * _GIB // _HUNDREDTHS,
+        user=user,
+        users=users or ("",),
+        title=title,
+        titles=titles or ("",),
+        origin=0,
+        notes=notes,
+    )
+    return Trace(jobs=jobs, slices=np.zeros(len(rows), dtype=np.int64), names=("default",))
+
+
+def _jobs(path: Path) -> tuple[dict[str, int], dict[str, str]]:
+    """Submission and user by job; nothing where there is no such file."""
+    if not path.is_file():
+        return {}, {}
+    table = read_table(path, _JOB_FIELDS, header=_header(path, JOB_HEADER))
+    names, starts = table.texts["job_name"], table.numbers["start_time"].tolist()
+    submitted = {name: start for name, start in zip(names, starts, strict=True) if start >= 0}
+    return submitted, dict(zip(names, table.texts["user"], strict=True))
+
+
+def _header(path: Path, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The names of the columns where the file has no row of them."""
+    first = next(csv.reader([head(path).decode("utf-8-sig", "replace").split("\n", 1)[0]]), [])
+    return None if names[0] in first else names
+
+
+def _unique(ids: list[str]) -> list[str]:
+    """Each identifier once: later ones of a name get a number."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in ids:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return found
