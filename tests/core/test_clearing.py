@@ -58,7 +58,7 @@ def test_the_cheapest_jobs_leave(sizes: list[int], want: int, data: st.DataObjec
     nodes = np.arange(len(harness.state.table))
     candidates = CandidateNodes(harness.scheduler.placer, shape, nodes, held)
     draft, before, demands = harness.scheduler.placer.draft(), harness.state.table.copy(), harness.state.shapes.demands
-    holders, costs = candidates.holders(weights), Weights.of(weights, [0] * len(held), [True] * len(held))
+    holders, costs = candidates.weighed(weights).holders, Weights.of(weights, [0] * len(held), [True] * len(held))
     for node in nodes.tolist():
         pods, leaving = draft.clear(np.array([node]), demand, want, holders, costs, 1 << 40)
         for level, count in enumerate(pods[0].tolist()):
@@ -74,7 +74,7 @@ def test_who_may_not_leave_stays() -> None:
     harness, held = filled([4, 4, 4, 4])
     shape = harness.state.shapes.of(make_job("new", 1))
     candidates = CandidateNodes(harness.scheduler.placer, shape, np.arange(4), held)
-    holders: Holders = candidates.holders([1, 1, 1, 1])
+    holders: Holders = candidates.weighed([1, 1, 1, 1]).holders
     costs = Weights.of([1, 1, 1, 1], [4000] * 4, [False] * 4)
     pods, _ = harness.scheduler.placer.draft().clear(np.arange(4), shape.parts[0][1], 1, holders, costs, 1 << 40)
     assert not pods.any()

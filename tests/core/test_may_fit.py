@@ -39,12 +39,14 @@ def test_what_may_not_fit_finds_no_place(
         mark = placer.trial.checkpoint()
         shape = state.shapes.of(job)
         before = placer.snapshot.table.copy()
-        may = placer.may_fit(shape)
+        may, missing = placer.may_fit(shape), placer.missing(shape)
         assert (placer.snapshot.table == before).all(), "nothing is taken"
         fresh = Placer(Snapshot(state), make_named_policy("placement", policy), 0)
         fresh.snapshot.table[:] = before
         assert fresh.may_fit(shape) == may, "what was known before does not matter"
-        placed = not isinstance(placer.place(shape), NoFit)
+        found = placer.place(shape)
+        assert missing == (found.pods - found.fits if isinstance(found, NoFit) else 0)
+        placed = not isinstance(found, NoFit)
         assert may or not placed
         if len(shape.parts) == 1 and not shape.cuts and not shape.has_affinity:
             assert may == placed

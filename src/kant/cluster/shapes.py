@@ -17,6 +17,12 @@ from kant.model.node import Node, PoolKey
 from kant.model.training import Training
 from kant.model.units import GPU
 
+# --- columns of `Shapes.facts` -----------------------------------------------------------------------------------
+S_POOLS = 0  # that admit it, as bits
+S_SHARES = 1  # 1: some of its pods take a share of a GPU, or a MIG slice
+S_ELASTIC = 2  # 1: its jobs have pods above their floor
+FACT_WIDTH = 3
+
 
 class Affinity(NamedTuple):
     """What a job wishes of others: its affinity group ("": none), and as indices in LEVELS, -1 for none, the level of
@@ -178,7 +184,10 @@ def _cuts(groups: tuple[PodGroup, ...]) -> tuple[tuple[int, int], ...]:
 
 
 class Shapes:
-    """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*)."""
+    """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*).
+
+    `facts` has a row for each shape (columns S_*), for what is asked of many jobs at once.
+    """
 
     def __init__(self, nodes: tuple[Node, ...], workloads: tuple[Match, ...] = ()) -> None:
         self.workloads = workloads
@@ -187,6 +196,7 @@ class Shapes:
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
+        self.facts: Table = np.zeros((8, FACT_WIDTH), dtype=np.int64)
         self._by_request: dict[tuple[object, ...], Shape] = {}  # by all that a job without wishes of others says
         self._by_ask: dict[Ask, Shape] = {}
         self._by_planned_ask: dict[Ask, Shape] = {}
@@ -275,6 +285,10 @@ class Shapes:
     def _intern(self, ask: Ask) -> Shape:
         shape = self._make_shape(ask, len(self.shapes))
         self.shapes.append(shape)
+        if len(self.shapes) > len(self.facts):
+            self.facts = np.concatenate([self.facts, np.zeros_like(self.facts)])
+        shares = any(group.demand.gpus and group.demand.milli < GPU for group in ask.groups)
+        self.facts[shape.index] = shape.pool_bits, shares, bool(shape.ceiling)
         self._by_ask[ask] = shape
         return shape
 

@@ -106,6 +106,9 @@ class TracingPlacer:
     def never_fits(self, shape: Shape) -> NeverFits | None:
         return self.placer.never_fits(shape)
 
+    def missing(self, shape: Shape, job_row: int = 0) -> int:
+        return self.placer.missing(shape, job_row)
+
     def may_fit(self, shape: Shape) -> bool:
         return self.placer.may_fit(shape)
 

@@ -33,6 +33,10 @@ class Draft:
         self._demands = demands
         self._log = c.make_log(len(table))
 
+    def copy(self) -> Draft:
+        """Another draft of the nodes as this one has them."""
+        return Draft(self.table, self._demands)
+
     def clear(
         self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
     ) -> tuple[Table, NDArray[np.bool_]]:

@@ -41,6 +41,10 @@ class Route(Protocol):
         """False where `place` is known to fail."""
         ...
 
+    def missing(self) -> int | None:
+        """How many pods do not fit, where counting tells without placing; None where it does not."""
+        ...
+
 
 def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:
     """Whether the job fills a hole, wherever that is: one pod that is smaller than a node."""
@@ -108,6 +112,18 @@ class Placer:
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).place(job_row)
+
+    def missing(self, shape: Shape, job_row: int = 0) -> int:
+        """How many pods of a group do not fit now; 0 where `place` finds a place. Nothing is taken."""
+        if self._cycle != self.trial.cycles:
+            self._read_typical_pods()
+        missing = (self._routes.get(shape.index) or self._choose_route(shape)).missing()
+        if missing is None:
+            mark = self.trial.checkpoint()
+            result = self.place(shape, job_row)
+            self.trial.rollback(mark)
+            missing = result.pods - result.fits if isinstance(result, NoFit) else 0
+        return missing
 
     def may_fit(self, shape: Shape) -> bool:
         """False where `place` would find no place for the shape now. It may be True for a shape that finds none.

@@ -61,6 +61,10 @@ class ScoredPlacement:
                 return False
         return True
 
+    def missing(self) -> None:
+        """Counting would visit every node; placing stops where the gang has its place."""
+        return None
+
     def _attempt(self, order: list[int]) -> int:
         used = 0
         for group in order:

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kant.cluster.columns import (
-    GPUS,
-    J_PODS,
-    J_PREEMPTIBLE,
-    J_PRIORITY,
-    J_SHAPE,
-    J_SINCE,
-    J_STARTED,
-    J_STATUS,
-    J_SUBMIT,
-)
+from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_SINCE, J_STARTED, J_STATUS, J_SUBMIT
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.status import JobStatus
+from kant.queueing.room_given import room_given
 
 RUNNING = JobStatus.RUNNING.value
 
@@ -49,7 +40,6 @@ class LateHeads:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._known: dict[int, Unserved] = {}
-        self._most_gpus = int(state.empty[:, GPUS].max())  # of one node
 
     def add(self, row: int, missing: int, unreclaimable: bool, until: int = -1, first: int = -1) -> None:
         """Remember that a head of one group lacks room for `missing` pods."""
@@ -88,7 +78,7 @@ class LateHeads:
 
     def _room_given(self, row: int, shape: Shape, known: Unserved, moved: list[int]) -> int:
         """For how many pods of the head the jobs that have changed may have made room, at most."""
-        jobs, shapes, pods = self.state.jobs, self.state.shapes.shapes, 0
+        jobs, gone = self.state.jobs, []
         priority = jobs.item(row, J_PRIORITY)
         if not known.unreclaimable and known.first in moved:
             return known.missing  # another job is the next unprotected one
@@ -100,18 +90,9 @@ class LateHeads:
             if known.unreclaimable:
                 if behind:
                     continue  # what it held was counted as free
-            elif job[J_STATUS] == RUNNING:
+            elif job[J_STATUS] == JobStatus.RUNNING:
                 if not behind:
                     return known.missing  # room that could be preempted is less
                 continue
-            if shapes[job[J_SHAPE]].ceiling:
-                return known.missing  # an elastic gang may have had more pods
-            pods += job[J_PODS]
-        return int(pods) * self._pods_on_a_node(shape) if pods else 0
-
-    def _pods_on_a_node(self, shape: Shape) -> int:
-        """How many more pods of a shape fit, at most, where one node comes free. Large where no bound is known."""
-        demand = shape.groups[0].demand
-        if demand.gpus == 0 or demand.milli < 1000 or shape.cuts or shape.has_affinity:
-            return 1 << 40
-        return max(self._most_gpus // demand.gpus, 1)
+            gone.append(other)
+        return room_given(self.state, shape, gone) if gone else 0

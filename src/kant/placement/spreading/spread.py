@@ -29,6 +29,8 @@ class Others(Protocol):
 
     def may_fit(self) -> bool: ...
 
+    def missing(self) -> int | None: ...
+
 
 class SpreadPlacement:
     """Places jobs of one shape whose policy spreads: in the inference zone if it is `packed`, else everywhere.
@@ -58,6 +60,10 @@ class SpreadPlacement:
     def may_fit(self) -> bool:
         """Whether all nodes together hold each group alone."""
         return self.others.may_fit()
+
+    def missing(self) -> int | None:
+        """How many pods all nodes together do not hold; None where only placing the gang tells."""
+        return self.others.missing()
 
 
 class SpreadPlacer:

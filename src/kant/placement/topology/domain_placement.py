@@ -85,6 +85,13 @@ class DomainPlacement:
         """Whether some domain of the level that is required, or the cluster, holds each group alone."""
         return self._gangs[-1].may_fit()
 
+    def missing(self) -> int | None:
+        """How many pods the cluster does not hold; None where that does not decide whether the gang fits."""
+        shape = self.shape
+        if len(shape.parts) > 1 or shape.required or shape.cuts or shape.has_affinity:
+            return None
+        return self._gangs[-1].missing()
+
 
 def _ways(policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> list[GangPlacement]:
     """How a gang is placed, and how if that fails: pods that only prefer to keep apart may meet."""

@@ -110,6 +110,12 @@ class GangPlacement:
         first, last = self.topology.offsets[level : level + 2]
         return self._best_domain(first, last, self.topology.no_domain) >= 0
 
+    def missing(self) -> int:
+        """How many pods of a gang of one group the cluster does not hold."""
+        self.begin(0)
+        fitting = self.capacity.rows[self.slots[0], self.topology.offsets[CLUSTER], FITTING_PODS]
+        return max(int(self.counts[0] - fitting), 0)
+
     def mark_occupied(self, domains: Table) -> None:
         """The gang has pods in these domains."""
         self.occupied = self.topology.no_domain.copy()

@@ -36,14 +36,16 @@ def backfilled_after(entitlements: Entitlements, row: int) -> Mask:
     return behind
 
 
-def allowed_victims(entitlements: Entitlements, row: int, shape: Shape) -> Iterator[tuple[Mask, Admits | None]]:
-    """Sets of backfilled jobs that the head may preempt, each with the quota condition of the set.
+def allowed_victims(
+    entitlements: Entitlements, row: int, shape: Shape, behind: Mask
+) -> Iterator[tuple[Mask, Admits | None]]:
+    """Sets of the jobs `behind` the head that it may preempt, each with the quota condition of the set.
 
     A head in quota may preempt all of them. A head that would borrow may preempt those that borrow, and those of its
     own queue if it is in quota once they have left. A head that holds nothing that quotas count may preempt those that
     borrow. Where the profile reclaims nothing, only the order among jobs counts.
     """
-    state, behind = entitlements.state, backfilled_after(entitlements, row)
+    state = entitlements.state
     queue = int(state.jobs[row, J_QUEUE])
     node = state.quota_usage.node_of[queue]
     amounts = state.quota_usage.amounts(shape)
@@ -66,9 +68,9 @@ def allowed_victims(entitlements: Entitlements, row: int, shape: Shape) -> Itera
 
 
 def missing_without_all(
-    cycle: CyclePlan, entitlements: Entitlements, above: Entitlements | None, row: int, shape: Shape
+    cycle: CyclePlan, entitlements: Entitlements, above: Entitlements | None, row: int, shape: Shape, behind: Mask
 ) -> int:
-    """How many pods of the head do not fit if all backfilled jobs stop, and the plan starts nothing."""
+    """How many pods of the head do not fit if all jobs `behind` it stop, and the plan starts nothing."""
     trial = cycle.placer.trial
     mark = trial.checkpoint()
     for decision in cycle.plan.decisions:
@@ -76,9 +78,7 @@ def missing_without_all(
             trial.evict(decision.allocation)
     near = entitlements.pools & shape.pool_bits != 0
     grown = above.rows[backfilled_after(above, row)].tolist() if above is not None else ()
-    missing = missing_without(
-        entitlements, entitlements.rows[backfilled_after(entitlements, row) & near].tolist(), row, shape, grown
-    )
+    missing = missing_without(entitlements, entitlements.rows[behind & near].tolist(), row, shape, grown)
     trial.rollback(mark)
     return missing
 
@@ -99,7 +99,8 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
     entitlements = cycle.evictor.entitlements(cycle) if cycle.evictor is not None else Entitlements(cycle, "off", 0)
     above = entitlements.surplus() if cycle.state.elastic else None
     by_one = not shape.order_dependent  # of a gang of several groups less room may fit more
-    missing = missing_without_all(cycle, entitlements, above, row, shape) if by_one else 0
+    behind = backfilled_after(entitlements, row)
+    missing = missing_without_all(cycle, entitlements, above, row, shape, behind) if by_one else 0
     if missing:
         late_heads.add(row, missing, unreclaimable=True)
         return NotNow()
@@ -107,8 +108,8 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
     for option in cycle.admission.options(row, shape):
         if cycle.admission.shortage(row, option) is not None:
             continue
-        rules = allowed_victims(entitlements, row, option)
-        to_shrink = allowed_victims(above, row, option) if above is not None else repeat(None)
+        rules = allowed_victims(entitlements, row, option, behind)
+        to_shrink = allowed_victims(above, row, option, backfilled_after(above, row)) if above else repeat(None)
         for (right, admits), grown in zip(rules, to_shrink, strict=False):
             allowed = entitlements.rows[_past_min_runtime(cycle, entitlements, right, option)].tolist()
             wide: list[int] = []
@@ -117,7 +118,7 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
             missing = missing_without(entitlements, allowed, row, option, wide) if by_one else 0
             if missing:
                 if plain:
-                    _remember(cycle, entitlements, row, shape, missing)
+                    _remember(cycle, entitlements, row, shape, missing, behind)
                 continue
             whole = [candidate(cycle, victim) for victim in allowed]
             surplus = [surplus_candidate(cycle, victim, option) for victim in wide]
@@ -129,9 +130,9 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
     return NotNow(definitive=False)
 
 
-def _remember(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, missing: int) -> None:
+def _remember(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, missing: int, behind: Mask) -> None:
     """Remember what the head lacks until the next backfilled job reaches its minimum run time, if one is protected."""
-    near = backfilled_after(entitlements, row) & (entitlements.pools & shape.pool_bits != 0)
+    near = behind & (entitlements.pools & shape.pool_bits != 0)
     protected = np.flatnonzero(near & (entitlements.protected_until > cycle.now))
     if len(protected):
         first = protected[np.argmin(entitlements.protected_until[protected])]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,12 +37,23 @@ class Option:
     """Weight per pod, in parts of 2**20."""
 
 
+class Weighed(NamedTuple):
+    """The candidates by node under some weights: as the kernel takes them, and as lists.
+
+    `options` has what the untouched nodes offer, by what it depends on: it is worked out once for many guesses.
+    """
+
+    holders: Holders
+    first: list[int]
+    who: list[int]
+    options: dict[tuple[int, ...], dict[int, Option]]
+
+
 class CandidateNodes:
     """The nodes that a job may use, and which candidates hold what on them."""
 
     def __init__(self, placer: Placer, shape: Shape, nodes: Table, allocations: Sequence[Allocation]) -> None:
-        self.placer = placer
-        self.table = placer.draft().table  # while all candidates are where they are
+        self.draft = placer.draft()  # while all candidates are where they are
         # The largest pods first. Equal groups stay in order.
         self.parts = [shape.parts[group] for group in sorted(
             range(len(shape.parts)),
@@ -64,42 +76,68 @@ class CandidateNodes:
             self.pieces.append(allocation[by_node])
         self.entries = np.array(entries, dtype=np.int64).reshape(-1, 4)
         self.rows = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *self.pieces])
+        self._weighed: dict[tuple[int, ...], Weighed] = {}
 
-    def holders(self, weights: list[int]) -> Holders:
+    def weighed(self, weights: list[int]) -> Weighed:
         """The candidates by node, the heaviest of each node first."""
-        heavy = sorted(range(len(weights)), key=lambda i: (-weights[i], -i))
-        rank: Table = np.empty(len(heavy), dtype=np.int64)
-        rank[heavy] = np.arange(len(heavy))
-        place, who, start, end = self.entries[np.lexsort((rank[self.entries[:, 1]], self.entries[:, 0]))].T
-        first = np.searchsorted(place, np.arange(len(self.nodes) + 1))
-        widest = int(np.diff(first).max(initial=0))
-        return Holders(self.nodes, first, who.copy(), start.copy(), end.copy(), self.rows, widest)
+        found = self._weighed.get(tuple(weights))
+        if found is None:
+            heavy = sorted(range(len(weights)), key=lambda i: (-weights[i], -i))
+            rank: Table = np.empty(len(heavy), dtype=np.int64)
+            rank[heavy] = np.arange(len(heavy))
+            place, who, start, end = self.entries[np.lexsort((rank[self.entries[:, 1]], self.entries[:, 0]))].T
+            first = np.searchsorted(place, np.arange(len(self.nodes) + 1))
+            widest = int(np.diff(first).max(initial=0))
+            holders = Holders(self.nodes, first, who.copy(), start.copy(), end.copy(), self.rows, widest)
+            found = self._weighed[tuple(weights)] = Weighed(holders, first.tolist(), who.tolist(), {})
+        return found
 
-    def guess(self, weights: list[int], milli: list[int], allowed: int, start: int, cap: int) -> int | None:
-        """`start` and those of `allowed` that should leave so that all groups of the job fit; None for none.
+    def guess(
+        self, weights: list[int], milli: list[int], among: int, start: int, cap: int, kept: int = -1
+    ) -> int | None:
+        """`start` and those of the first `among` candidates that should leave so that all groups of the job fit; None
+        for none. `kept` is one of them who may not leave, -1 for none.
 
         The node with the least weight per pod comes first. After each the others are weighed again, since a job that
         leaves one node leaves all of its nodes. At most `cap` milli-GPUs leave.
         """
-        guess = _Guess(self, weights, milli, allowed, cap)
-        guess.evict(members(start))
-        if guess.cap < 0 or not all(guess.host(pods, demand) for pods, demand in self.parts):
+        guess = _Guess(self, weights, milli, among, cap)
+        if start:
+            guess.evict(members(start))
+        if guess.cap < 0:
             return None
+        for group, (pods, demand) in enumerate(self.parts):
+            if group == 0 and not start:
+                key = demand, pods, among, cap
+                if key not in guess.weighed.options:
+                    guess.weighed.options[key] = guess.options(range(len(self.nodes)), demand, pods)
+                options = dict(guess.weighed.options[key])
+                if kept >= 0:
+                    guess.keep(kept, options, demand, pods)
+            else:
+                options = guess.options(range(len(self.nodes)), demand, pods)
+            if not guess.host(pods, demand, options):
+                return None
         return guess.chosen
 
 
 class _Guess:
     """One guess under way. Nodes are places in `nodes.nodes`."""
 
-    def __init__(self, nodes: CandidateNodes, weights: list[int], milli: list[int], allowed: int, cap: int) -> None:
+    def __init__(self, nodes: CandidateNodes, weights: list[int], milli: list[int], among: int, cap: int) -> None:
         self.nodes, self.weights, self.milli, self.cap = nodes, weights, milli, cap
-        self.draft = nodes.placer.draft()
-        self.draft.table[:] = nodes.table
+        self.draft = nodes.draft.copy()
         self.versions = [0] * len(nodes.nodes)
         self.chosen = 0
-        self.holders = nodes.holders(weights)
-        self.first, self.who = self.holders.first.tolist(), self.holders.who.tolist()
-        self.costs = Weights.of(weights, milli, [bool(allowed >> i & 1) for i in range(len(weights))])
+        self.weighed = nodes.weighed(weights)
+        self.costs = Weights.of(weights, milli, [i < among for i in range(len(weights))])
+
+    def keep(self, kept: int, found: dict[int, Option], demand: int, left: int) -> None:
+        """Let one candidate stay. What its nodes offer is worked out again in `found`."""
+        self.costs.may_leave[kept] = False
+        for place in self.nodes.nodes_of[kept]:
+            found.pop(place, None)
+        found.update(self.options(self.nodes.nodes_of[kept], demand, left))
 
     def evict(self, victims: Iterable[int]) -> set[int]:
         """Let them leave all their nodes, and return these."""
@@ -114,9 +152,8 @@ class _Guess:
             self.versions[place] += 1
         return touched
 
-    def host(self, left: int, demand: int) -> bool:
-        """Free capacity for `left` pods of a demand, node by node."""
-        found = self._options(list(range(len(self.versions))), demand, left)
+    def host(self, left: int, demand: int, found: dict[int, Option]) -> bool:
+        """Free capacity for `left` pods of a demand, node by node. `found` has what each offers, and changes."""
         heap = [(option.rate, place) for place, option in found.items()]
         heapify(heap)
         while left and heap:
@@ -131,29 +168,29 @@ class _Guess:
                 self.draft.put(int(self.nodes.nodes[place]), demand, option.pods)
                 self.versions[place] += 1
                 left -= option.pods
-            for other in sorted(changed):
+            for other in changed:
                 found.pop(other, None)
-                again = self._options([other], demand, left) if left else {}
-                for option in again.values():
-                    found[other] = option
-                    heappush(heap, (option.rate, other))
+            again = self.options(sorted(changed), demand, left) if left else {}
+            for other, option in again.items():
+                found[other] = option
+                heappush(heap, (option.rate, other))
         return left == 0
 
-    def _options(self, places: list[int], demand: int, left: int) -> dict[int, Option]:
+    def options(self, places: Sequence[int], demand: int, left: int) -> dict[int, Option]:
         """For each node the least weight per pod at which it takes 1, 2, 4, … up to `left` pods, where it can.
 
         Of the last pod only the best node is taken, so one that is no better than those before it has no option.
         """
         found: dict[int, Option] = {}
         at = np.array(places, dtype=np.int64)
-        pods, leaving = self.draft.clear(at, demand, left, self.holders, self.costs, self.cap)
+        pods, leaving = self.draft.clear(at, demand, left, self.weighed.holders, self.costs, self.cap)
         for k in pods[:, 0].nonzero()[0].tolist():
             place, best = places[k], NO_RATE
             for level, count in enumerate(pods[k].tolist()):
                 if count == 0:
                     break
-                entry = self.first[place]
-                victims = [self.who[entry + e] for e in leaving[k, level].nonzero()[0].tolist()]
+                entry = self.weighed.first[place]
+                victims = [self.weighed.who[entry + e] for e in leaving[k, level].nonzero()[0].tolist()]
                 rate = (sum([self.weights[i] for i in victims]) << 20) // count
                 if rate < best:
                     best = rate

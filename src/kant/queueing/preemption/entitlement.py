@@ -20,6 +20,7 @@ from kant.cluster.columns import J_BASE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_S
 from kant.cluster.elastic import above_floor
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree
+from kant.cluster.shapes import S_POOLS
 from kant.cluster.state import ClusterState
 from kant.model.units import FOREVER
 from kant.queueing.ports import PlanSoFar
@@ -51,11 +52,10 @@ class Entitlements:
         self.cycle, self.state, self.reclaims = cycle, cycle.state, reclaim != "off"
         state, quota_usage = cycle.state, cycle.state.quota_usage
         self.rows = np.fromiter(cycle.state.running, np.int64, len(cycle.state.running))
-        jobs = state.jobs[self.rows]
+        jobs = state.jobs.take(self.rows, axis=0)
         self.queue, self.priority, self.user = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_USER]
         self.base, self.runs = jobs[:, J_BASE], np.ones(len(self.rows), dtype=np.bool_)
-        shapes = state.shapes.shapes
-        self.pools = np.array([shapes[index].pool_bits for index in jobs[:, J_SHAPE].tolist()], dtype=np.int64)
+        self.pools = state.shapes.facts[jobs[:, J_SHAPE], S_POOLS]
         self.preemptible: Mask = jobs[:, J_PREEMPTIBLE] == 1
         self.borrowing: Mask = np.ones(len(self.rows), dtype=np.bool_)
         self.unlimited: Mask = self.borrowing  # holds nothing that quotas count

@@ -16,7 +16,6 @@ from msgspec import Meta, Struct
 from kant.cluster.columns import J_BASE, J_MILLI, J_PRIORITY, J_QUEUE
 from kant.cluster.elastic import above_floor, without
 from kant.cluster.shapes import Shape
-from kant.model.decision import NoFit
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
@@ -28,6 +27,7 @@ from kant.queueing.preemption.rules import PreemptionRules
 from kant.queueing.preemption.search import EXACT
 from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, surplus_candidate
 from kant.queueing.resizing import shrink
+from kant.queueing.room_given import UNBOUNDED, room_given
 
 
 class Allowed(NamedTuple):
@@ -179,8 +179,14 @@ def fits_without(
 def missing_without(
     entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
 ) -> int:
-    """How many pods of a group do not fit if the jobs `stopped` stop and the gangs `shrunk` have only their floors."""
+    """How many pods of a group do not fit, at least, if the jobs `stopped` stop and the gangs `shrunk` have only their
+    floors; 0 where the gang fits.
+    """
     placer, state = entitlements.cycle.placer, entitlements.state
+    if not shrunk and (room := room_given(state, shape, stopped)) < UNBOUNDED:
+        missing = placer.missing(shape, row) - room
+        if missing > 0:
+            return missing
     mark = placer.trial.checkpoint()
     leaving = [state.running[other] for other in stopped]
     if shrunk:
@@ -189,9 +195,9 @@ def missing_without(
     if leaving:
         for allocation in leaving if shape.has_affinity else [np.concatenate(leaving)]:
             placer.trial.evict(allocation)
-    result = placer.place(shape, row)
+    missing = placer.missing(shape, row)
     placer.trial.rollback(mark)
-    return result.pods - result.fits if isinstance(result, NoFit) else 0
+    return missing
 
 
 def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False) -> Candidate:

@@ -73,10 +73,7 @@ class Proof:
             trial.evict(self.ordered[i].allocation)
         self._out = which
         self.trials += 1
-        mark = trial.checkpoint()
-        result = self.placer.place(self.shape, self.job_row)
-        trial.rollback(mark)
-        return not isinstance(result, NoFit)
+        return self.placer.missing(self.shape, self.job_row) == 0
 
     def rollback(self) -> None:
         """Leave all candidates where they are."""

@@ -161,7 +161,7 @@ class Search:
             if self.proof.trials >= self.limit:
                 break
             self.proof.trials += end // GUESS  # what a guess takes
-            guess = self.nodes.guess(weights, self.milli, ((1 << end) - 1) & ~(1 << kept), 0, self.cap)
+            guess = self.nodes.guess(weights, self.milli, end, 0, self.cap, kept)
             if guess is not None and self.proof.suffices(guess):
                 best = min(best, self.proof.drop_unneeded(guess, heavy), key=self.key)
         return best
@@ -178,7 +178,7 @@ class Search:
         shared = [weight // max(len(own), 1) for weight, own in zip(weights, self.nodes.nodes_of, strict=True)]
         for rated in (weights, shared) if shared != weights else (weights,):
             for start in starts:
-                guess = self.nodes.guess(rated, self.milli, everyone, start, self.cap)
+                guess = self.nodes.guess(rated, self.milli, end, start, self.cap)
                 if guess is not None:
                     yield self.proof.drop_unneeded(self._extend(guess, light), heavy)
         yield self.proof.drop_unneeded(everyone, heavy)
