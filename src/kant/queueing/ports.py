@@ -32,6 +32,7 @@ class Draft(Protocol):
 
     table: Table
 
+    def copy(self) -> Draft: ...
     def clear(
         self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
     ) -> tuple[Table, NDArray[np.bool_]]: ...
