@@ -1,3 +1,45 @@
-"""Kant: one scheduling core for AI clusters, live and in simulated time."""
+"""Kant: one scheduling core for AI clusters, live and in simulated time.
+
+Every name here is loaded when it is used first, so that `import kant` costs nothing. docs/python.md tells them.
+"""
+
+from __future__ import annotations
 
 __version__ = "0.2.0"
+
+_PLACES = {
+    "Cluster": "kant.api.cluster",
+    "Discipline": "kant.queueing.discipline",
+    "InputError": "kant.model.errors",
+    "NodePolicy": "kant.placement.policy",
+    "Order": "kant.queueing.order",
+    "Profile": "kant.api.profile",
+    "Result": "kant.api.result",
+    "Workload": "kant.api.workload",
+    "check_policy": "kant.testing.conformance",
+    "columns": "kant.cluster",
+    "compare": "kant.api.result",
+    "inlined": "kant.compiled",
+    "plot": "kant.api",
+    "policies": "kant.api.policies",
+    "simulate": "kant.api.simulate",
+    "tagged": "kant.model.taxonomy",
+}
+"""Where each name of `__all__` is: an object of that module, or a module in that package."""
+
+__all__ = ["__version__", *_PLACES]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'kant' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(_PLACES[name])
+    found = getattr(module, name, None)
+    globals()[name] = found if found is not None else import_module(f"{_PLACES[name]}.{name}")
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

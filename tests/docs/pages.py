@@ -7,6 +7,8 @@ An HTML comment on the line before a fenced block says what to do with it:
 - `<!-- fails: N -->`: the commands exit with N instead of 0;
 - `<!-- not run: WHY -->`: the commands are not run;
 - `<!-- needs: PROGRAM -->`: the commands, and the output that follows, are left out where there is no such program;
+- `<!-- python -->`: the block is run in the page's session of Python, which prints the value of its last expression;
+- `<!-- python: raises -->`: likewise, and it raises;
 - `<!-- source: PATH -->`: the block is the file PATH of this repository.
 """
 

@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from tests.docs.forked import forked_kant
 from tests.docs.pages import PAGES, ROOT, blocks, name_of, squeezed
+from tests.docs.session import Session
 from tests.environment import fresh_environment
 
 pytestmark = pytest.mark.long
 
-WITH_COMMANDS = [page for page in PAGES if any(block.kind in ("sh", "console") for block in blocks(page))]
-KINDS = {"file", "output", "fails", "needs", "not run", "source", ""}
+WITH_COMMANDS = [
+    page for page in PAGES if any(block.kind in ("sh", "console") or block.what == "python" for block in blocks(page))
+]
+KINDS = {"file", "output", "fails", "needs", "not run", "python", "source", ""}
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +42,14 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path, fork
         "KANT_HOME": str(tmp_path / "up"),
     }
     try:
-        run_blocks(page, tmp_path, environment)
+        with Session(tmp_path, environment) as session:
+            run_blocks(page, tmp_path, environment, session)
     finally:
         if (tmp_path / "up" / "kant.sock").exists():  # a page that failed halfway
             subprocess.run(["kant", "down"], env=environment, check=False)
 
 
-def run_blocks(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+def run_blocks(page: Path, tmp_path: Path, environment: dict[str, str], session: Session) -> None:
     """Do what the page says, in its order."""
     printed: str | None = ""
     for block in blocks(page):
@@ -54,6 +58,9 @@ def run_blocks(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
         elif block.what == "output" and printed is not None:
             for line in squeezed(block.text).splitlines():
                 assert line in squeezed(printed), f"{name_of(page)}: {line!r} is not in:\n{printed}"
+        elif block.what == "python":
+            printed, failed = session.run(block.text)
+            assert failed == (block.rest == "raises"), f"{name_of(page)}: {block.text}\n{printed}"
         elif block.what == "needs" and shutil.which(block.rest) is None:
             printed = None
         elif block.kind in ("sh", "console") and block.what != "not run":

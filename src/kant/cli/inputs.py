@@ -133,19 +133,9 @@ def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Prof
 
 def load_profile(name: str) -> Profile:
     """A built-in profile by name, or one from a TOML file."""
-    from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
+    from kant.api.profile import read_profile
 
-    if name in builtin_texts():
-        return builtin_profile(name)
-    path = Path(name)
-    if not path.is_file():
-        known = ", ".join(builtin_texts())
-        raise InputError("--profile", f"a TOML file or one of {known}", name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    return parse_profile(text, str(path))
+    return read_profile(name, "--profile")
 
 
 def parse_until(text: str | None) -> int:

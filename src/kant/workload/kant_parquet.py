@@ -29,6 +29,11 @@ def decode(path: Path) -> Table:
             frame = pl.read_parquet(file)
     except _FAILURES as error:
         raise InputError(str(path), "a whole Parquet file", str(error).split("\n", 1)[0]) from error
+    return table_of(frame, path)
+
+
+def table_of(frame: pl.DataFrame, path: Path) -> Table:
+    """The columns of a frame, which `path` names in sentences. Raises InputError as `decode` does."""
     header = header_names(frame.columns)
     fields = FIELDS if "id" in header else tuple(field for field in FIELDS if field.name != "id")
     check_header(f"{path}, columns", header, fields, strict=True)

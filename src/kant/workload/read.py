@@ -60,6 +60,11 @@ def read_parts(
     return [(_cut(path, trace, slice, span), span) for span in spans]
 
 
+def whole(trace: Trace, path: Path) -> Workload:
+    """All jobs of a trace that has one clock, in order of submission; `path` is its name. Raises InputError."""
+    return _cut(path, trace, None, None)
+
+
 def _parsed(path: Path, format: str | None) -> Trace:
     form = format_named(format) if format is not None else detect(path)
     trace = form.parse(path)
