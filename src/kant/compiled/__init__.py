@@ -3,9 +3,10 @@
 A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as
 the oracle that the compiled one is tested against.
 
-Three things keep the first run short. LLVM optimises an inlined function only as a part of the kernels that call it
-(`inner.py`). It does not vectorise loops: most of them run over the eight devices of a node, and half of its time would
-go there. And machine code is kept on disk, named by all that it depends on (`kept.py`).
+Four things keep the first run short. Numba looks up the type of each kind of call once (`compiler.py`). LLVM optimises
+an inlined function only as a part of the kernels that call it (`inner.py`). It does not vectorise loops: most of them
+run over the eight devices of a node, and half of its time would go there. And machine code is kept on disk, named by
+all that it depends on (`kept.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeVar, cast
 import numba
 from numba.core.registry import cpu_target
 
+from kant.compiled.compiler import KernelCompiler
 from kant.compiled.inner import InnerCompiler, InnerType
 from kant.compiled.kept import KeptCode
 
@@ -29,7 +31,7 @@ _inner: list[object] = []
 
 def compiled(function: F) -> F:
     """Compile `function` on its first call for the types it is called with, and keep the result on disk."""
-    kernel = numba.njit(no_cfunc_wrapper=True)(function)
+    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
     if kernel is not function:
         kernel._cache = KeptCode(function)
     return cast(F, kernel)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.types import Dispatcher, unliteral
 from numba.extending import models, register_model
+
+from kant.compiled.compiler import KernelCompiler
 
 
 class InnerType(Dispatcher):  # type: ignore[misc]
@@ -64,11 +65,11 @@ class IntoInnerLibrary(FunctionPass):  # type: ignore[misc]
         return False
 
 
-class InnerCompiler(CompilerBase):  # type: ignore[misc]
+class InnerCompiler(KernelCompiler):
     """Numba's usual steps, which end in an `InnerLibrary`."""
 
     def define_pipelines(self) -> list[Any]:
-        steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        (steps,) = super().define_pipelines()
         steps.add_pass_after(IntoInnerLibrary, NopythonTypeInference)
         steps.finalize()
         return [steps]

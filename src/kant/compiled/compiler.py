@@ -1,0 +1,66 @@
+"""Numba's compiler with two habits less: it asks for each type once, and the garbage collector waits until it is done.
+
+To type `a + b` Numba tries some twenty definitions of `+`, and does so for every `+` anew, twice. Kernels are made of
+integers and tables of them: of 20 calls of Numba's own functions, 19 are like an earlier one.
+
+Compiling makes objects by the million that live until its end. The collector would visit them again and again.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.types.functions import BaseFunction
+
+_signatures: dict[Any, Any] = {}
+"""How a function of Numba is called, by the function and the types of its arguments."""
+
+_get_call_type = BaseFunction.get_call_type
+
+
+class KernelCompiler(CompilerBase):  # type: ignore[misc]
+    """Numba's usual steps."""
+
+    def compile_extra(self, func: Any) -> Any:
+        with _remembered_types(), _no_collection():
+            return super().compile_extra(func)
+
+    def define_pipelines(self) -> list[Any]:
+        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+
+
+@contextmanager
+def _remembered_types() -> Iterator[None]:
+    """Numba compiles one function at a time, so nobody else's are typed meanwhile."""
+    before = BaseFunction.get_call_type
+    BaseFunction.get_call_type = _remembered
+    try:
+        yield
+    finally:
+        BaseFunction.get_call_type = before
+
+
+def _remembered(function: Any, context: Any, args: Any, kws: Any) -> Any:
+    """The signature of a call: an answer is kept, an error is not."""
+    if kws:
+        return _get_call_type(function, context, args, kws)
+    call = (function, *args)
+    found = _signatures.get(call)
+    if found is None:
+        found = _signatures[call] = _get_call_type(function, context, args, kws)
+    return found
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

@@ -1,0 +1,75 @@
+"""What Kant's compiler does less than Numba's own."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from numba.core.types.functions import BaseFunction
+
+from kant.compiled import compiled, compiler, inlined
+
+
+@inlined
+def collects(x: int) -> int:
+    return x + 1
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
+    """How often Numba looks for the definition of each of its functions, by the types of the arguments."""
+    found: Counter[Any] = Counter()
+    real = compiler._get_call_type
+
+    def count(function: Any, context: Any, args: Any, kws: Any) -> Any:
+        found[function, *args] += 1
+        return real(function, context, args, kws)
+
+    monkeypatch.setattr(compiler, "_get_call_type", count)
+    monkeypatch.setattr(compiler, "_signatures", {})
+    return found
+
+
+def test_the_type_of_a_call_is_found_once(asked: Counter[Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KANT_CACHE_DIR", str(tmp_path))
+
+    def add_up(table: Any, x: int) -> int:
+        return int(table[0] + table[1] + table[x] + collects(x + x) + x + x)
+
+    kernel = compiled(add_up)
+    assert kernel(np.array([1, 2, 3], dtype=np.int64), 2) == 1 + 2 + 3 + 5 + 2 + 2
+    assert asked
+    assert set(asked.values()) == {1}
+
+
+def test_an_error_of_types_is_said_again_and_not_remembered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KANT_CACHE_DIR", str(tmp_path))
+
+    def nonsense(x: int) -> int:
+        return x + "one"  # type: ignore[operator, no-any-return]
+
+    kernel = compiled(nonsense)
+    for _ in range(2):
+        with pytest.raises(Exception, match="unicode_type"):
+            kernel(1)
+    assert BaseFunction.get_call_type is compiler._get_call_type
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_collector_is_left_as_it_was(before: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KANT_CACHE_DIR", str(tmp_path))
+
+    def plain(x: int) -> int:
+        return x + (1 if before else 2)
+
+    kernel = compiled(plain)
+    was = gc.isenabled()
+    try:
+        gc.enable() if before else gc.disable()
+        kernel(1)
+        assert gc.isenabled() is before
+    finally:
+        gc.enable() if was else gc.disable()
