@@ -90,9 +90,11 @@ def end_with(graph: Graph, runs: tuple[Run, ...], late: int, by: int) -> int:
             ends[j] + (ticks if of[j].processor != run.processor else 0)
             for j, ticks in graph.stages[run.stage].before
         ]  # fmt: skip
-        start = max([run.start, free.get(run.processor, 0), *there])
-        ends[run.stage] = start + run.end - run.start + by * (run.stage == late)
-        free[run.processor] = ends[run.stage]
+        length = run.end - run.start
+        start = max([run.start, free.get(run.processor, 0) if length else 0, *there])
+        ends[run.stage] = start + length + by * (run.stage == late)
+        if length:
+            free[run.processor] = ends[run.stage]
     return max(ends.values())
 
 

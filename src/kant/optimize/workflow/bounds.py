@@ -11,7 +11,8 @@ from kant.optimize.workflow.graph import NEVER, Graph, Run
 def slack(graph: Graph, runs: Sequence[Run]) -> list[int]:
     """For each stage of a plan how much later it could end without the plan ending later.
 
-    Stages keep their processors and the order there; `runs` are those of this one graph.
+    Stages keep their processors and the order there, in which one without duration has no place; `runs` are those of
+    this one graph.
     """
     of = {run.stage: run for run in runs}
     end = max(run.end for run in runs)
@@ -24,11 +25,12 @@ def slack(graph: Graph, runs: Sequence[Run]) -> list[int]:
             then = of[j]
             takes = then.end - then.start
             late = min(late, latest[j] - takes - (ticks if then.processor != run.processor else 0))
-        then = following.get(run.processor, run)
-        if then is not run:
-            late = min(late, latest[then.stage] - (then.end - then.start))
+        if run.start < run.end:
+            if run.processor in following:
+                then = following[run.processor]
+                late = min(late, latest[then.stage] - (then.end - then.start))
+            following[run.processor] = run
         latest[run.stage] = late
-        following[run.processor] = run
     return [latest[i] - of[i].end for i in range(len(graph.stages))]
 
 
