@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, Seed, whole
 from kant.cli.output import Reply
+from kant.cli.plan_stream import stream, train
 from kant.cli.plan_workflow import workflow
 from kant.model.errors import InputError
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 plan_app = App(
     name="plan", help="Plan ahead: calendars of contiguous GPUs, capacity, workflows.", help_format="plaintext"
 )
-plan_app.command(workflow)
+for verb in (workflow, stream, train):
+    plan_app.command(verb)
 
 SHOWN = 40
 """Rows that a table has at most; --json has all."""

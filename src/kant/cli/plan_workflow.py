@@ -14,6 +14,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.optimize.workflow.graph import Graph, Run
+    from kant.optimize.workflow.policy import Policy
 
 OPTIMAL = "optimal"
 WIDTH = 72
@@ -32,7 +33,10 @@ def workflow(
     /,
     *,
     policy: Annotated[
-        str, Parameter(help="heft, cpop, etf, rank, eft, met, heft-rt, or optimal: search on, with a proof.")
+        str,
+        Parameter(
+            help="heft, cpop, learned, etf, rank, eft, met, heft-rt, a file of `kant plan train`, or optimal: proven."
+        ),
     ] = "heft",
     compare: Annotated[bool, Parameter(help="All policies side by side.", negative="")] = False,
     cluster: ClusterNodes = None,
@@ -92,9 +96,19 @@ def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[Run, ...],
         best = min((plan(graph, each) for each in POLICIES.values()), key=makespan)
         found = shortest(graph, best, seconds)
         return found.runs, found.bound
-    if policy not in POLICIES:
-        raise InputError("--policy", ", ".join([*POLICIES, OPTIMAL]), policy)
-    return plan(graph, POLICIES[policy]), lower_bound(graph)
+    return plan(graph, policy_named(policy, [*POLICIES, OPTIMAL])), lower_bound(graph)
+
+
+def policy_named(name: str, known: Sequence[str]) -> Policy:
+    """The policy of a name, or the learned order of a file; raises InputError for neither."""
+    from kant.optimize.workflow.policies import POLICIES
+    from kant.optimize.workflow.weights import read_weights
+
+    if name in POLICIES:
+        return POLICIES[name]
+    if name.endswith(".toml"):
+        return read_weights(Path(name))
+    raise InputError("--policy", f"{', '.join(known)}, or a file of weights (.toml)", name)
 
 
 def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:

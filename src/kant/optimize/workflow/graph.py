@@ -72,6 +72,11 @@ class Graph:
         return tuple(map(tuple, found))
 
     @cached_property
+    def mean(self) -> float:
+        """The mean duration of its stages, or 1 where that is 0: a unit for times of this graph."""
+        return sum(stage.mean for stage in self.stages) / len(self.stages) or 1.0
+
+    @cached_property
     def upward(self) -> tuple[float, ...]:
         """For each stage the upward rank: the longest way from its start to an end of the graph.
 

@@ -5,6 +5,7 @@ from kant.optimize.workflow.policies.eft import Eft
 from kant.optimize.workflow.policies.etf import Etf
 from kant.optimize.workflow.policies.heft import Heft
 from kant.optimize.workflow.policies.heft_rt import HeftRt
+from kant.optimize.workflow.policies.learned import Learned
 from kant.optimize.workflow.policies.met import Met
 from kant.optimize.workflow.policies.rank import Rank
 from kant.optimize.workflow.policy import Policy
@@ -12,6 +13,7 @@ from kant.optimize.workflow.policy import Policy
 POLICIES: dict[str, Policy] = {
     "heft": Heft(),
     "cpop": Cpop(),
+    "learned": Learned(),
     "etf": Etf(),
     "rank": Rank(),
     "eft": Eft(),

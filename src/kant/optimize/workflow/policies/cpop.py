@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kant.optimize.workflow.board import Board, Key
 from kant.optimize.workflow.graph import NEVER, Graph
@@ -17,7 +18,7 @@ class Cpop:
     M.-Y. Wu, IEEE TPDS 13(3), 2002.
     """
 
-    whole: bool = True
+    whole: ClassVar[bool] = True
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
         def longest(key: Key) -> tuple[float, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kant.optimize.workflow.board import Board, Key
 
@@ -11,7 +12,7 @@ from kant.optimize.workflow.board import Board, Key
 class Eft:
     """The stage that has been ready longest goes where it ends first."""
 
-    whole: bool = False
+    whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
         return open[0], board.earliest_finish(open[0])[1]

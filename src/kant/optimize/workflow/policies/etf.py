@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kant.optimize.workflow.board import Board, Key
 
@@ -15,7 +16,7 @@ class Etf:
     first; on processors of several speeds the end is what counts, as DS3 (arXiv 2003.09016) has it.
     """
 
-    whole: bool = False
+    whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
         (_, processor), key = min((board.earliest_finish(key), key) for key in open)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kant.optimize.workflow.board import Board, Key
 
@@ -14,7 +15,7 @@ class Heft:
     It places a whole graph when it arrives. Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
     """
 
-    whole: bool = True
+    whole: ClassVar[bool] = True
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
         key = max(open, key=lambda key: (board.graphs[key[0]].upward[key[1]], -key[0], -key[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kant.optimize.workflow.board import Board, Key
 
@@ -15,7 +16,7 @@ class HeftRt:
     from where its data comes, it does not see. This is the rule that DeepSoCS (arXiv 2005.07666) is compared with.
     """
 
-    whole: bool = False
+    whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
         key = max(open, key=lambda key: (board.graphs[key[0]].stages[key[1]].mean, -key[0], -key[1]))

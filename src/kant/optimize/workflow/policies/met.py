@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kant.optimize.workflow.board import Board, Key
 
@@ -15,7 +16,7 @@ class Met:
     multi-user, heterogeneous, computing environments with SmartNet", HCW 1998.
     """
 
-    whole: bool = False
+    whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
         key = open[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kant.optimize.workflow.board import Board, Key
 
@@ -16,7 +17,7 @@ class Rank:
     """
 
     transfers: bool = True
-    whole: bool = False
+    whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
         key = max(open, key=lambda key: (board.graphs[key[0]].upward[key[1]], -key[0], -key[1]))

@@ -1,0 +1,33 @@
+"""The TOML file of a learned order: its weights by name."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+
+from kant.model.errors import InputError
+from kant.optimize.workflow.policies.learned import Learned
+from kant.optimize.workflow.train import WEIGHTS
+
+
+def weights_toml(policy: Learned) -> str:
+    """The weights as a file."""
+    return "".join(f"{name} = {asdict(policy)[name]}\n" for name in WEIGHTS)
+
+
+def read_weights(path: Path) -> Learned:
+    """The learned order of a file. Raises InputError with the file and the key."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), f"TOML ({error or 'nested too deeply'})") from None
+    for name in (*tree, *WEIGHTS):
+        if name not in WEIGHTS:
+            raise InputError(f"{path}, {name}", f"only the keys {', '.join(WEIGHTS)}", name)
+        value = tree.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e6:
+            raise InputError(f"{path}, {name}", "a weight from -1,000,000 to 1,000,000", value)
+    return Learned(**{name: float(tree[name]) for name in WEIGHTS})
