@@ -30,12 +30,17 @@ trace_app = App(name="trace", help="Generate, describe and convert workloads.", 
 
 @trace_app.command
 def generate(
-    row: Annotated[str, Parameter(help="philly, helios-venus, -earth, -saturn, -uranus, seren, kalos or pai.")],
+    row: Annotated[
+        str,
+        Parameter(help="philly, helios-venus, -earth, -saturn, -uranus, seren, kalos, pai, or a file of `trace fit`."),
+    ],
     /,
     *,
     out: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
     jobs: Annotated[int | None, Parameter(help="Exactly so many jobs.", converter=whole)] = None,
-    days: Annotated[float, Parameter(help="Span of the submissions.")] = 30,
+    days: Annotated[
+        float | None, Parameter(help="Span of the submissions. Default: 30, or that of the fitted trace.")
+    ] = None,
     gpus: Annotated[int | None, Parameter(help="With --load: GPUs of the cluster to fill.", converter=whole)] = None,
     load: Annotated[float | None, Parameter(help="With --gpus: GPU time asked for over GPU time there is.")] = None,
     services: Annotated[
@@ -44,12 +49,21 @@ def generate(
     tenants: Annotated[int | None, Parameter(help="Queues, if not as many as there were.", converter=whole)] = None,
     seed: Seed = 0,
 ) -> None:
-    """Draw a workload after the published facts of a real cluster."""
+    """Draw a workload after the published facts of a real cluster, or after a trace that was fitted."""
     from kant.cli.show import console
     from kant.workload.convert import write_workload
     from kant.workload.generate import generate as draw
 
-    workload = draw(row, jobs=jobs, days=days, gpus=gpus, load=load, services=services, tenants=tenants, seed=seed)
+    if row.endswith(".json"):
+        from kant.workload.fitted import draw as draw_fitted
+        from kant.workload.fitted import read_fit
+
+        if gpus is not None or load is not None or services or tenants is not None:
+            raise InputError("trace generate", "of --jobs, --days and --seed what goes with a fitted trace")
+        workload = draw_fitted(read_fit(Path(row)), days=days, jobs=jobs, seed=seed)
+    else:
+        span = 30 if days is None else days
+        workload = draw(row, jobs=jobs, days=span, gpus=gpus, load=load, services=services, tenants=tenants, seed=seed)
     write_workload(workload, out)
     console.print(f"{len(workload):,} jobs written to {out}", soft_wrap=True)
 
@@ -73,6 +87,38 @@ def describe(
         print_json(facts(jobs))
     else:
         show_mapping(jobs.name, facts(jobs))
+
+
+@trace_app.command
+def fit(
+    workload: WorkloadFile,
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(help="File for the generator, a .json without names.")] = None,
+    format: Format = None,
+    slice: Slice = None,
+    window: Window = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Fit a generator to a trace, and say how near a workload that it draws is to the trace."""
+    from kant.cli.trace_fit import show_quality
+    from kant.workload.fit import fit as fit_to
+    from kant.workload.fit import quality
+    from kant.workload.fitted import draw, write_fit
+
+    if out is not None and out.suffix != ".json":
+        raise InputError(f"--out {out}", "a name that ends with .json")
+    jobs = load_workload(workload, format, slice, window)
+    fitted = fit_to(jobs)
+    drawn = draw(fitted, jobs=len(jobs), seed=seed)
+    rows = quality(jobs, drawn)
+    if out is not None:
+        write_fit(fitted, out)
+    if json:
+        print_json({"name": jobs.name, "jobs": len(jobs), "days": fitted.days, "seed": seed, "quality": rows})
+    else:
+        show_quality(jobs.name, rows, out)
 
 
 Anonymous = Annotated[

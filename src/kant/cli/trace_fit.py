@@ -1,0 +1,36 @@
+"""What people see of a fit: the quantiles of the trace and of what was drawn after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from kant.cli.show import console
+
+
+def show_quality(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
+    """A line for each quantity: the quantiles of the trace, those of the drawn workload, and how far they are apart."""
+    table = Table(title=f"{name}: trace / generated", title_justify="left")
+    table.add_column("quantity")
+    table.add_column("distance", justify="right")
+    parts = list(rows[0]["trace"])
+    for part in parts:
+        table.add_column(part, justify="right")
+    for row in rows:
+        cells = [f"{_short(row['trace'][part])} / {_short(row['generated'][part])}" for part in parts]
+        table.add_row(str(row["quantity"]), f"{row['distance']:.3f}", *cells)
+    console.print(table)
+    console.print("distance: the largest difference of the two distribution functions", style="dim")
+    if out is not None:
+        console.print(f"generator: {out} (kant trace generate {out} --seed 1 --out jobs.csv)", soft_wrap=True)
+
+
+def _short(value: float) -> str:
+    """Three digits, and thousands as such: `12.3k`."""
+    for size, unit in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e6 if unit == 'M' else 1e3):.3g}{unit}"
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
