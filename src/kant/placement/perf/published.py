@@ -15,29 +15,41 @@ from kant.placement.perf.streams import Floats
 
 
 def closed_form(half: Half, degree: int, gradient: float) -> float:
-    """Seconds of the experts' half by algorithm 1, while gradients take `gradient` seconds between nodes."""
-    return _case(half, degree, gradient)[0]
+    """Seconds of the experts' half by algorithm 1, while gradients take `gradient` seconds between nodes.
+
+    Its four cases are one: dispatches and combines, and beside them the longer of the gradients and of what else keeps
+    the network between nodes idle.
+    """
+    dispatch = half.at(degree)[0]
+    return 2 * degree * dispatch + max(gradient, _idle(half, degree))
 
 
 def gap(half: Half, degree: int) -> float:
     """Seconds in which the experts' half leaves the network between nodes idle, by the same case without gradients."""
-    return _case(half, degree, 0.0)[1]
+    return max(_idle(half, degree), 0.0)
 
 
-def _case(half: Half, degree: int, gradient: float) -> tuple[float, float]:
-    """(seconds, seconds between nodes that are idle), by which of the streams is the last."""
+def _idle(half: Half, degree: int) -> float:
     dispatch, gather, compute, scatter = half.at(degree)
     inside = gather + scatter
+    hidden = 2 * (degree - 1) * dispatch
     if dispatch > gather:
-        hidden = 2 * (degree - 1) * dispatch
-        idle = inside if degree * compute <= hidden else degree * compute - hidden + inside
-    else:
-        hidden = 2 * (degree - 1) * dispatch
-        experts = degree * compute > (degree - 1) * inside
-        idle = degree * (compute if experts else inside) - hidden + (inside if experts else 0.0)
-    if gradient > idle:
-        return 2 * degree * dispatch + gradient, idle
-    return 2 * degree * dispatch + idle, idle
+        return inside if degree * compute <= hidden else degree * compute - hidden + inside
+    if degree * compute > (degree - 1) * inside:
+        return degree * compute - hidden + inside
+    return degree * inside - hidden
+
+
+def _closed_forms(half: Half, gradients: Floats) -> Floats:
+    """The least closed form over all degrees, for each time that gradients take."""
+    forms = [2 * degree * half.at(degree)[0] + np.maximum(gradients, _idle(half, degree)) for degree in DEGREES]
+    found: Floats = np.min(forms, axis=0)
+    return found
+
+
+def _all_of(cost: Cost, units: Floats) -> Floats:
+    found: Floats = np.where(units > 0, cost.alpha + units * cost.beta, 0.0)
+    return found
 
 
 def best_degree(half: Half, gradient: float) -> int:
@@ -75,12 +87,10 @@ def fill_gaps(
     unit = left / buckets
     late = [sum(units for before, units in ready if before == i) for i in range(len(experts))]
     counts = np.append(whole_buckets(late, unit, buckets), 0)
-    alike: dict[tuple[Half, float], list[float]] = {}
-    for half, done in zip(experts, in_experts, strict=True):
-        if (half, done) not in alike:
-            sums = [all_reduce.of(done + k * unit) for k in range(buckets + 1)]
-            alike[half, done] = [min(closed_form(half, degree, each) for degree in DEGREES) for each in sums]
-    table: Floats = np.array([alike[pair] for pair in zip(experts, in_experts, strict=True)])
-    tail = np.array([all_reduce.of(k * unit) for k in range(buckets + 1)])
+    units: Floats = np.arange(buckets + 1, dtype=np.float64) * unit
+    table: Floats = np.array(
+        [_closed_forms(half, _all_of(all_reduce, done + units)) for half, done in zip(experts, in_experts, strict=True)]
+    )
+    tail = _all_of(all_reduce, units)
     _, taken_by = spread(table, np.arange(len(experts)), counts, tail)
     return [done + k * unit for done, k in zip(in_experts, taken_by, strict=True)], in_attention
