@@ -1,4 +1,4 @@
-"""The map of schedulers: `python -m benchmarks.studies.taxonomy` writes docs/taxonomy.md anew.
+"""The map of schedulers: `python -m benchmarks.studies.taxonomy` writes docs/taxonomy.md and its picture anew.
 
 What exists is read from the tags of Kant's policies, and where each paper sits from papers.toml beside this file.
 """
@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kant.api.catalogue import KINDS, Entry, catalogue
+from kant.api.plot.figure import Figure
+from kant.api.plot.style import COLOURS, look
 from kant.model.taxonomy import TAXONOMY, Tags, tagged
 from kant.scheduler.registry import OWN
 
 PAGE = Path(__file__).parents[2] / "docs" / "taxonomy.md"
+PICTURE = PAGE.parent / "images" / "taxonomy.svg"
 PAPERS = Path(__file__).with_name("papers.toml")
 
 
@@ -102,6 +105,49 @@ about agents.
 """
 
 
+def picture() -> Figure:
+    """Papers above and Kant's policies by kind below, with a mark or a count under each value that they have."""
+    columns = [(key, value) for key, values in TAXONOMY.items() for value in values]
+    gaps = [list(TAXONOMY).index(key) * 0.7 for key, _ in columns]
+    x = [k + gap for k, gap in enumerate(gaps)]
+    every, rows = entries(), papers()
+    kinds = [[entry.tags for entry in every if entry.kind == kind] for kind in KINDS]
+    below = len(rows) + 0.8
+    with look():
+        from matplotlib.figure import Figure as Inner
+
+        inner = Inner(figsize=(0.145 * (x[-1] + 1) + 1.3, 0.16 * (below + len(KINDS)) + 1.1))
+        axes = inner.subplots()
+        for y, paper in enumerate(rows):
+            marks = [x[k] for k, (key, value) in enumerate(columns) if value in paper.tags[key]]
+            fill, edge = (COLOURS[0], COLOURS[0]) if paper.policies else ("white", COLOURS[1])
+            axes.scatter(marks, [y] * len(marks), s=22, c=fill, edgecolors=edge)
+            axes.axhline(y, color="#DDDDDD", linewidth=0.5, zorder=0.5)
+        for y, own in enumerate(kinds):
+            for k, (key, value) in enumerate(columns):
+                count = sum(value in tags[key] for tags in own)
+                if count:
+                    axes.text(x[k], below + y, str(count), ha="center", va="center", fontsize=6)
+        for key in TAXONOMY:
+            own = [place for place, (other, _) in zip(x, columns, strict=True) if other == key]
+            axes.axvspan(own[0] - 0.6, own[-1] + 0.6, color="#F4F4F4", linewidth=0, zorder=0)
+            axes.text(own[0] - 0.5, below + len(KINDS) - 0.2, key, fontsize=7, va="top", ha="left", rotation=-35,
+                      rotation_mode="anchor")  # fmt: skip
+        axes.axhline(below - 0.9, color="#555555", linewidth=0.6)
+        axes.set_xlim(-0.9, x[-1] + 0.9)
+        axes.set_ylim(below + len(KINDS) - 0.4, -0.8)
+        values = [value for _, value in columns]
+        axes.set_xticks(x, values, rotation=60, ha="left", rotation_mode="anchor", fontsize=6.5)
+        axes.xaxis.tick_top()
+        names = [paper.name for paper in rows] + [f"Kant: {kind}" for kind in KINDS]
+        axes.set_yticks([*range(len(rows)), *(below + y for y in range(len(KINDS)))], names)
+        axes.tick_params(length=0, pad=2)
+        axes.grid(False)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    return Figure(inner, "which values of the taxonomy each paper has, and how many policies of Kant have")
+
+
 def page() -> str:
     """The whole page."""
     return "\n".join(_lines()) + "\n"
@@ -122,7 +168,9 @@ def _lines() -> Iterator[str]:
         yield from _table(kind, [(f"`{entry.policy}`", entry.tags) for entry in every if entry.kind == kind])
         yield ""
     yield "## Where each paper sits\n"
-    yield "In Kant are policies that follow the paper, or that solve its problem in another way.\n"
+    yield "![Papers and their values in the taxonomy; below, counts of Kant's policies](images/taxonomy.svg)\n"
+    yield "Filled: Kant has policies that follow the paper, or solve its problem in another way. Hollow: it has none."
+    yield "Below the line: how many of Kant's policies have the value.\n"
     yield "| paper | " + " | ".join(TAXONOMY) + " | in Kant |"
     yield "|---" * (len(TAXONOMY) + 2) + "|"
     for paper in papers():
@@ -145,6 +193,7 @@ def _cells(tags: Tags) -> str:
 
 def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
+    picture().save(PICTURE)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,20 @@ def test_an_unknown_tag_is_refused_in_one_sentence(text: str, sentence: str) -> 
 
 def test_the_map_of_the_documentation_is_what_the_tags_say() -> None:
     assert taxonomy.PAGE.read_text(encoding="utf-8") == taxonomy.page(), "run python -m benchmarks.studies.taxonomy"
+
+
+def words(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_the_picture_of_the_map_is_what_the_tags_say() -> None:
+    stored, drawn = taxonomy.PICTURE.read_text(encoding="utf-8"), taxonomy.picture().svg()
+    assert words(stored) == words(drawn), "run python -m benchmarks.studies.taxonomy"
+    counts = sum(any(value in e.tags[key] for e in ENTRIES if e.kind == kind) for kind in KINDS for key, value in PAIRS)
+    assert sum(word.isdecimal() for word in words(drawn)) == counts
+    marks = sum(len(paper.tags[key]) for paper in taxonomy.papers() for key in TAXONOMY)
+    (axes,) = taxonomy.picture().inner.axes
+    assert sum(len(dots.get_offsets()) for dots in axes.collections) == marks
 
 
 def test_the_map_follows_the_tags(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,13 @@ import msgspec
 from kant.model.errors import InputError
 from kant.model.taxonomy import TAXONOMY, Tags
 from kant.optimize.catalogue import OPTIMISERS
+from kant.optimize.workflow.policies import POLICIES as WORKFLOW_RULES
 from kant.scheduler import registry
 from kant.serving.policies import POLICIES
 from kant.serving.router import ROUTERS
 
-KINDS = (*registry.KINDS, "engine", "router", "optimiser")
-"""The kinds: three parts of a profile, policies of an inference engine, routers of requests, and planners."""
+KINDS = (*registry.KINDS, "engine", "router", "workflow", "optimiser")
+"""The kinds: three parts of a profile, policies of an engine, routers of requests, rules for workflows, planners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ def catalogue() -> list[Entry]:
     """Every policy, kind by kind. Raises InputError for a package whose policy is unusable."""
     return [
         *(_of_profile(policy) for kind in registry.KINDS for policy in registry.policies(kind).values()),
-        *(_of_serving("engine", name, make) for name, make in POLICIES.items()),
-        *(_of_serving("router", name, make) for name, make in ROUTERS.items()),
+        *(_of_object("engine", name, make()) for name, make in POLICIES.items()),
+        *(_of_object("router", name, make()) for name, make in ROUTERS.items()),
+        *(_of_object("workflow", name, rule) for name, rule in WORKFLOW_RULES.items()),
         *(
             Entry("optimiser", plan.name, f"{plan.about} `{plan.command}`", plan.source, plan.tags)
             for plan in OPTIMISERS
@@ -54,8 +56,7 @@ def _of_profile(policy: registry.Policy) -> Entry:
     return Entry(policy.kind, policy.name, policy.about, policy.source, tags, fields, policy.package)
 
 
-def _of_serving(kind: str, name: str, make: Callable[[], Any]) -> Entry:
-    made = make()
+def _of_object(kind: str, name: str, made: Any) -> Entry:
     parts = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
     fields = {part.name: getattr(made, part.name) for part in parts if part.init}
     about = " ".join((type(made).__doc__ or "").split("\n\n")[0].split())

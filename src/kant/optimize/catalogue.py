@@ -76,5 +76,21 @@ OPTIMISERS = (
             resources="multi-d topology heterogeneous", method="solver",
         ),
     ),
+    Optimiser(
+        "training-step",
+        "Pipeline degrees of the layers of a model, and where gradients are summed, for the shortest step.",
+        "FSMoE, ASPLOS 2025, arXiv 2501.10714, as the plan to be no worse than; gaps by dynamic programming are ours",
+        "kant perf step",
+        tagged(
+            PLANS, level="dataflow", unit="dag", objective="makespan", resources="multi-d topology", method="search"
+        ),
+    ),
+    Optimiser(
+        "workflow-optimal",
+        "The shortest plan of a small graph of stages on unlike processors, with its proof, by CP-SAT.",
+        "the problem of HEFT, IEEE TPDS 13(3), 2002; the model is ours",
+        "kant plan workflow --policy optimal",
+        tagged(PLANS, unit="dag", objective="makespan", resources="heterogeneous", method="solver"),
+    ),
 )  # fmt: skip
 """Every optimiser, by name."""

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from kant.model.taxonomy import Tags
 from kant.optimize.workflow.board import Board, Key
+
+STAGES: Tags = {
+    "level": ("cluster",),
+    "architecture": ("monolithic",),
+    "unit": ("dag",),
+    "timing": ("online",),
+    "knowledge": ("estimated",),
+    "objective": ("makespan",),
+    "preemption": ("none",),
+    "resources": ("heterogeneous",),
+    "method": ("rule",),
+    "freshness": ("live",),
+}
+"""What rules for workflows have in common (`kant.model.taxonomy`)."""
 
 
 class Policy(Protocol):
@@ -14,6 +29,9 @@ class Policy(Protocol):
     place. Otherwise a stage is placed when it is ready: all that it waits for has ended. Only such a policy can work
     where durations are not known before.
     """
+
+    source: ClassVar[str]
+    tags: ClassVar[Tags]
 
     @property
     def whole(self) -> bool: ...

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.optimize.workflow.board import Board, Key
 from kant.optimize.workflow.graph import NEVER, Graph
+from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Cpop:
     M.-Y. Wu, IEEE TPDS 13(3), 2002.
     """
 
+    source: ClassVar[str] = "H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002"
+    tags: ClassVar[Tags] = tagged(STAGES, timing="offline online")
     whole: ClassVar[bool] = True
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags
 from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
 class Eft:
     """The stage that has been ready longest goes where it ends first."""
 
+    source: ClassVar[str] = "earliest finish time"
+    tags: ClassVar[Tags] = STAGES
     whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:

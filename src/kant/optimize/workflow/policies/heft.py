@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,8 @@ class Heft:
     It places a whole graph when it arrives. Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
     """
 
+    source: ClassVar[str] = "H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002"
+    tags: ClassVar[Tags] = tagged(STAGES, timing="offline online")
     whole: ClassVar[bool] = True
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:

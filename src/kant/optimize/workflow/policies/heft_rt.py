@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags
 from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,8 @@ class HeftRt:
     from where its data comes, it does not see. This is the rule that DeepSoCS (arXiv 2005.07666) is compared with.
     """
 
+    source: ClassVar[str] = "the rival of DeepSoCS, arXiv 2005.07666"
+    tags: ClassVar[Tags] = STAGES
     whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:

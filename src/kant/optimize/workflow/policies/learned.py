@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags, tagged
 from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Learned:
     """How long ago its graph arrived."""
     aged_rank: float = -0.1152
     """Its upward rank times that age."""
+    source: ClassVar[str] = "after DeepSoCS, arXiv 2005.07666; the features are ours"
+    tags: ClassVar[Tags] = tagged(STAGES, method="learned rule")
     whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:

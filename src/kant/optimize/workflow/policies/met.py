@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags
 from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,8 @@ class Met:
     multi-user, heterogeneous, computing environments with SmartNet", HCW 1998.
     """
 
+    source: ClassVar[str] = "R. F. Freund et al., SmartNet, HCW 1998"
+    tags: ClassVar[Tags] = STAGES
     whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:

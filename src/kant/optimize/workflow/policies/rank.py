@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kant.model.taxonomy import Tags
 from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,8 @@ class Rank:
     """
 
     transfers: bool = True
+    source: ClassVar[str] = "the order of HEFT among ready stages"
+    tags: ClassVar[Tags] = STAGES
     whole: ClassVar[bool] = False
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
