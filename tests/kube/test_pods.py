@@ -65,8 +65,8 @@ def test_a_gang_has_a_group_for_each_demand_and_its_pods_in_the_order_of_ranks(g
 
 READ = sorted({
     *annotations.QUEUES, *annotations.REQUIRED, *annotations.PREFERRED, *annotations.PREEMPTIBLE,
-    *annotations.FRACTIONS, annotations.RUNTIME, annotations.MAX_TIME, annotations.SLICE, groups.GROUP,
-    groups.MIN_AVAILABLE, "pod-group-name", "scheduling.k8s.io/group-name",
+    *annotations.FRACTIONS, annotations.RUNTIME, annotations.TRAINING, annotations.MAX_TIME, annotations.SLICE,
+    groups.GROUP, groups.MIN_AVAILABLE, "pod-group-name", "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name",
     "gang.scheduling.koordinator.sh/name", "kueue.x-k8s.io/pod-group-name",
 })  # fmt: skip
@@ -102,6 +102,14 @@ def test_what_a_job_takes_from_its_group() -> None:
     assert (found.within, found.within_required) == ("spine", False)
 
 
+def test_a_gang_says_what_it_trains() -> None:
+    notes = {f"{OWN}/training": "mixtral-8x7b tensor=8 expert=8"}
+    training = job(pod("a", notes=notes), pod("b", notes=notes)).job.training
+    assert training is not None
+    assert (training.layers, training.tensor, training.expert) == (32, 8, 8)
+    assert job(pod("a")).job.training is None
+
+
 def test_slices_of_kueue_are_segments() -> None:
     notes = {"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2"}
     (group,) = job(pod("a", notes=notes), pod("b", notes=notes)).job.groups
@@ -128,6 +136,7 @@ REFUSED = [
         "expected a level of the fabric (node, leaf, spine) or a label: rack",
     ),
     (pod(notes={f"{OWN}/expected-runtime": "soon"}), f"pod ml/p, {OWN}/expected-runtime: expected a duration"),
+    (pod(notes={f"{OWN}/training": "gpt-9"}), f"pod ml/p, {OWN}/training, field model: expected one of llama-3-8b"),
     (pod(notes={f"{OWN}/preemptible": "yes"}), "expected true or false, got 'yes'"),
     (pod(notes={"x": "y" * (257 << 10)}), "pod ml/p, annotations: expected at most 256 KiB in all"),
     (pod(notes={"gpu-fraction": "0.5"}), "expected no shares of a GPU, which Kant does not support"),
@@ -176,6 +185,7 @@ def test_a_gang_goes_where_all_of_its_pods_may_go() -> None:
 texts = st.text(max_size=12)
 keys = st.sampled_from((
     f"{OWN}/queue", f"{OWN}/expected-runtime", f"{OWN}/preemptible", f"{OWN}/topology-preferred", "gpu-memory",
+    f"{OWN}/training",
     "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/podset-slice-required-topology", "volcano.sh/preemptable",
     "kueue.x-k8s.io/podset-slice-size"))  # fmt: skip
 

@@ -7,7 +7,6 @@ A cell has the model and fields as words: `mixtral-8x7b tensor=8 expert=8`.
 from __future__ import annotations
 
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -42,7 +41,6 @@ def read_training(path: Path) -> Training:
     return training_of(str(path), values)
 
 
-@cache
 def parse_training(where: str, words: str) -> Training | None:
     """The training that the words of a cell describe; None for none. Raises InputError."""
     if not words.strip():

@@ -11,7 +11,9 @@ from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.levels import Levels, level_asked
 from kant.model.errors import InputError
 from kant.model.job import Level
+from kant.model.training import Training
 from kant.model.units import SECOND, parse_duration
+from kant.workload.training_text import parse_training
 
 QUEUES = (
     f"{OWN}/queue",
@@ -43,6 +45,7 @@ PREEMPTIBLE = {
 """The first that a pod has counts; what its values mean."""
 
 RUNTIME = f"{OWN}/expected-runtime"
+TRAINING = f"{OWN}/training"
 MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 FRACTIONS = ("gpu-fraction", "gpu-memory")
 """Shares of a GPU in the words of KAI."""
@@ -59,6 +62,7 @@ class Annotations(NamedTuple):
     within_required: bool
     cut: Level
     segment: int
+    training: Training | None
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
@@ -81,7 +85,7 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
     segment = whole(f"{where}, {SLICE_SIZE}", said.get(SLICE_SIZE, ""), 1, 10_000_000) if cut else 0
     return Annotations(
         queue, _preemptible(pod, said, group, where), _runtime(said, where), _limit(pod, said, where),
-        within, bool(required), cut, segment,
+        within, bool(required), cut, segment, parse_training(f"{where}, {TRAINING}", said.get(TRAINING, "")),
     )  # fmt: skip
 
 

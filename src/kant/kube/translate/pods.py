@@ -141,6 +141,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         within=annotations.within,
         within_required=annotations.within_required,
         flavors=_common((other.flavors for other in read), f"gang {name}, nodes that its pods select"),
+        training=annotations.training,
         preempts=all(pod.spec.preemption_policy != "Never" for pod in pods),
     )
     if one.apart:
