@@ -23,14 +23,16 @@ from numpy.typing import NDArray
 from benchmarks.data import DATA
 from benchmarks.studies.sharing import STUDENT
 from kant.cluster.columns import J_MILLI, J_STATUS
-from kant.insight.eta import expected_starts
 from kant.insight.eta_calibrator import EtaCalibrator
+from kant.insight.moment import moment_of
+from kant.insight.past_jobs import PastJobs
 from kant.model.status import JobStatus
 from kant.model.tenant import QueueConfig, Quota
 from kant.model.units import DAY, GPU, HOUR, MINUTE, WEEK
 from kant.queueing.estimates import Estimates
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile, builtin_profile
+from kant.sim.forecast_starts import forecast_starts
 from kant.sim.run import RunHooks, simulate
 from kant.workload.cluster_file import read_cluster
 from kant.workload.generate import generate
@@ -94,7 +96,7 @@ class Asking:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.state = scheduler, scheduler.state
-        self.answers = EtaCalibrator(scheduler)
+        self.past, self.answers = PastJobs(), EtaCalibrator(scheduler.state)
         self.questions: list[Question] = []
         self._open: dict[int, list[Question]] = {}
         self._rows = self._waiting = 0
@@ -115,15 +117,18 @@ class Asking:
         if state.pending and now >= self._next:
             self._ask(now, "")
             self._next = now + LATER * (1 + len(state.pending) // 300)
+        self.past.observe(state)
         self.answers.observe(now)
 
     def _ask(self, now: int, only: str) -> None:
-        state, answers = self.state, self.answers.expected(now, only)
-        for job, plan in expected_starts(self.scheduler, now, only).items():
-            if only and job != only:
-                continue
-            told = answers[job]
-            plan50, plan90, told50, told90 = (-1 if at is None else at - now for at in (*plan, told.p50, told.p90))
+        state = self.state
+        forecast = forecast_starts(moment_of(self.scheduler, self.past, now), only, bare=True)
+        answers = self.answers.keep(forecast)
+        for job, plan in forecast.jobs.items():
+            told = answers.jobs[job].start
+            plan50, plan90, told50, told90 = (
+                -1 if at is None else at - now for at in (plan.start.p50, plan.start.p90, told.p50, told.p90)
+            )
             row = state.rows[job]
             gpus = int(state.jobs[row, J_MILLI]) // GPU
             question = Question(now, not only, gpus, plan50, plan90, told50, told90)

@@ -40,12 +40,17 @@ def test_it_lists_every_waiting_job_with_its_expected_start(journal: Path) -> No
 def test_it_agrees_with_why_and_answers_for_one_job(journal: Path) -> None:
     (one,) = kant("eta", journal, "next", "--at", "10m", "--json").json()["jobs"]
     assert one["expected_us"] == kant("why", "next", journal, "--at", "10m", "--json").json()["expected_us"]
-    assert "head" not in kant("eta", journal, "next", "--at", "10m").out
+    shown = kant("eta", journal, "next", "--at", "10m").out
+    assert "head │" not in shown and "next: job head ends, expected at 0d 01:10:00" in shown
 
 
 def test_where_nobody_waits_it_says_so(journal: Path) -> None:
     assert kant("eta", journal).out == "no job waits at 0d 01:20:00\n"
-    assert kant("eta", journal, "--json").json() == {"time_us": 4_800_000_000, "jobs": []}
+    assert kant("eta", journal, "--json").json() == {
+        "time_us": 4_800_000_000,
+        "as_of_us": 4_800_000_000,
+        "jobs": [],
+    }
 
 
 def test_what_nobody_knows_is_called_unknown(tmp_path: Path) -> None:
@@ -97,8 +102,8 @@ def test_causes_are_shown_only_with_the_flag(small: Path, tmp_path: Path) -> Non
     assert "batch" in alone and "research" in alone
 
 
-def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_the_plans_say(tmp_path: Path) -> None:
-    """Pairs of jobs that need the whole node and take three times what their owners say."""
+def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_the_futures_say(tmp_path: Path) -> None:
+    """Pairs of jobs that need the whole node and take three times what their owners say, as is soon known."""
     rows = [f"{i}{letter},{i * 30000},10800,8,3600" for i in range(30) for letter in "ab"]
     trace, profile = tmp_path / "jobs.csv", tmp_path / "limits.toml"
     trace.write_text("\n".join(["id,submit_s,runtime_s,gpus,limit_s", *rows]) + "\n")
@@ -109,9 +114,9 @@ def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_th
     (learned,) = kant("eta", journal, *at).json()["jobs"]
     (plain,) = kant("eta", journal, *at, "--no-learn").json()["jobs"]
     now = 29 * 30000 * 1_000_000
-    assert plain["expected_us"] == {"p50": now + 3_600_000_000, "p90": now + 3_600_000_000, "never": False}
+    assert plain["expected_us"] == {"p50": now + 10_800_000_000, "p90": now + 10_800_000_000, "never": False}
     assert learned["expected_us"] == {"p50": now + 10_800_000_000, "p90": now + 10_800_000_000, "never": False}
-    assert plain["earlier"] is None and learned["earlier"] == {"answers": 9, "kept": 9}
-    said = "of 9 earlier answers that looked about as far ahead the P90 held for 100 %"
+    assert plain["earlier"] is None and learned["earlier"] == {"answers": 4, "kept": 4}
+    said = "of 4 earlier answers that looked about as far ahead the P90 held for 100 %"
     assert f"29b: {said}" in kant("eta", journal, *at[:2]).out.replace("\n", " ")
     assert said in kant("why", "29b", journal, *at[:2]).out

@@ -86,6 +86,7 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
         "1 of 1 among the waiting jobs that compete for its GPUs, 1 of 1 in its queue",
         "expected start",
         "P50 and P90 0d 01:00:00 (in 58m)",
+        "job runs ends, expected at 0d 01:00:00",
         "waited so far",
         "1m: capacity 1m",
     ]

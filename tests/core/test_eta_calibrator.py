@@ -1,4 +1,4 @@
-"""Answers: what they learn from their own past, that asking changes nothing, and that a journal tells the same."""
+"""The calibration of forecasts: what it learns from their past, and that a journal tells the same."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from kant.insight.calibration import ExpectedStart, TrackRecord
-from kant.insight.eta import expected_starts, median_starts
-from kant.insight.eta_calibrator import FEW, EtaCalibrator, calibrated_starts
-from kant.model.units import DAY, HOUR
+from kant.insight.calibration import ANY, cell, nearest, reach, size_of
+from kant.insight.eta_calibrator import FEW, EtaCalibrator
+from kant.insight.expected_start import ExpectedStart, TrackRecord
+from kant.insight.moment import moment_of
+from kant.insight.past_jobs import PastJobs
+from kant.live.journal_walk import end_of
+from kant.model.units import DAY, GPU, HOUR
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.profile import builtin_profile, parse_profile
+from kant.scheduler.profile import builtin_profile
+from kant.sim.forecast_starts import forecast_starts
 from kant.sim.run import RunHooks, simulate
-from kant.sim.state_at import state_at
+from kant.sim.state_at import LESSONS, state_at
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.workload.cluster_file import read_cluster
 from kant.workload.generate import generate
 
 
 class LineUp:
-    """A node of 8 GPUs, jobs that take all of it, and owners who say that they run for an hour."""
+    """A node of 8 GPUs, jobs that take all of it, and owners who say that they run for an hour.
+
+    Forecasts believe them each time: they know of no past.
+    """
 
     def __init__(self) -> None:
         self.harness = Harness(make_cluster(8), make_profile("fifo", "strict"))
-        self.answers = EtaCalibrator(self.harness.scheduler)
+        self.answers = EtaCalibrator(self.harness.state)
         self.harness.after_carrying_out = lambda plan: self.answers.observe(plan.time)
         self.jobs = 0
 
@@ -42,19 +49,27 @@ class LineUp:
     def rounds(self, number: int, hours: int) -> None:
         for _ in range(number):
             self.come(hours)
+            self.ask()
             self.harness.run()
 
-    def told(self, job: str) -> ExpectedStart:
-        return self.answers.expected(only=job)[job]
+    def ask(self) -> dict[str, ExpectedStart]:
+        """What is answered now, of which some is kept."""
+        forecast = forecast_starts(moment_of(self.harness.scheduler, PastJobs(), self.harness.now))
+        return {job: row.start for job, row in self.answers.keep(forecast).jobs.items()}
+
+
+def times(start: ExpectedStart) -> tuple[int | None, int | None]:
+    return start.p50, start.p90
 
 
 @pytest.mark.parametrize("hours", [1, 3, 7])
-def test_it_learns_by_how_much_plans_are_wrong(hours: int) -> None:
+def test_it_learns_by_how_much_forecasts_are_wrong(hours: int) -> None:
     line = LineUp()
     line.rounds(FEW + 5, hours)
     job, now = line.come(hours), line.harness.now
-    assert median_starts(line.harness.scheduler)[job] == now + HOUR
-    assert line.told(job) == ExpectedStart(now + hours * HOUR, now + hours * HOUR, TrackRecord(5, 5))
+    told = line.ask()[job]
+    assert times(told) == (now + hours * HOUR, now + hours * HOUR)
+    assert told.earlier == TrackRecord(5, 5) and told.basis is not None
 
 
 def test_p50_and_p90_are_quantiles_of_what_was() -> None:
@@ -63,62 +78,78 @@ def test_p50_and_p90_are_quantiles_of_what_was() -> None:
         for hours in (1, 1, 2, 2, 2, 2, 2, 5, 5, 9):
             line.rounds(1, hours)
     job, now = line.come(1), line.harness.now
-    told = line.told(job)
+    told = line.ask()[job]
     assert told.p50 == now + 2 * HOUR
     assert told.p90 in (now + 5 * HOUR, now + 9 * HOUR)
     assert told.earlier is not None and 85 <= 100 * told.earlier.kept / told.earlier.answers <= 97
 
 
-def test_with_few_starts_it_says_what_the_plans_say() -> None:
+def test_with_few_starts_it_says_what_the_forecast_says() -> None:
     line = LineUp()
     line.rounds(FEW - 1, 3)
     job = line.come(3)
-    scheduler = line.harness.scheduler
-    assert (
-        line.told(job)
-        == ExpectedStart(*expected_starts(scheduler)[job])
-        == calibrated_starts(scheduler, None, None)[job]
-    )
+    told = line.ask()[job]
+    assert times(told) == (line.harness.now + HOUR, line.harness.now + HOUR) and told.earlier is None
     line.harness.run()
-    assert line.told(line.come(3)).earlier == TrackRecord(0, 0), "one more is enough"
+    job = line.come(3)
+    assert line.ask()[job].earlier == TrackRecord(0, 0), "one more is enough"
 
 
 def test_a_promise_is_broken_when_its_time_has_passed_and_not_when_the_job_starts_at_last() -> None:
     line = LineUp()
     line.rounds(FEW + 5, 1)
     waits = line.come(30)
-    assert line.told(waits).earlier == TrackRecord(5, 5)
+    assert line.ask()[waits].earlier == TrackRecord(5, 5)
     line.harness.now += 2 * HOUR
-    line.come(30)
-    now = line.harness.now
-    assert line.harness.state.rows[waits] in line.harness.state.pending
-    hour = line.answers.correct(now, now + HOUR)
-    assert hour is not None and hour.earlier == TrackRecord(6, 5)
+    line.answers.observe(line.harness.now)
+    (lesson,) = {lesson for lesson in line.answers.calibration().lessons.values() if lesson.answers}
+    assert (lesson.answers, lesson.kept) == (6, 5)
     line.harness.run()
-    now = line.harness.now
-    hour = line.answers.correct(now, now + HOUR)
-    assert hour is not None and hour.earlier == TrackRecord(9, 5), "three more were asked, and the first counts once"
+    (lesson,) = {lesson for lesson in line.answers.calibration().lessons.values() if lesson.answers}
+    assert (lesson.answers, lesson.kept) == (6, 5), "it counts once"
 
 
 def test_nobody_knows_when_a_job_that_was_withdrawn_would_have_started() -> None:
     line = LineUp()
     line.rounds(FEW + 5, 1)
-    line.harness.cancel(line.come(30))
+    job = line.come(30)
+    line.ask()
+    line.harness.cancel(job)
     line.harness.cycle()
     line.harness.run()
-    assert line.told(line.come(1)).earlier == TrackRecord(5, 5)
+    assert line.ask() == {}
+    assert line.ask() == {} and {own.answers for own in line.answers.calibration().lessons.values()} == {0, 5}
+
+
+def test_an_answer_comes_from_jobs_of_its_size_and_horizon_else_from_the_nearest() -> None:
+    small, large, far = cell(reach(HOUR), 0), cell(reach(HOUR), 3), cell(reach(DAY), ANY)
+    start = ExpectedStart(HOUR, 2 * HOUR)
+    assert [size_of(gpus * GPU) for gpus in (0, 1, 2, 8, 9, 64, 65)] == [0, 0, 1, 1, 2, 2, 3]
+    assert nearest(dict.fromkeys((small, large, far)), 0, start, GPU) == small
+    assert nearest(dict.fromkeys((small, large, cell(reach(HOUR), ANY))), 0, start, 8 * GPU) == cell(reach(HOUR), ANY)
+    assert nearest(dict.fromkeys((large, far)), 0, start, GPU) == large, "of the same horizon, though of other sizes"
+    assert nearest(dict.fromkeys((far,)), 0, start, GPU) == far
+    assert nearest({}, 0, start, GPU) is None and nearest({far: None}, 0, ExpectedStart(), GPU) is None
+
+
+def test_another_calibrator_goes_on_with_what_one_has_learned() -> None:
+    line = LineUp()
+    line.rounds(FEW + 5, 3)
+    job = line.come(3)
+    line.ask()
+    other = EtaCalibrator(line.harness.state)
+    other.recall(line.answers.remember())
+    assert other.remember() == line.answers.remember() and job in other.remember().open
+    assert other.calibration() == line.answers.calibration() != EtaCalibrator(line.harness.state).calibration()
 
 
 def observed(journal: Path | None, observer: Callable[[Scheduler], Callable[[int], object]] | None) -> str:
-    """The digest of a busy fortnight under EASY backfill with learned run times."""
-    easy = builtin_profile("easy")
-    text = easy.text + '\n[estimates]\nsource = "learned"\n[simulation]\nestimates = "none"\n'
-    profile = parse_profile(text, "learning")
-    jobs = generate("helios-venus", gpus=64, load=1.1, days=12, seed=3)
-    jobs = jobs.take(jobs.total_gpus <= 32)
+    """The digest of some busy days under EASY backfill, where nobody says how long jobs run."""
+    jobs = generate("helios-venus", gpus=32, load=1.1, days=5, seed=3)
+    jobs = jobs.take(jobs.total_gpus <= 16)
     lines: list[bytes] = []
     hooks = RunHooks(journal=lines.append, observer=observer)
-    result = simulate(jobs, read_cluster("8x8"), profile, seed=1, until=12 * DAY, hooks=hooks)
+    result = simulate(jobs, read_cluster("4x8"), builtin_profile("kant"), seed=1, until=5 * DAY, hooks=hooks)
     if journal is not None:
         journal.write_bytes(b"".join(lines))
     return str(result.summary["digest"])
@@ -128,12 +159,21 @@ def test_asking_changes_nothing_and_a_journal_tells_the_same(tmp_path: Path) -> 
     seen: list[EtaCalibrator] = []
 
     def observer(scheduler: Scheduler) -> Callable[[int], object]:
-        seen.append(EtaCalibrator(scheduler))
-        return seen[0].observe
+        past = PastJobs()
+        seen.append(EtaCalibrator(scheduler.state, ended // LESSONS))
 
-    path = tmp_path / "journal.jsonl"
-    assert observed(path, observer) == observed(None, None)
-    assert seen[0].plans > 20
+        def look(now: int) -> None:
+            past.observe(scheduler.state)
+            seen[0].observe(now)
+            if seen[0].wants(now):
+                seen[0].keep(forecast_starts(moment_of(scheduler, past, now), futures=4, bare=True))
+
+        return look
+
+    path, ended = tmp_path / "journal.jsonl", 0
+    assert observed(path, None) == observed(None, None)
+    ended = end_of(path)
+    assert observed(None, observer) == observed(None, None)
     standing = state_at(path, keep_answers=True)
-    assert standing.answers is not None and standing.answers.plans == seen[0].plans
-    assert standing.answers.expected() == seen[0].expected()
+    assert standing.answers is not None and standing.answers.remember().asked == seen[0].remember().asked > 5
+    assert standing.answers.calibration() == seen[0].calibration()

@@ -17,7 +17,7 @@ from tests.kube.running import KantProcess
 from tests.kube.terms import LEASES
 from tests.kube.test_kube_page import ask
 
-from kant.insight.calibration import Calibration, CalibrationState, HorizonState
+from kant.insight.calibration import ANY, Calibration, CalibrationState, CellState, cell, reach
 from kant.kube.lead.calibration_store import (
     ANNOTATION,
     FILE,
@@ -28,15 +28,15 @@ from kant.kube.lead.calibration_store import (
 )
 from kant.kube.translate.annotations import RUNTIME
 from kant.live.core import Core
-from kant.model.event import JobSubmitted
-from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
 
 HOURS = 2 * 3600
 PROFILE = builtin_profile("kant")
-LEARNED = HorizonState([2000] * 20 + [4000] * 10, [500_000, 900_000], 5, 4)
-"""Of a dozen answers P50 came true after twice the time that was planned, P90 after four times."""
+LEARNED = CellState(([2000] * 30, [4000] * 30), [500_000, 900_000], 5, 4)
+"""P50 comes true after twice the time that was forecast, P90 after four times."""
+
+CELL = cell(reach(HOURS * 1_000_000), ANY)
 
 
 def notes(thing: Any) -> Any:
@@ -50,7 +50,7 @@ def ahead(row: dict[str, Any], now: int) -> tuple[float, float]:
 
 def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: ControlPlane, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / FILE
-    file.write_bytes(msgspec.json.encode(SavedCalibration(digest(PROFILE), 0, CalibrationState({4: LEARNED}))))
+    file.write_bytes(msgspec.json.encode(SavedCalibration(digest(PROFILE), 0, CalibrationState({CELL: LEARNED}))))
     options = ("--listen", f"127.0.0.1:{port}", "--page", "--journal", str(tmp_path))
     there = ("--kubeconfig", str(plane.kubeconfig("admin")))
 
@@ -97,9 +97,9 @@ def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: Contro
                 await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)
             finally:
                 second.stop()
-            horizons = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.horizons
-            ratios = [ratio for own in horizons.values() for ratio in own.ratios]
-            assert len(ratios) == len(LEARNED.ratios) + 1 and min(ratios) < 1000, "what was asked by the first one"
+            cells = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.cells
+            ratios = [ratio for window in cells[CELL].ratios for ratio in window]
+            assert len(ratios) == 62 and min(ratios) < 1000, "what was asked by the first one"
 
     asyncio.run(story())
 
@@ -112,7 +112,7 @@ def core_that_knows(memory: CalibrationState) -> Core:
 
 
 def test_the_shelf_is_written_seldom_and_only_for_something_new(tmp_path: Path) -> None:
-    store, core = CalibrationStore(tmp_path), core_that_knows(CalibrationState({4: LEARNED}))
+    store, core = CalibrationStore(tmp_path), core_that_knows(CalibrationState({CELL: LEARNED}))
     for _ in range(100):
         store.put(core)
     assert store.written == 0, "a minute has not passed"
@@ -123,14 +123,14 @@ def test_the_shelf_is_written_seldom_and_only_for_something_new(tmp_path: Path) 
     for _ in range(100):
         store.put(core, last=True)
     kept = store.read()
-    assert store.written == 1 and kept is not None and kept.memory.horizons == {4: LEARNED}
+    assert store.written == 1 and kept is not None and kept.memory.cells == {CELL: LEARNED}
     blank = CalibrationStore(tmp_path / "none")
     blank.put(core_that_knows(CalibrationState()), last=True)
     assert (blank.written, blank.note, blank.read()) == (0, "", None)
 
 
 def test_a_file_that_is_not_ours_is_let_alone(tmp_path: Path) -> None:
-    for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"horizons":{"4":[[1],[5],0,0]}}}', "\x00"):
+    for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"cells":{"4":[[1],[5],0,0]}}}', "\x00"):
         (tmp_path / FILE).write_text(text)
         assert CalibrationStore(tmp_path).read() is None
 
@@ -138,18 +138,5 @@ def test_a_file_that_is_not_ours_is_let_alone(tmp_path: Path) -> None:
 def test_what_a_disk_cannot_take_is_not_kept_and_nothing_else_happens(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("no folder")
     store = CalibrationStore(tmp_path / "full")
-    store.put(core_that_knows(CalibrationState({4: LEARNED})), last=True)
+    store.put(core_that_knows(CalibrationState({CELL: LEARNED})), last=True)
     assert store.written == 0 and store.note
-
-
-def test_a_burst_is_let_through_before_anything_is_planned() -> None:
-    core = core_that_knows(CalibrationState())
-    for i in range(300):
-        core.happen(JobSubmitted(core.now, Job(f"j{i}", core.now, (PodGroup(1, Demand(8)),))))
-        core.observe(idle=False)
-    assert (core.answers.plans, core.answers.learned) == (0, 1)
-    looks = 0
-    while not core.answers.plans:
-        core.observe()
-        looks += 1
-    assert looks >= 300 // 32

@@ -28,6 +28,7 @@ from kant.cli.kube import kube_app
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
 from kant.live.core import Core
+from kant.live.start_forecasts import StartForecasts, nobody
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
@@ -183,7 +184,7 @@ def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> None:
         raise AssertionError("there is nothing to make futures of")
 
     async def story() -> None:
-        shown = LeaderQuestions()
+        shown = LeaderQuestions(StartForecasts(nobody))
         app = web.Application()
         app.add_routes(routes(shown, PageContent(whatif=whatif)))
         runner = web.AppRunner(app)

@@ -70,7 +70,6 @@ def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]
 
 def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> dict[str, Any]:
     """The whole answer as one object."""
-    from kant.live.answers import either
 
     return {
         "job": found.job,
@@ -85,7 +84,7 @@ def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any
         "place": place,
         "account": found.account,
         "effect": found.effect,
-        "wait_or_place": either(found.choice),
+        "wait_or_place": None if found.choice is None else {"wait": found.choice.wait, "sentence": str(found.choice)},
     }
 
 

@@ -33,7 +33,8 @@ class JournalPlace:
         answer = history(standing, job)
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show().show_history(answer))
-        found = explain(standing.scheduler, job, standing.now, standing.answers)
+        own = standing.forecast(job)
+        found = explain(standing.scheduler, job, standing.now, own.jobs[job], own.now)
         return Reply(answer | as_json(found), lambda: _show().show_explanation(found, answer))
 
     def eta(self, job: str | None) -> Reply:
@@ -46,8 +47,8 @@ class JournalPlace:
             self._check(standing, job)
             if state.rows[job] not in state.pending:
                 raise InputError("JOB", f"a job that waits at {clock(now)} (see `kant why`)", job)
-        rows = expectations(standing.scheduler, now, job, standing.answers)
-        return Reply({"time_us": now, "jobs": rows}, lambda: _show().show_expectations(rows, now))
+        rows = expectations(standing.forecast(job or ""))
+        return Reply({"time_us": now, "as_of_us": now, "jobs": rows}, lambda: _show().show_expectations(rows, now))
 
     def past(self) -> Past:
         from kant.sim.past import read_past

@@ -66,6 +66,7 @@ def run(
     from kant.kube.lead.replica import ReplicaOptions, serve
     from kant.kube.serve.page import PageContent
     from kant.model.errors import InputError
+    from kant.service.forecaster import ForecastProcess
     from kant.service.page import routes
     from kant.service.whatif import Desk
 
@@ -91,6 +92,7 @@ def run(
             log_format=log_format,
             log_level=log_level,
             page=PageContent(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles()) if page else None,
+            forecaster=ForecastProcess(),
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )

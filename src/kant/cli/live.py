@@ -17,6 +17,7 @@ from kant.model.units import show_duration
 if TYPE_CHECKING:
     from kant.cluster.state import ClusterState
     from kant.insight.calibration import Calibration
+    from kant.insight.expected_start import StartForecast
     from kant.scheduler.cycle import Scheduler
 
 SYSTEM = "kant-system"
@@ -68,7 +69,8 @@ class Live:
         answer = facts(self, job)
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show_place(job, answer, self.now))
-        found = explain(self.scheduler, job, self.now, self.calibration)
+        forecast = self.forecast(job)
+        found = explain(self.scheduler, job, self.now, forecast.jobs[job], forecast.now)
         remarks = list(self.remarks) if isinstance(found.reason, NoFit) else []
 
         def show() -> None:
@@ -84,8 +86,21 @@ class Live:
         job = self.job(namespace, pod) if pod is not None else None
         if job is not None and self.state.rows[job] not in self.state.pending:
             raise InputError("POD", "a pod that waits (see `kubectl kant why`)", pod)
-        rows = expectations(self.scheduler, self.now, job, self.calibration)
-        return Reply({"time_us": self.now, "jobs": rows}, lambda: _show().show_expectations(rows, self.now))
+        rows = expectations(self.forecast(job or ""))
+        return Reply(
+            {"time_us": self.now, "as_of_us": self.now, "jobs": rows}, lambda: _show().show_expectations(rows, self.now)
+        )
+
+    def forecast(self, job: str = "") -> StartForecast:
+        """When the waiting jobs start, or `job` alone."""
+        from kant.insight.moment import moment_of
+        from kant.insight.past_jobs import PastJobs
+        from kant.sim.forecast_starts import forecast_starts
+
+        past = PastJobs()
+        past.begin(self.state)
+        found = forecast_starts(moment_of(self.scheduler, past, self.now), job)
+        return self.calibration.corrected(found) if self.calibration is not None else found
 
     def queues(self) -> Reply:
         """What each queue may use, uses, borrows, lends and waits for."""

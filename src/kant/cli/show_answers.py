@@ -8,7 +8,7 @@ from rich.table import Table
 
 from kant.cli.place import LIVE
 from kant.cli.show import console, section
-from kant.model.units import clock, show_duration
+from kant.model.units import SECOND, clock, show_duration
 
 if TYPE_CHECKING:
     from kant.insight.explanation import Explanation
@@ -96,8 +96,19 @@ def show_one(row: dict[str, Any], now: int) -> None:
     console.print(f"{row['job']}: P50 {early}, P90 {late}", style="bold", soft_wrap=True)
     why = row["sentence"] or "nothing keeps it, the next cycle can start it"
     console.print(f"number {row['place']:,} of {row['of']:,} that wait; {why}", style="dim", soft_wrap=True)
+    section("rests on", _rests_on(row))
     section("how good such answers were", _earlier([row]))
     section("wait or place", [row["wait_or_place"]["sentence"]] if row["wait_or_place"] else [])
+
+
+def _rests_on(row: dict[str, Any]) -> list[str]:
+    return [row["rests_on"]["sentence"]] if row["rests_on"] else []
+
+
+def show_age(answer: dict[str, Any]) -> None:
+    """How old a forecast is, where that is to be told."""
+    if (age := answer["time_us"] - answer["as_of_us"]) >= SECOND:
+        console.print(f"as forecast {show_duration(age)} ago", style="dim")
 
 
 def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
@@ -115,6 +126,7 @@ def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
         waits = show_duration(now - row["since_us"])
         table.add_row(row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times)
     console.print(table)
+    section("rests on", [f"{row['job']}: {text}" for row in rows[:LONGEST_LIST] for text in _rests_on(row)])
     section("how good such answers were", _earlier(rows))
     section(
         "wait or place", [f"{row['job']}: {row['wait_or_place']['sentence']}" for row in rows if row["wait_or_place"]]
@@ -162,11 +174,19 @@ def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
             f"{own.rank:,} of {own.of:,} in its queue"
         ],
     )
-    early, late = (expected(start, now, found.reason) for start in found.expected)
-    start = f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"
-    section("expected start", [start, *([str(found.earlier)] if found.earlier is not None else [])])
-    section("wait or place", [str(found.choice)] if found.choice is not None else [])
+    section("expected start", _start(found, now))
+    section("wait or place", [found.choice.sentence] if found.choice is not None else [])
     section("waited so far", waits(answer["waited_us"]))
+
+
+def _start(found: Explanation, now: int) -> list[str]:
+    from kant.insight.expected_start import basis_sentence
+
+    start = found.expected
+    early, late = (expected(at, now, found.reason) for at in (start.p50, start.p90))
+    times = f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"
+    basis = [basis_sentence(start.basis)] if start.basis is not None else []
+    return [times, *basis, *([str(start.earlier)] if start.earlier is not None else [])]
 
 
 def show_history(answer: dict[str, Any]) -> None:
@@ -204,7 +224,7 @@ def waits(waited: dict[str, int]) -> list[str]:
 
 def expected(start: int | None, now: int, reason: Reason | None) -> str:
     """An expected start for people."""
-    from kant.insight.explanation import is_final
+    from kant.insight.expected_start import is_final
 
     if start is not None:
         return f"{clock(start)} (in {show_duration(start - now)})"
@@ -213,7 +233,7 @@ def expected(start: int | None, now: int, reason: Reason | None) -> str:
 
 def earlier_said(earlier: Any) -> str:
     """What became of earlier answers, as one that was asked for here or came as JSON; "" where nothing is known."""
-    from kant.insight.calibration import TrackRecord
+    from kant.insight.expected_start import TrackRecord
 
     return str(TrackRecord(**earlier) if isinstance(earlier, dict) else earlier or "")
 
@@ -245,7 +265,9 @@ def show_why(found: dict[str, Any]) -> None:
     section("position", [ranks])
     early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
     earlier = earlier_said(answer["earlier"])
-    expected = [f"P50 {early}, P90 {late}", *([earlier] if earlier else [])]
+    if answer["as_of_us"] < 0:
+        early, late = "not forecast yet", "not forecast yet: ask again"
+    expected = [f"P50 {early}, P90 {late}", *_rests_on(answer), *([earlier] if earlier else [])]
     section("expected start", expected)
     section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
     section("waited so far", so_far)

@@ -32,6 +32,9 @@ WINDOW = 128
 MIN_SAMPLES = 10
 """Run times that a group must know before it speaks."""
 
+FEW_LONGER = 3
+"""Run times from which that of a job is drawn that has run for some time."""
+
 STEP = 1
 """How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
 
@@ -149,6 +152,19 @@ class RunTimes:
         if total >= 0:
             return total - elapsed
         return min(elapsed * permille // (1000 - permille), FOREVER) if elapsed > 0 else -1
+
+    def drawn(self, kind: int, elapsed: int, permille: int) -> int:
+        """One of the run times (microseconds) of a job of `kind` that has run for `elapsed`, by its rank among them.
+
+        They are those longer than `elapsed` (-1: all), of the narrowest group that knows MIN_SAMPLES and has FEW_LONGER
+        of these; -1 where no group has. Permille 0 to 999 go over all of them, from the shortest to the longest.
+        """
+        for window in self._of[kind][1]:
+            ordered = window.ordered
+            shorter = bisect_right(ordered, elapsed) if elapsed >= 0 else 0
+            if len(ordered) >= MIN_SAMPLES and len(ordered) - shorter >= FEW_LONGER:
+                return ordered[shorter + permille * (len(ordered) - shorter) // 1000]
+        return -1
 
     def quantiles(self, kinds: Table, permille: int) -> Table:
         """`quantile` of every entry of `kinds`. Costs one look at each kind that occurs."""

@@ -9,50 +9,27 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from kant.insight.cooperative import Task
-from kant.insight.eta import StartTimes, expected_starts, median_starts
-from kant.model.units import MINUTE
-from kant.scheduler.cycle import Scheduler
+from kant.insight.expected_start import ExpectedStart, StartForecast, TrackRecord
+from kant.model.units import GPU, MINUTE, SECOND
 
-NEAR = 10 * MINUTE
-"""A plan that looks less far ahead counts as this. Each further horizon reaches twice as far ahead."""
+NEAR = MINUTE
+"""The first horizon reaches up to twice this, each further one twice as far ahead."""
 
+SIZES = (1, 8, 64)
+"""The largest jobs of the classes of size, GPUs; there is one class more."""
+
+ANY = len(SIZES) + 1
+"""The class of all sizes together."""
+
+_CLASSES = ANY + 1
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
-class TrackRecord(Struct, frozen=True):
-    """Of `answers` earlier answers that looked about as far ahead, `kept` held: the job started by their P90.
-
-    Where too few looked as far ahead, those of the nearest horizon are counted.
-    """
-
-    answers: int
-    kept: int
-
-    def __str__(self) -> str:
-        if not self.answers:
-            return ""
-        return (
-            f"of {self.answers:,} earlier answers that looked about as far ahead "
-            f"the P90 held for {100 * self.kept / self.answers:.0f} %"
-        )
-
-
-class ExpectedStart(Struct, frozen=True):
-    """When a job is expected to start with a probability of 50 % and 90 % (microseconds; None: not known).
-
-    `earlier` is the track record of such answers; None where too few are known and the times are those of the plans.
-    """
-
-    p50: int | None
-    p90: int | None
-    earlier: TrackRecord | None = None
-
-
 class Correction(Struct, frozen=True, array_like=True):
-    """The correction of answers that look about equally far ahead: ratios (permille) of P50 and P90, track record."""
+    """The correction of answers of one cell: ratios (permille) of P50 and P90, and the track record."""
 
     p50: Count
     p90: Count
@@ -61,58 +38,86 @@ class Correction(Struct, frozen=True, array_like=True):
 
 
 class Calibration(Struct, frozen=True):
-    """The corrections by horizon: all that answers need. It is a few numbers, so that followers can get it."""
+    """The corrections by cell: all that answers need. It is a few numbers, so that followers can get it."""
 
     lessons: dict[int, Correction] = {}
 
-    def correct(self, now: int, start: int) -> ExpectedStart | None:
-        """The answer at `now` where the plan of median run times says `start`; None while too little is known."""
+    def correct(self, now: int, start: ExpectedStart, gpus: int) -> ExpectedStart:
+        """The answer at `now` about a job of so many milli-GPUs where the futures say `start`."""
+        at = nearest(self.lessons, now, start, gpus)
+        if at is None or start.p50 is None:
+            return start
+        lesson = self.lessons[at]
+        p50 = corrected(now, start.p50, lesson.p50)
+        p90 = None if start.p90 is None else max(corrected(now, start.p90, lesson.p90), p50)
+        return replace(start, p50=p50, p90=p90, earlier=TrackRecord(lesson.answers, lesson.kept))
+
+    def corrected(self, forecast: StartForecast) -> StartForecast:
+        """The forecast with all its starts corrected."""
         if not self.lessons:
-            return None
-        ahead = max(start - now, NEAR)
-        lesson = self.lessons[nearest(self.lessons, ahead)]
-        starts = now + ahead * lesson.p50 // 1000, now + ahead * lesson.p90 // 1000
-        return ExpectedStart(min(starts), starts[1], TrackRecord(lesson.answers, lesson.kept))
-
-    def expected_starts_task(
-        self, scheduler: Scheduler, now: int | None = None, only: str = ""
-    ) -> Task[dict[str, ExpectedStart]]:
-        """The expected start of every waiting job (or of those up to `only`), in order, as a cooperative task."""
-        now = scheduler.state.now if now is None else now
-        medians = yield from median_starts.task(scheduler, now, only)
-        corrected = {job: self.correct(now, start) for job, start in medians.items() if start is not None}
-        if all(corrected.get(job) is not None for job in medians):
-            return {job: answer for job, answer in corrected.items() if answer is not None}
-        plans: dict[str, StartTimes] = {job: (start, start) for job, start in medians.items()}
-        if scheduler.profile.estimates.learns:  # else both plans are that one
-            plans = yield from expected_starts.task(scheduler, now, only)
-        return {job: corrected.get(job) or ExpectedStart(*plan) for job, plan in plans.items() if job in medians}
+            return forecast
+        jobs = {
+            name: replace(job, start=self.correct(forecast.now, job.start, job.gpus))
+            for name, job in forecast.jobs.items()
+        }
+        return replace(forecast, jobs=jobs)
 
 
-def nearest(known: Mapping[int, object], ahead: int) -> int:
-    """The known horizon for answers that look so far `ahead`: the nearest, of two the farther."""
-    own = reach(ahead)
-    return min(known, key=lambda at: (abs(at - own), -at))
+def corrected(now: int, start: int, ratio: int) -> int:
+    """A start that is as much further ahead as `ratio` (permille) says."""
+    return now + ahead_of(now, start) * ratio // 1000
+
+
+def ahead_of(now: int, start: int) -> int:
+    """How far ahead a start is; not nothing, so that it can be a denominator."""
+    return max(start - now, SECOND)
+
+
+def cell(reach: int, size: int) -> int:
+    """The number of the cell of forecasts that reach about as far ahead, of jobs of one class of size."""
+    return reach * _CLASSES + size
+
+
+def reach(ahead: int) -> int:
+    """The number of the horizon: 1 up to twice NEAR, 2 up to four times, …"""
+    return (max(ahead, NEAR) // NEAR).bit_length()
+
+
+def size_of(gpus: int) -> int:
+    """The class of size of a job of so many milli-GPUs."""
+    return sum(gpus > most * GPU for most in SIZES)
+
+
+def nearest(known: Mapping[int, object], now: int, start: ExpectedStart, gpus: int) -> int | None:
+    """The cell that is known and fits best: of the class and the horizon, of all sizes, of the nearest horizon."""
+    if start.p50 is None or not known:
+        return None
+    own, size = reach(start.p50 - now), size_of(gpus)
+    for fits in (size, ANY):
+        if cell(own, fits) in known:
+            return cell(own, fits)
+    return min(known, key=lambda at: (abs(at // _CLASSES - own), at % _CLASSES != size, at % _CLASSES != ANY, -at))
 
 
 class OpenAnswer(Struct, array_like=True):
-    """An answer that was given at `at` and is still to be judged. The plan looked `ahead` microseconds ahead.
+    """An answer that was given at `at` and is still to be judged. The futures looked `ahead` microseconds ahead.
 
-    `starts` are the times at the STATED probabilities, empty where nothing had been learned. `horizon` is the one that
-    was used, or -1. `judged` says as bits which of the STATED probabilities have been judged.
+    `ahead` is of P50 and P90 (-1: not known), `starts` what was answered, empty where nothing had been learned. `cell`
+    is the one that was used, or -1, and `own` the job's own. `judged` says as bits which have been judged.
     """
 
     at: int
-    ahead: Annotated[int, Meta(ge=1)]
+    ahead: tuple[int, int]
     starts: Annotated[tuple[int, ...], Meta(max_length=2)]
-    horizon: int
+    cell: int
+    own: int
     judged: int = 0
 
 
-class HorizonState(Struct, array_like=True):
-    """What is known of one horizon: the latest ratios, oldest first, the levels, and how many answers held."""
+class CellState(Struct, array_like=True):
+    """What is known of one cell: the latest ratios of P50 and of P90, oldest first, the levels, how many held."""
 
-    ratios: list[Count]
+    ratios: tuple[list[Count], list[Count]]
     levels: Annotated[list[Count], Meta(min_length=2, max_length=2)]
     judged: Count
     held: Count
@@ -124,12 +129,7 @@ class CalibrationState(Struct):
     `open` has the open answers of each waiting job; `next` is when to ask again.
     """
 
-    horizons: dict[int, HorizonState] = {}
+    cells: dict[int, CellState] = {}
     open: dict[str, list[OpenAnswer]] = {}
-    plans: int = 0
+    asked: int = 0
     next: int = 0
-
-
-def reach(ahead: int) -> int:
-    """The number of the horizon: 1 up to twice NEAR, 2 up to four times, …"""
-    return (ahead // NEAR).bit_length()

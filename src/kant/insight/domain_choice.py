@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kant.cluster.columns import J_STATUS
-from kant.insight.cooperative import Task, cooperative
 from kant.insight.diagnosis import Diagnosis
-from kant.insight.eta import StartPlan, kept_with
+from kant.insight.start_plan import StartPlan, kept_with
 from kant.model.decision import NoFit, Reserved
 from kant.model.job import LEVELS, Level
 from kant.model.status import JobStatus
@@ -59,8 +58,7 @@ MOST = 20
 """`domain_choices` covers this many gangs, the first in order: each costs two searches in time, or more."""
 
 
-@cooperative
-def domain_choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> Task[dict[str, Choice]]:
+def domain_choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> dict[str, Choice]:
     """The choices of the waiting gangs (or of job `only`), each beside the jobs before it in the profile's order.
 
     Only gangs that lack nothing but a place are covered. Asking changes nothing.
@@ -71,18 +69,16 @@ def domain_choices(scheduler: Scheduler, now: int | None = None, only: str = "")
     found: dict[str, Choice] = {}
     if only and not _may_choose(diagnosis, slowdowns, state.rows[only]):
         return found
-    plan = yield from StartPlan.begin_task(diagnosis, kept_with(scheduler.profile.estimates, 90))
+    plan = StartPlan(diagnosis, kept_with(scheduler.profile.estimates, 90))
     for row in rows[cycle.ranking(rows)].tolist() if len(rows) else ():
         job = state.ids[row]
-        if row not in state.pending:
-            continue
         if (not only or job == only) and _may_choose(plan.diagnosis, slowdowns, row):
             either = domain_choice(plan, slowdowns, row)
             if either is not None:
                 found[job] = either
         if job == only or len(found) == MOST:
             break
-        yield from plan.lay_out_task([row])
+        plan.lay_out([row])
     return found
 
 

@@ -1,19 +1,18 @@
-"""Calibrates expected starts: measures how far off earlier answers were, and corrects the next ones by that.
+"""Calibrates expected starts: measures how far off earlier forecasts were, and corrects the next ones by that.
 
-A plan (`eta.py`) takes all run times as exact and expects no later jobs, so its times are no quantiles of the start.
-A plan of P90 run times is too late; a plan of medians is too early in a burst, and jobs that come later may go first.
-The error is measured, not modelled. From time to time a plan of median run times is made, and its times are kept for
-some of the waiting jobs. When one of them starts, its actual wait over its planned wait is a *ratio*. The next answer
-is the planned wait times a quantile of the latest ratios of plans that looked about as far ahead.
+The quantiles of a forecast (`sim/forecast_starts.py`) are right where its futures are: where run times and arrivals are
+drawn from what will be. In a new kind of jam they are not. So the error is measured. When a job starts of which the
+forecast was kept, its actual wait over its forecast P50, and over its P90, are two *ratios*. The next answers are
+the forecast waits times quantiles of the latest such ratios of jobs of about its size that were about as far ahead.
 
-This is split conformal prediction with a normalised score (Lei et al., JASA 2018). The jobs of one queue are far from
-exchangeable, so the levels of the quantiles follow the answers' own misses (Gibbs and Candès, Adaptive Conformal
-Inference, NeurIPS 2021), as in `cluster/history.py`. A miss counts as soon as the answered time has passed, not when
-the job starts at last; otherwise the longest waits of a jam would be learned last.
+This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). The
+jobs of one queue are far from exchangeable, so the levels of the quantiles follow the answers' own misses (Gibbs and
+Candès, Adaptive Conformal Inference, NeurIPS 2021), as in `cluster/history.py`. A miss counts as soon as the answered
+time has passed, not when the job starts at last; otherwise the longest waits of a jam would be learned last.
 
-The calibrator is a fold over the instants of a run: equal events give equal answers. Times are microseconds, ratios
-thousandths, levels millionths, all integers. `benchmarks/studies/coverage.py` measures how often the answers hold. The
-estimator was chosen on Philly under `kant` and `easy`, and on three weeks drawn after Helios Venus under `kant`.
+The calibrator is a fold over the instants of a run and the forecasts that were made: equal ones give equal answers.
+Times are microseconds, ratios thousandths, levels millionths, all integers. `benchmarks/studies/coverage.py` measures
+how often the answers hold.
 """
 
 from __future__ import annotations
@@ -23,43 +22,38 @@ from heapq import heappop, heappush
 
 from kant.cluster.columns import J_STARTED, J_STATUS
 from kant.cluster.history import Window
+from kant.cluster.state import ClusterState
 from kant.insight.calibration import (
-    NEAR,
+    ANY,
     Calibration,
     CalibrationState,
+    CellState,
     Correction,
-    ExpectedStart,
-    HorizonState,
     OpenAnswer,
+    ahead_of,
+    cell,
     nearest,
     reach,
+    size_of,
 )
-from kant.insight.cooperative import OutdatedError, Task, TaskRun, cooperative, run_to_end
-from kant.insight.eta import median_starts
+from kant.insight.expected_start import StartForecast, WaitingJob
 from kant.model.status import JobStatus
 from kant.model.units import HOUR
-from kant.scheduler.cycle import Scheduler
 
 EVERY = HOUR
-"""The least time between two plans that are made to learn from."""
-
-MANY = 1024
-"""With this many waiting jobs plans are made half as often, with twice as many a third as often, and so on."""
+"""The least time between two forecasts of which the starts of jobs are kept that have been asked about before."""
 
 SAMPLE = 16
-"""Jobs whose planned start is remembered of one plan, besides those that have just come."""
+"""Jobs of one forecast that are kept, and as many that are new."""
 
-WINDOW = 256
-"""Latest ratios that are kept of one horizon."""
+WINDOW = 128
+"""Latest ratios that are kept of one cell."""
 
 FEW = 20
-"""A horizon with fewer ratios is not used: the nearest with enough is, or else the plain plans."""
+"""A cell with fewer ratios is not used: the nearest with enough is, or else the forecast as it is."""
 
 STEP = 10
 """How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
-
-JOBS_A_STEP = 32
-"""Jobs that `EtaCalibrator.observe_step` plans at a time."""
 
 HIGHEST_LEVEL = 1_500_000
 STATED = (500, 900)
@@ -67,29 +61,31 @@ _ONE = 1_000_000
 _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
 
 
-class _Horizon:
-    """The ratios and levels of answers that look about equally far ahead."""
+class _Cell:
+    """The ratios and levels of answers that look about equally far ahead, of jobs of about one size."""
 
     __slots__ = ("held", "judged", "levels", "ratios")
 
     def __init__(self) -> None:
-        self.ratios = Window(WINDOW)
+        self.ratios = (Window(WINDOW), Window(WINDOW))
         self.levels = [permille * 1000 for permille in STATED]
         self.judged = self.held = 0
 
+    def is_usable(self) -> bool:
+        return all(len(window.ordered) >= FEW for window in self.ratios)
+
     def ratio(self, which: int) -> int:
         """The ratio (permille) at the level of a stated probability. There is at least one ratio."""
-        ordered = self.ratios.ordered
+        ordered = self.ratios[which].ordered
         rank = -(-self.levels[which] * (len(ordered) + 1) // _ONE)
         return ordered[min(max(rank, 1), len(ordered)) - 1]
 
     def correction(self) -> Correction:
-        return Correction(self.ratio(0), self.ratio(len(STATED) - 1), self.judged, self.held)
+        return Correction(self.ratio(0), self.ratio(1), self.judged, self.held)
 
-    def known(self) -> HorizonState:
-        oldest = self.ratios.at
-        ratios = self.ratios.latest[oldest:] + self.ratios.latest[:oldest]
-        return HorizonState(ratios, list(self.levels), self.judged, self.held)
+    def state(self) -> CellState:
+        first, second = (window.latest[window.at :] + window.latest[: window.at] for window in self.ratios)
+        return CellState((first, second), list(self.levels), self.judged, self.held)
 
     def judge(self, which: int, kept: bool) -> None:
         permille = STATED[which]
@@ -101,133 +97,79 @@ class _Horizon:
 
 
 class EtaCalibrator:
-    """Follows the state of one scheduler, and calibrates its expected starts.
+    """Follows one state and the forecasts about it. Call `observe` at the end of every instant, or of every turn.
 
-    Call `observe` at the end of every instant, after its plan is applied; or `observe_step`, beside other work.
+    Jobs that have been asked about before are asked about again after `every` microseconds at least.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
-        self.state = scheduler.state
-        self.plans = 0
-        self.learned = 0  # changes whenever something is learned or asked
-        self._horizons: dict[int, _Horizon] = {}
+    def __init__(self, state: ClusterState, every: int = EVERY) -> None:
+        self.state = state
+        self.every = every
+        self.learned = 0  # changes whenever something is learned or kept
+        self._asked = 0
+        self._cells: dict[int, _Cell] = {}
         self._open: dict[int, list[OpenAnswer]] = {}  # by row, while it waits
         self._due: list[tuple[int, int, int, OpenAnswer]] = []  # heap: answered start, number, probability, answer
         self._number = 0
-        self._rows = len(self.state.ids)
-        self._seen = self.state.job_changes.end
-        self._next = self.state.now
-        self._under_way: TaskRun[None] | None = None
+        self._seen = state.job_changes.end
+        self._next = state.now
 
     def observe(self, now: int) -> None:
-        """Judge what can be judged at `now`, and ask again if jobs have come to wait."""
-        self._judge_all(now)
-        new = self._new()
-        if new and now >= self._next:
-            run_to_end(self._asking(now, new))
+        """Judge what can be judged at `now`."""
+        while self._due and self._due[0][0] < now:
+            _, _, which, asked = heappop(self._due)
+            self._judge(asked, which, kept=False)
+        moved = self.state.job_changes.since(self._seen)
+        self._seen = self.state.job_changes.end
+        for row in moved:
+            if row in self._open and row not in self.state.pending:
+                self._left(row, self._open.pop(row), now)
 
-    def observe_step(self, now: int, may_plan: bool = True) -> None:
-        """Judge what can be judged at `now`; with `may_plan`, plan JOBS_A_STEP jobs more of the plan under way."""
-        self._judge_all(now)
-        if not may_plan:
-            return
-        if self._under_way is None:
-            new = self._new()
-            if not new or now < self._next:
-                return
-            self._under_way = TaskRun(self._asking(now, new))
-        left = iter(range(JOBS_A_STEP - 1))
-        try:
-            if self._under_way.advance(lambda: next(left, None) is not None):
-                self._under_way = None
-        except OutdatedError:
-            self._under_way = None
-
-    def _new(self) -> list[int]:
-        """The jobs that have come to wait since the last call."""
-        new = [row for row in range(self._rows, len(self.state.ids)) if row in self.state.pending]
-        self._rows = len(self.state.ids)
-        return new
-
-    def expected(self, now: int | None = None, only: str = "") -> dict[str, ExpectedStart]:
-        """The expected start of every waiting job (or of those up to `only`), in order."""
-        return run_to_end(self.calibration().expected_starts_task(self.scheduler, now, only))
-
-    def correct(self, now: int, start: int) -> ExpectedStart | None:
-        """The answer at `now` where the plan of median run times says `start`; None while too little is known."""
-        return self.calibration().correct(now, start)
+    def wants(self, now: int) -> bool:
+        """Whether it is time for a forecast to learn from: jobs wait, and the last was long ago."""
+        return now >= self._next and bool(self.state.pending)
 
     def calibration(self) -> Calibration:
-        """The corrections of the horizons that have enough ratios."""
-        horizons = sorted(self._horizons.items())
-        return Calibration({at: own.correction() for at, own in horizons if len(own.ratios.ordered) >= FEW})
+        """The corrections of the cells that have enough ratios."""
+        return Calibration({at: own.correction() for at, own in sorted(self._cells.items()) if own.is_usable()})
 
     @property
     def is_blank(self) -> bool:
         """Whether nothing has been learned yet."""
-        return not self._horizons
+        return not self._cells
 
-    # --- from one state to the next --------------------------------------------------------------------------
+    def keep(self, forecast: StartForecast) -> StartForecast:
+        """The forecast, corrected. Of some of its jobs it is kept, to learn from when they start."""
+        calibration = self.calibration()
+        new, old = list[str](), list[str]()
+        for name in forecast.jobs:
+            row = self.state.rows.get(name, -1)
+            if row in self.state.pending:
+                (old if row in self._open else new).append(name)
+        chosen = _spread(new, self._asked)
+        if forecast.now >= self._next:
+            self._next = forecast.now + self.every
+            chosen += _spread(old, self._asked)
+        self._asked += 1
+        for name in chosen:
+            self._ask(forecast.now, self.state.rows[name], forecast.jobs[name], calibration)
+        return calibration.corrected(forecast)
 
-    def remember(self) -> CalibrationState:
-        """All that was learned, for `recall`."""
-        horizons = {
-            at: HorizonState(
-                own.ratios.latest[own.ratios.at :] + own.ratios.latest[: own.ratios.at],
-                own.levels,
-                own.judged,
-                own.held,
-            )
-            for at, own in sorted(self._horizons.items())
-        }
-        asked = {self.state.ids[row]: opened for row, opened in self._open.items()}
-        return CalibrationState(horizons, asked, self.plans, self._next)
+    def _ask(self, now: int, row: int, job: WaitingJob, calibration: Calibration) -> None:
+        start = job.start
+        if start.p50 is None:
+            return
+        ahead = ahead_of(now, start.p50), -1 if start.p90 is None else ahead_of(now, start.p90)
+        used = nearest(calibration.lessons, now, start, job.gpus)
+        told = calibration.correct(now, start, job.gpus)
+        starts = () if used is None or told.p50 is None or told.p90 is None else (told.p50, told.p90)
+        own = cell(reach(start.p50 - now), size_of(job.gpus))
+        asked = OpenAnswer(now, ahead, starts, -1 if used is None else used, own)
+        self._open_again(row, asked)
 
-    def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
-        """Go on with what an earlier calibrator has learned. Jobs that already wait are not new.
-
-        Its clock began `later` microseconds before this one. `rows` maps the names that it knew jobs by to rows (None:
-        the names are equal); its answers about other jobs are dropped.
-        """
-        rows = self.state.rows if rows is None else rows
-        self.plans, self._next = memory.plans, memory.next - later
-        for at, known in memory.horizons.items():
-            own = self._horizons[at] = _Horizon()
-            for ratio in known.ratios:
-                own.ratios.add(ratio)
-            own.levels, own.judged, own.held = list(known.levels), known.judged, known.held
-        for job, opened in memory.open.items():
-            row = rows.get(job)
-            for told in opened if row is not None else ():
-                starts = tuple(start - later for start in told.starts)
-                self._keep(row, OpenAnswer(told.at - later, told.ahead, starts, told.horizon, told.judged))  # type: ignore[arg-type]
-        self._rows, self._seen = len(self.state.ids), self.state.job_changes.end
-        self.learned += 1
-
-    # --- asking ----------------------------------------------------------------------------------------------
-
-    def _asking(self, now: int, new: list[int]) -> Task[None]:
-        """Remember the planned starts of the `new` jobs and of some others, evenly over the order."""
-        self._next = now + EVERY * (1 + len(self.state.pending) // MANY)
-        state, calibration = self.state, self.calibration()
-        starts = yield from median_starts.task(self.scheduler, now)
-        step = -(-len(starts) // SAMPLE)
-        chosen = {state.ids[row] for row in new}
-        chosen.update(list(starts)[self.plans % step :: step] if step else ())
-        self.plans += 1
-        self.learned += 1
-        for job, start in starts.items():
-            if job not in chosen or start is None:
-                continue
-            ahead = max(start - now, NEAR)
-            told = calibration.correct(now, start)
-            promised = () if told is None or told.p50 is None or told.p90 is None else (told.p50, told.p90)
-            horizon = nearest(calibration.lessons, ahead) if told is not None else -1
-            self._keep(state.rows[job], OpenAnswer(now, ahead, promised, horizon))
-
-    def _keep(self, row: int, asked: OpenAnswer) -> None:
+    def _open_again(self, row: int, asked: OpenAnswer) -> None:
         """Keep an answer to judge it when its time has come; judge it now if the job has left the queue."""
+        self.learned += 1
         if row not in self.state.pending:
             self._left(row, [asked], int(self.state.jobs[row, J_STARTED]))
             return
@@ -236,22 +178,38 @@ class EtaCalibrator:
             self._number += 1
             heappush(self._due, (promised, self._number, which, asked))
 
+    # --- from one state to the next --------------------------------------------------------------------------
+
+    def remember(self) -> CalibrationState:
+        """All that was learned, for `recall`."""
+        cells = {at: own.state() for at, own in sorted(self._cells.items())}
+        asked = {self.state.ids[row]: opened for row, opened in self._open.items()}
+        return CalibrationState(cells, asked, self._asked, self._next)
+
+    def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
+        """Go on with what an earlier calibrator has learned.
+
+        Its clock began `later` microseconds before this one. `rows` maps the names that it knew jobs by to rows (None:
+        the names are equal); its answers about other jobs are dropped.
+        """
+        rows = self.state.rows if rows is None else rows
+        self._asked, self._next = memory.asked, memory.next - later
+        for at, known in memory.cells.items():
+            own = self._cells[at] = _Cell()
+            for window, ratios in zip(own.ratios, known.ratios, strict=True):
+                for ratio in ratios:
+                    window.add(ratio)
+            own.levels, own.judged, own.held = list(known.levels), known.judged, known.held
+        for job, opened in memory.open.items():
+            row = rows.get(job)
+            for told in opened if row is not None else ():
+                starts = tuple(start - later for start in told.starts)
+                again = OpenAnswer(told.at - later, told.ahead, starts, told.cell, told.own, told.judged)
+                self._open_again(row, again)  # type: ignore[arg-type]
+        self._seen = self.state.job_changes.end
+        self.learned += 1
+
     # --- judging ---------------------------------------------------------------------------------------------
-
-    def _judge_all(self, now: int) -> None:
-        while self._due and self._due[0][0] < now:
-            _, _, which, asked = heappop(self._due)
-            self._judge(asked, which, kept=False)
-        self._settle(now)
-
-    def _settle(self, now: int) -> None:
-        """Learn from the jobs that have started; forget those that have left."""
-        state = self.state
-        moved = state.job_changes.since(self._seen)
-        self._seen = state.job_changes.end
-        for row in list(self._open) if moved is None else moved:
-            if row in self._open and row not in state.pending:
-                self._left(row, self._open.pop(row), now)
 
     def _left(self, row: int, opened: list[OpenAnswer], when: int) -> None:
         """Learn from a job that has left the queue, and started at `when` if it has started."""
@@ -260,30 +218,23 @@ class EtaCalibrator:
             if not started or when < asked.at:
                 asked.judged = (1 << len(STATED)) - 1  # the job was withdrawn before it started
                 continue
-            own = self._horizons.setdefault(reach(asked.ahead), _Horizon())
-            own.ratios.add((when - asked.at) * 1000 // asked.ahead)
+            for at in (asked.own, asked.own - asked.own % (ANY + 1) + ANY):
+                own = self._cells.setdefault(at, _Cell())
+                for window, ahead in zip(own.ratios, asked.ahead, strict=True):
+                    if ahead > 0:
+                        window.add((when - asked.at) * 1000 // ahead)
             self.learned += 1
             for which, promised in enumerate(asked.starts):
                 self._judge(asked, which, kept=when <= promised)
 
     def _judge(self, asked: OpenAnswer, which: int, kept: bool) -> None:
-        if asked.horizon in self._horizons and not asked.judged >> which & 1:
+        if asked.cell in self._cells and not asked.judged >> which & 1:
             asked.judged |= 1 << which
             self.learned += 1
-            self._horizons[asked.horizon].judge(which, kept)
+            self._cells[asked.cell].judge(which, kept)
 
 
-Learned = EtaCalibrator | Calibration | None
-"""What calibrates answers: a calibrator, the corrections of another one, or nothing."""
-
-
-@cooperative
-def calibrated_starts(
-    scheduler: Scheduler, learned: Learned, now: int | None, only: str = ""
-) -> Task[dict[str, ExpectedStart]]:
-    """The expected start of every waiting job (or of those up to `only`), in order.
-
-    Where nothing, or too little, is `learned`, the times are those of the plans (`eta.expected_starts`).
-    """
-    calibration = learned.calibration() if isinstance(learned, EtaCalibrator) else learned or Calibration()
-    return calibration.expected_starts_task(scheduler, now, only)
+def _spread(names: list[str], turn: int) -> list[str]:
+    """At most SAMPLE of the names, evenly over their order, other ones in each turn."""
+    step = -(-len(names) // SAMPLE)
+    return names[turn % step :: step] if step else []

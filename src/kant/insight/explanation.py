@@ -7,19 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from kant.cluster.columns import J_MILLI, J_PODS, J_PRIORITY, J_QUEUE, J_SINCE
-from kant.insight.calibration import TrackRecord
-from kant.insight.cooperative import Task, cooperative
 from kant.insight.diagnosis import Diagnosis
-from kant.insight.domain_choice import domain_choices
-from kant.insight.eta import StartTimes
-from kant.insight.eta_calibrator import Learned, calibrated_starts
+from kant.insight.expected_start import ExpectedStart, WaitingJob, WaitOrPlace
 from kant.insight.facts import Fact
 from kant.insight.find_facts import find_facts
 from kant.insight.find_suggestions import find_suggestions
 from kant.insight.protected_victims import protected_victims
 from kant.insight.suggestions import Suggestion
-from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
-from kant.placement.cost.wait_or_place import Choice
+from kant.model.decision import Reason
 from kant.scheduler.cycle import Scheduler
 
 
@@ -37,9 +32,8 @@ class Explanation:
 
     `reason` is None where nothing keeps the next cycle from starting it. Ranks follow the profile's order:
     `among_competitors` counts the waiting jobs that compete for a pool of the job, `in_queue` those of its own queue.
-    `expected` is its expected start (`eta.py`). `choice` says whether a gang does better to wait for one topology
-    domain (`domain_choice.py`); None where it has no choice. `earlier` is the track record of such answers, where it is
-    known (`eta_calibrator.py`).
+    `expected` is its expected start, as a forecast of `as_of` said (microseconds; -1: there was none). `choice` says
+    whether a gang does better to wait for one topology domain; None where it has no choice.
     """
 
     job: str
@@ -54,9 +48,9 @@ class Explanation:
     suggestions: tuple[Suggestion, ...]
     among_competitors: Rank
     in_queue: Rank
-    expected: StartTimes
-    choice: Choice | None
-    earlier: TrackRecord | None = None
+    expected: ExpectedStart
+    choice: WaitOrPlace | None
+    as_of: int = -1
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
@@ -68,21 +62,14 @@ def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None
     return diagnosis.why(diagnosis.row(job))
 
 
-def is_final(reason: Reason | None) -> bool:
-    """Whether the job can never start, as the cluster and its queues are."""
-    return isinstance(reason, NeverFits | RetriesUsed) or (isinstance(reason, OverQuota) and reason.ever)
-
-
-@cooperative
-def explain(scheduler: Scheduler, job: str, now: int | None = None, learned: Learned = None) -> Task[Explanation]:
+def explain(
+    scheduler: Scheduler, job: str, now: int | None = None, forecast: WaitingJob | None = None, as_of: int = -1
+) -> Explanation:
     """All that is known at `now` (by default the time of the last event) about why `job` waits.
 
-    With `learned` the expected start is calibrated by earlier ones. Asking changes nothing. Raises StateError for a job
-    that does not wait.
+    `forecast` is what a forecast of `as_of` says of it. Asking changes nothing. Raises StateError for a job that does
+    not wait.
     """
-    Diagnosis(scheduler, now).row(job)
-    expected = yield from calibrated_starts.task(scheduler, learned, now, only=job)
-    choices = yield from domain_choices.task(scheduler, now, only=job)
     diagnosis = Diagnosis(scheduler, now)
     row, state = diagnosis.row(job), diagnosis.state
     reason = diagnosis.why(row)
@@ -101,9 +88,9 @@ def explain(scheduler: Scheduler, job: str, now: int | None = None, learned: Lea
         suggestions=find_suggestions(diagnosis, row, reason),
         among_competitors=competitors,
         in_queue=own,
-        expected=(expected[job].p50, expected[job].p90),
-        earlier=expected[job].earlier,
-        choice=choices.get(job),
+        expected=forecast.start if forecast is not None else ExpectedStart(),
+        choice=forecast.choice if forecast is not None else None,
+        as_of=as_of,
     )
 
 

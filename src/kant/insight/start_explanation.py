@@ -14,7 +14,7 @@ from kant.cluster.snapshot import Snapshot, Trial
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.domain_choice import domain_choice
-from kant.insight.eta import StartPlan
+from kant.insight.start_plan import StartPlan
 from kant.model.decision import NeverFits, NoFit, Preempt, Start
 from kant.model.job import LEVELS
 from kant.model.placement import NODE, Allocation

@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.columns import J_MILLI, J_QUEUE, J_SINCE, J_STARTED
+from kant.cluster.columns import J_MILLI, J_QUEUE, J_STARTED
 from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
-from kant.insight.cooperative import Task, cooperative
-from kant.insight.diagnosis import Diagnosis
-from kant.insight.domain_choice import domain_choices
-from kant.insight.eta import renewed
-from kant.insight.eta_calibrator import Learned, calibrated_starts
-from kant.insight.explanation import Explanation, is_final
+from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, WaitOrPlace, basis_sentence, is_final
+from kant.insight.explanation import Explanation
 from kant.insight.facts import fact_sentence
 from kant.insight.suggestions import suggestion_sentence
 from kant.live.sentences import public_id, with_public_ids
@@ -25,13 +21,10 @@ from kant.model.decision import Reason, sentence
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import GPU
-from kant.placement.cost.wait_or_place import Choice
-from kant.scheduler.cycle import Scheduler
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
     """What explains a wait, as one object."""
-    early, late = found.expected
     return {
         "reason": found.reason,
         "sentence": sentence(found.reason) if found.reason is not None else "",
@@ -40,9 +33,8 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "among_rivals": {"rank": found.among_competitors.rank, "of": found.among_competitors.of},
         "in_queue": {"rank": found.in_queue.rank, "of": found.in_queue.of},
         "wait_or_place": either(found.choice),
-        "expected_us": {"p50": early, "p90": late, "never": is_final(found.reason)},
-        "earlier": found.earlier,
-    }
+        "as_of_us": found.as_of,
+    } | start_json(found.expected, found.reason)
 
 
 def known(found: Explanation) -> Explanation:
@@ -56,48 +48,53 @@ def known(found: Explanation) -> Explanation:
     )
 
 
-def either(choice: Choice | None) -> dict[str, Any] | None:
+def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
     """What a gang has to choose between, for `--json`."""
-    return None if choice is None else {"wait": choice.wait, "sentence": str(choice)}
+    return None if choice is None else {"wait": choice.wait, "sentence": choice.sentence}
 
 
-@cooperative
-def expectations(
-    scheduler: Scheduler,
-    now: int,
-    job: str | None = None,
-    learned: Learned = None,
-    words: Callable[[Reason], str] = sentence,
-) -> Task[list[dict[str, Any]]]:
-    """When the waiting jobs (or one of them) are expected to start, first in order first. `words` says reasons."""
-    state = scheduler.state
-    starts = yield from calibrated_starts.task(scheduler, learned, now, only=job or "")
-    waits = yield from domain_choices.task(scheduler, now, only=job or "")
-    diagnosis = Diagnosis(scheduler, now)
-    rows: list[dict[str, Any]] = []
-    for place, (name, answer) in enumerate(starts.items(), start=1):
-        row = state.rows[name]
-        if (job is not None and name != job) or row not in state.pending:
-            continue
-        reason = diagnosis.why(row)
-        rows.append(
-            {
-                "job": name,
-                "queue": state.live[row].queue,
-                "gpus": int(state.jobs[row, J_MILLI]) / GPU,
-                "since_us": int(state.jobs[row, J_SINCE]),
-                "place": place,
-                "of": len(starts) if job is None else len(state.pending),
-                "why": "ready" if reason is None else reason.__struct_config__.tag,
-                "sentence": "" if reason is None else words(reason),
-                "expected_us": {"p50": answer.p50, "p90": answer.p90, "never": is_final(reason)},
-                "earlier": answer.earlier,
-                "wait_or_place": either(waits.get(name)),
-            }
-        )
-        if (yield):
-            diagnosis = renewed(diagnosis)
-    return rows
+def start_json(start: ExpectedStart, reason: Reason | None) -> dict[str, Any]:
+    """An expected start, what it rests on, and how good such answers were, for `--json`."""
+    return {
+        "expected_us": {"p50": start.p50, "p90": start.p90, "never": is_final(reason)},
+        "rests_on": None if start.basis is None else rests_on(start.basis),
+        "earlier": start.earlier,
+    }
+
+
+def rests_on(basis: Basis) -> dict[str, Any]:
+    """What a start rests on, with the ids by which people know jobs."""
+    known = with_public_ids(basis)
+    return {
+        "how": known.how,
+        "at_us": known.at,
+        "jobs": list(known.jobs),
+        "more": known.more,
+        "queue": known.queue,
+        "ran_us": known.ran,
+        "futures": known.futures,
+        "of": known.of,
+        "sentence": basis_sentence(known),
+    }
+
+
+def expectations(forecast: StartForecast, words: Callable[[Reason], str] = sentence) -> list[dict[str, Any]]:
+    """When the waiting jobs are expected to start, first in order first. `words` says reasons."""
+    return [
+        {
+            "job": name,
+            "queue": job.queue,
+            "gpus": job.gpus / GPU,
+            "since_us": job.since,
+            "place": job.place,
+            "of": forecast.of,
+            "why": "ready" if job.reason is None else job.reason.__struct_config__.tag,
+            "sentence": "" if job.reason is None else words(job.reason),
+            "wait_or_place": either(job.choice),
+        }
+        | start_json(job.start, job.reason)
+        for name, job in forecast.jobs.items()
+    ]
 
 
 def queue_rows(state: ClusterState) -> list[dict[str, Any]]:

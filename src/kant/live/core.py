@@ -6,10 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import msgspec
+
 from kant import __version__
 from kant.cluster.columns import J_STATUS
 from kant.cluster.journal import Footer, Header, Journal
+from kant.insight.calibration import CalibrationState
 from kant.insight.eta_calibrator import EtaCalibrator
+from kant.insight.past_jobs import PastJobs
+from kant.live.sentences import public_id
 from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
 from kant.model.errors import StateError
@@ -24,8 +29,6 @@ Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
 
 NOTHING: Mapping[str, Split] = {}
-MOST_ASKED = 2_000
-"""With more waiting jobs no plans are made from which expected starts learn: they would take too long."""
 
 
 class Observer(Protocol):
@@ -58,7 +61,8 @@ class Core:
         self.profile = profile
         self.state = profile.new_state(spec)
         self.scheduler = Scheduler(self.state, profile, seed)
-        self.answers = EtaCalibrator(self.scheduler)
+        self.answers = EtaCalibrator(self.state)
+        self.past = PastJobs()
         self.waits = Waits(self.scheduler, waited)
         self.journal = Journal(sink)
         begins = int(clock() * 1e6) - zero
@@ -115,12 +119,27 @@ class Core:
         """Run one scheduling cycle now."""
         return self._decided(self.scheduler.cycle(self.now))
 
-    def observe(self, idle: bool = True) -> None:
-        """Learn from what became of earlier expected starts, at the end of a turn. Decides nothing.
+    def observe(self) -> None:
+        """Learn from what became of jobs, and of their expected starts, at the end of a turn. Decides nothing."""
+        self.past.observe(self.state)
+        self.answers.observe(self.now)
 
-        A new plan to learn from is made only while the driver is `idle`, a step in each turn.
-        """
-        self.answers.observe_step(self.now, idle and len(self.state.pending) <= MOST_ASKED)
+    def inherit(self, before: Core | None) -> None:
+        """Go on with what the core before this one has learned. The state has been built."""
+        if before is None:
+            self.past.begin(self.state)
+            return
+        later = self.zero - before.zero
+        self.past = before.past
+        self.past.begin(self.state, later)
+        if self.profile.text == before.profile.text:  # what is expected under another is wrong in another way
+            self.recall(before.answers.remember(), later)
+
+    def recall(self, memory: CalibrationState, later: int = 0) -> None:
+        """Go on with what was learned about expected starts, on a clock that began `later` microseconds before."""
+        rows = {public_id(self.state.ids[row]): row for row in self.state.live}
+        known = {public_id(job): told for job, told in memory.open.items()}
+        self.answers.recall(msgspec.structs.replace(memory, open=known), later, rows)
 
     def attribute(self) -> None:
         """Attribute the waits of jobs to causes, at the end of a turn. Decides nothing."""

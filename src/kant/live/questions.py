@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from kant.insight.cooperative import Task
+from kant.insight.expected_start import StartForecast
 from kant.insight.explanation import explain
 from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
-from kant.live.cached_answer import CachedAnswer, run_cooperatively
 from kant.live.core import Core
 from kant.live.record import RunRecord
 from kant.live.sentences import public_id, public_sentence
+from kant.live.start_forecasts import StartForecasts
 from kant.model.errors import InputError, StateError
 from kant.model.units import count_from
+
+SOON = 2.0
+"""Seconds that the answer why a job waits waits itself for a forecast of its start."""
 
 MOST_JOBS = 100
 """Running jobs that `top` lists."""
@@ -40,8 +42,9 @@ class Questions(ABC):
 
     kind = ""
 
-    def __init__(self) -> None:
-        self._starts: CachedAnswer[dict[str, Any]] = CachedAnswer()
+    def __init__(self, forecasts: StartForecasts) -> None:
+        self.forecasts = forecasts
+        self._rows: tuple[StartForecast, list[tuple[str, dict[str, Any]]]] | None = None  # of the latest forecast
 
     @abstractmethod
     def present(self) -> tuple[Core, RunRecord]:
@@ -88,23 +91,21 @@ class Questions(ABC):
     async def eta(self, job: str = "") -> dict[str, Any]:
         """When the waiting jobs are expected to start, or only those that `job` means. Raises InputError."""
         core, _ = self.present()
-        if not job:
-            return await self._starts.get(self._expecting)
-        waiting = [name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending]
-        if not waiting:
+        waiting = [name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending] if job else []
+        if job and not waiting:
             raise InputError("JOB", f"a job that waits (`kant why {job}` says where it stands)", job)
-        only = waiting[0] if len(waiting) == 1 else None
-        wanted = {public_id(name) for name in waiting}
-        found, _ = await run_cooperatively(partial(self._expecting, only, core))
-        return found | {"jobs": [row for row in found["jobs"] if row["job"] in wanted]}
+        forecast = await self.forecasts.latest(core, waiting)
+        state, wanted = core.state, set(waiting) or forecast.jobs.keys()
+        rows = [row for name, row in self._expecting(forecast) if name in wanted and state.rows[name] in state.pending]
+        return times(core) | {"as_of_us": forecast.now, "jobs": rows}
 
-    def _expecting(self, only: str | None = None, core: Core | None = None) -> Task[dict[str, Any]]:
-        """Expected starts in `core` (None: the present one), of the job `only` or of all that wait."""
-        core = core or self.present()[0]
-        count_from(core.zero)
-        when = times(core)
-        rows = yield from expectations.task(core.scheduler, core.now, only, core.answers, public_sentence)
-        return when | {"jobs": [row | {"job": public_id(row["job"])} for row in rows]}
+    def _expecting(self, forecast: StartForecast) -> list[tuple[str, dict[str, Any]]]:
+        """The rows of a forecast, which are made once."""
+        if self._rows is None or self._rows[0] is not forecast:
+            count_from(self.present()[0].zero)
+            rows = expectations(forecast, public_sentence)
+            self._rows = forecast, [(row["job"], row | {"job": public_id(row["job"])}) for row in rows]
+        return self._rows[1]
 
     async def why(self, job: str) -> dict[str, Any]:
         """Why a job waits. Of a job that does not wait in the core it gives the phase."""
@@ -117,14 +118,20 @@ class Questions(ABC):
                 return found
             count_from(core.zero)
             when = times(core)
+            forecast = await self._forecast_of(core, name)
             try:
-                explained, _ = await run_cooperatively(
-                    partial(explain.task, core.scheduler, name, core.now, core.answers)
-                )
+                own = None if forecast is None else forecast.jobs.get(name)
+                explained = explain(core.scheduler, name, core.now, own, forecast.now if forecast is not None else -1)
             except StateError:
                 continue  # it has started, or left, meanwhile
             answer = when | {"since_us": explained.since} | as_json(known(explained))
             return found | {"sentence": answer["sentence"] or "nothing keeps it", "answer": answer}
+
+    async def _forecast_of(self, core: Core, name: str) -> StartForecast | None:
+        try:
+            return await self.forecasts.latest(core, (name,), SOON)
+        except InputError:
+            return None  # why it waits can be said without
 
     def history(self, job: str) -> dict[str, Any]:
         """What happened to a job and what was decided about it. Raises UnknownJobError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.live.answers import expectations
+from kant.insight.domain_choice import domain_choices
 from kant.metrics.live import Occupancy
 from kant.model.decision import Start
 from kant.model.event import JobCancelled, JobFinished, JobFound, JobStarted, JobSubmitted
@@ -19,7 +19,7 @@ from kant.scheduler.profile import Profile
 def warm(profile: Profile) -> None:
     """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part.
 
-    Then some jobs end, and expected starts are computed for those that wait.
+    Then some jobs end, and those that wait are laid out in time.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = profile.new_state(ClusterSpec("warm", nodes))
@@ -46,4 +46,4 @@ def warm(profile: Profile) -> None:
     state.apply(JobFinished(2, "pod"))
     state.apply(JobCancelled(2, "gang"))
     scheduler.cycle(3)
-    expectations(scheduler, 3)
+    domain_choices(scheduler, 3)

@@ -111,6 +111,7 @@ class LocalDriver:
         count_from(zero)
         sink = settings.journals.open() if settings.journals is not None else None
         waited = self.core.waits.kept(self.core.now) if self.jobs.ready else self.waited
+        before = self.core if self.jobs.ready else None
         self.core = Core(settings.cluster, settings.profile, sink, zero, self.clock, settings.seed, waited)
         self.on_build(self.core)
         self.core.settled()
@@ -132,6 +133,7 @@ class LocalDriver:
             if not all(piece[0] < len(core.state.table) and can_take(core.state.table, piece) for piece in place):
                 raise InputError("--cluster", f"the cluster on which job {record.id} runs, until it has ended")
             core.happen(JobStarted(moment, self.jobs.core_id[record.id], place))
+        self.core.inherit(before)
         self.on_built()
         for record in self.jobs.records.values():
             self.jobs.block(record)

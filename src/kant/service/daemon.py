@@ -34,6 +34,7 @@ from kant.scheduler.profile import Profile
 from kant.service.callers import Callers, page_token
 from kant.service.client import SOCKET
 from kant.service.events import Events
+from kant.service.forecaster import ForecastProcess
 from kant.service.guard import Guard, address
 from kant.service.http import HttpServer, Service
 from kant.service.prune import Places, Pruner, in_doubt, wanted
@@ -120,8 +121,9 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     own = page_token(options.home) if options.listen else ""
     guard = Guard(callers, store, clock.micros, options.proxy_names)
+    forecaster = ForecastProcess()
     questions, reloader, told = (
-        LocalQuestions(driver, store, recorded),
+        LocalQuestions(driver, store, recorded, forecaster),
         Reloader(driver, options.files),
         asyncio.Event(),
     )
@@ -149,6 +151,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
             tasks.append(asyncio.create_task(reloader.run(told)))
             tasks.append(asyncio.create_task(keeper.run()))
             tasks.append(asyncio.create_task(recorded.remember(journals)))
+            tasks.append(asyncio.create_task(questions.forecasts.keep_up(lambda: driver.core)))
             if options.keep_days:
                 keep, places = options.keep_days * DAY, Places(settings.runs, journals, options.home / "kant.log")
                 pruner = Pruner(store, places, keep, clock.micros, lambda: wanted(driver), telemetry.pruned)
@@ -164,6 +167,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
                 if task is not preparing or not task.done():
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await forecaster.close()
             if driver.jobs.ready:
                 keeper.write()
         if preparing.done() and not preparing.cancelled():

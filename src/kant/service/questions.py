@@ -15,6 +15,7 @@ from kant.live.core import Core
 from kant.live.questions import NotReadyError, Questions, UnknownJobError
 from kant.live.record import RunRecord
 from kant.live.sentences import public_sentence
+from kant.live.start_forecasts import Forecaster, StartForecasts
 from kant.local.driver import LocalDriver
 from kant.local.jobs import STARTING
 from kant.local.output import Output, read_output
@@ -23,6 +24,7 @@ from kant.local.runs import read_exit
 from kant.local.submission import devices, indices
 from kant.model.errors import InputError
 from kant.model.units import GPU
+from kant.service.forecaster import ForecastProcess
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
 from kant.service.store import USAGE_BY, Store, shown
@@ -58,8 +60,10 @@ class LocalQuestions(Questions):
 
     kind = "local"
 
-    def __init__(self, driver: LocalDriver, store: Store, recorded: Recorded) -> None:
-        super().__init__()
+    def __init__(
+        self, driver: LocalDriver, store: Store, recorded: Recorded, forecaster: Forecaster | None = None
+    ) -> None:
+        super().__init__(StartForecasts(forecaster or ForecastProcess()))
         self.driver = driver
         self.store = store
         self.recorded = recorded

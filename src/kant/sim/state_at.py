@@ -9,6 +9,9 @@ from kant.cluster.columns import can_take
 from kant.cluster.journal import Header
 from kant.cluster.state import ClusterState
 from kant.insight.eta_calibrator import EtaCalibrator
+from kant.insight.expected_start import StartForecast
+from kant.insight.moment import Moment, moment_of
+from kant.insight.past_jobs import PastJobs
 from kant.live.journal_walk import end_of, read_journal
 from kant.metrics.wait_ledger import Ledger
 from kant.model.decision import Plan, Start
@@ -18,9 +21,16 @@ from kant.model.placement import Allocation
 from kant.model.units import DAY, FOREVER, clock, count_from
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.partial_gangs import decide_again
+from kant.sim.forecast_starts import forecast_starts
 
 LOOK_BACK = 14 * DAY
 """Answers are compared with what happened over so long before the time that is asked about."""
+
+LESSON = 4
+"""Futures of a forecast that is made only to be compared with what happened."""
+
+LESSONS = 48
+"""Such forecasts of one journal."""
 
 
 @dataclass(slots=True)
@@ -36,6 +46,7 @@ class StateAt:
     now: int
     ledger: Ledger | None = None
     answers: EtaCalibrator | None = None
+    past: PastJobs = field(default_factory=PastJobs)
     rejected: dict[str, str] = field(default_factory=dict)
     coming: dict[str, int] = field(default_factory=dict)
 
@@ -47,8 +58,19 @@ class StateAt:
         """All that happened at an instant has happened."""
         if self.ledger is not None:
             self.ledger.observe(now)
+        self.past.observe(self.state)
         if self.answers is not None:
             self.answers.observe(now)
+            if self.answers.wants(now):
+                self.answers.keep(forecast_starts(self._moment(now), futures=LESSON, bare=True))
+
+    def forecast(self, job: str = "") -> StartForecast:
+        """When the waiting jobs start, or `job` alone, as far as anybody can know at `now`."""
+        found = forecast_starts(self._moment(self.now), job)
+        return found if self.answers is None else self.answers.calibration().corrected(found)
+
+    def _moment(self, now: int) -> Moment:
+        return moment_of(self.scheduler, self.past, now, self.header.zero)
 
 
 def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, keep_answers: bool = False) -> StateAt:
@@ -64,8 +86,9 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
     scheduler = walk.new_scheduler()
     standing = StateAt(header, scheduler, 0, Ledger(scheduler) if keep_ledger else None)
     learn_from = (end_of(path) if time is None else time) - LOOK_BACK if keep_answers else FOREVER
+    every = (LOOK_BACK + min(learn_from, 0)) // LESSONS
     if learn_from <= 0:
-        standing.answers = EtaCalibrator(scheduler)
+        standing.answers = EtaCalibrator(scheduler.state, every)
     end = FOREVER if time is None else time
     walk.observe = lambda now: standing.observe(now) if now <= end else None
     for line in walk:
@@ -74,7 +97,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
                 standing.coming[line.job.id] = line.time
             continue
         if standing.answers is None and line.time >= learn_from:
-            standing.answers = EtaCalibrator(scheduler)
+            standing.answers = EtaCalibrator(scheduler.state, every)
         if not isinstance(line, Plan):
             walk.apply(scheduler.state, line)
             if isinstance(line, JobRejected):

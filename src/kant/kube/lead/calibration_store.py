@@ -18,7 +18,6 @@ from kant.insight.calibration import Calibration, CalibrationState
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.objects.views import Meta, View
 from kant.live.core import Core
-from kant.live.sentences import public_id
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
 
@@ -53,12 +52,10 @@ def saved_calibration(core: Core) -> SavedCalibration:
 
 
 def restore_calibration(core: Core, saved: SavedCalibration | None) -> None:
-    """Let a core whose state was built go on with what another has learned, under the same profile."""
-    if saved is None or saved.profile != digest(core.profile):
-        saved = SavedCalibration("", core.zero, CalibrationState())
-    rows = {public_id(core.state.ids[row]): row for row in core.state.live}
-    asked = {public_id(job): told for job, told in saved.memory.open.items()}
-    core.answers.recall(msgspec.structs.replace(saved.memory, open=asked), core.zero - saved.zero, rows)
+    """Let a core whose state was built go on with what a process before has learned, under the same profile."""
+    core.inherit(None)
+    if saved is not None and saved.profile == digest(core.profile):
+        core.recall(saved.memory, core.zero - saved.zero)
 
 
 def note(core: Core) -> str:

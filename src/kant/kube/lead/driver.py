@@ -24,7 +24,7 @@ from kant.kube.connect.client import ApiClient
 from kant.kube.follow.informers import Informers
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.lead.answers import Answers, LeadershipLostError
-from kant.kube.lead.calibration_store import CalibrationStore, restore_calibration, saved_calibration
+from kant.kube.lead.calibration_store import CalibrationStore, restore_calibration
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
@@ -180,7 +180,7 @@ class KubeDriver:
             self._hand_over()
         self.core.attribute()
         self._look_at_journals()
-        self.core.observe(idle=not self.is_binding())
+        self.core.observe()
         if not self.is_binding():
             self.calibration_store.put(self.core)
         wait = IDLE
@@ -224,7 +224,7 @@ class KubeDriver:
         spec = cluster_of(mirror, self.translation, now - zero)
         if spec is None:
             return False
-        learned = saved_calibration(self.core) if self.core is not None else self.calibration_store.read()
+        before = self.core
         self.core = self._new_core(spec, zero)
         self.on_core(self.core)
         self._build_parts(self.core)
@@ -232,7 +232,10 @@ class KubeDriver:
         self._unrest = -1.0
         self.counts.builds += 1
         self._say_built(self.core)
-        restore_calibration(self.core, learned)
+        if before is not None:
+            self.core.inherit(before)
+        else:
+            restore_calibration(self.core, self.calibration_store.read())
         self._look_up()
         self._built_at = time.monotonic()
         self._build_s = self._built_at - began

@@ -28,6 +28,7 @@ from kant.kube.serve.questions import LeaderQuestions
 from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
+from kant.live.start_forecasts import Forecaster, StartForecasts, nobody
 from kant.live.warm import warm
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile, parse_profile
@@ -66,6 +67,8 @@ class ReplicaOptions:
     """Read again when it changes."""
     page: PageContent | None = None
     """Where it is served."""
+    forecaster: Forecaster = nobody
+    """Who makes forecasts of starts."""
 
 
 def serve(options: ReplicaOptions) -> int:
@@ -88,7 +91,9 @@ class Replica:
         self.telemetry = KubeTelemetry()
         self.telemetry.stand = self._stands
         self.questions = LeaderQuestions(
-            lambda job: self.driver.reason(job) if self.driver is not None else "", self._journal
+            StartForecasts(options.forecaster),
+            lambda job: self.driver.reason(job) if self.driver is not None else "",
+            self._journal,
         )
         self._said: dict[str, None] = {}
         self._greeted = False
@@ -106,11 +111,13 @@ class Replica:
                 )
             client = await stack.enter_async_context(ApiClient(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
+            forecasting = asyncio.create_task(self.questions.forecasts.keep_up(self.questions.settled_core))
             await self._until_stopped(self._greet(client))
             self._greeted = True
             while not self.stopped.is_set():
                 await self._until_stopped(self._stand(client))
             reading.cancel()
+            forecasting.cancel()
         return 0
 
     # --- what others may ask ---------------------------------------------------------------

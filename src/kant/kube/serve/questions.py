@@ -16,6 +16,7 @@ from kant.live.core import Core
 from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import JOB_COLUMNS, STATUS, RunRecord
 from kant.live.sentences import public_id
+from kant.live.start_forecasts import StartForecasts
 from kant.model.errors import InputError
 from kant.model.placement import MASK, NODE
 from kant.model.status import JobStatus
@@ -46,8 +47,13 @@ class LeaderQuestions(Questions):
 
     kind = "kubernetes"
 
-    def __init__(self, reason: Callable[[str], str] = lambda job: "", journal: Callable[[], str] = lambda: "") -> None:
-        super().__init__()
+    def __init__(
+        self,
+        forecasts: StartForecasts,
+        reason: Callable[[str], str] = lambda job: "",
+        journal: Callable[[], str] = lambda: "",
+    ) -> None:
+        super().__init__(forecasts)
         self.reason = reason
         self.journal = journal
         self._core: Core | None = None
@@ -76,6 +82,10 @@ class LeaderQuestions(Questions):
             raise NotLeadingError
         count_from(self._core.zero)
         return self._core, self._run
+
+    def settled_core(self) -> Core | None:
+        """The core that decides, if there is one."""
+        return self._core if self._core is not None and self._core.is_settled else None
 
     def present_journal(self) -> tuple[str, int]:
         """The journal of the state ("": none), and now: microseconds since the Unix epoch."""

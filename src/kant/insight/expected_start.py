@@ -1,0 +1,134 @@
+"""When a waiting job is expected to start, and what that rests on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
+from kant.model.units import clock, show_duration
+
+How = Literal["now", "ends", "reclaim", "priority", "backfill", "core", "freed", "time"]
+
+
+class Basis(Struct, frozen=True):
+    """What lets a job start at `at`. `jobs` are named, `more` are only counted; `queue` is theirs, if they have one.
+    Jobs that are still to come are neither named nor counted.
+
+    `how`: `now` (nothing keeps it), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the jobs stop
+    for it, by that right), `freed` (a job that was stopped for another leaves room) or `time` (a time-out, a back-off
+    or a reservation). `ran` is the protected time that the last of the jobs has run by then, where the start waits for
+    that, and for `backfill` what the job has waited (microseconds; 0: none). So it is in `futures` of `of`.
+    """
+
+    how: How
+    at: int
+    jobs: tuple[str, ...] = ()
+    more: int = 0
+    queue: str = ""
+    ran: int = 0
+    futures: int = 1
+    of: int = 1
+
+
+class TrackRecord(Struct, frozen=True):
+    """Of `answers` earlier answers about such jobs that looked about as far ahead, `kept` held.
+
+    An answer holds where the job started by its P90. Where too few looked as far ahead, those of the nearest horizon
+    are counted.
+    """
+
+    answers: int
+    kept: int
+
+    def __str__(self) -> str:
+        if not self.answers:
+            return ""
+        return (
+            f"of {self.answers:,} earlier answers that looked about as far ahead "
+            f"the P90 held for {100 * self.kept / self.answers:.0f} %"
+        )
+
+
+class ExpectedStart(Struct, frozen=True):
+    """When a job is expected to start with a probability of 50 % and 90 % (microseconds; None: not known).
+
+    `basis` is what the median rests on. `earlier` is the track record of such answers; None where too few are known
+    and the times are those of the futures as they are.
+    """
+
+    p50: int | None = None
+    p90: int | None = None
+    basis: Basis | None = None
+    earlier: TrackRecord | None = None
+
+
+class WaitOrPlace(Struct, frozen=True):
+    """Whether a gang does better to wait for one domain of the fabric, and why, for people."""
+
+    wait: bool
+    sentence: str
+
+
+class WaitingJob(Struct, frozen=True):
+    """A job that waits since `since`, in which `place` of the profile's order, for `gpus` (milli-GPUs).
+
+    `reason` is None where nothing keeps the next cycle from starting it. `choice` is a gang's that has one.
+    """
+
+    queue: str
+    gpus: int
+    since: int
+    place: int
+    reason: Reason | None
+    start: ExpectedStart
+    choice: WaitOrPlace | None = None
+
+
+class StartForecast(Struct, frozen=True):
+    """What is expected of the jobs that waited at `now`, first in order first, out of so many `futures`.
+
+    `of` is how many waited; `jobs` may have one of them alone.
+    """
+
+    now: int
+    futures: int
+    of: int
+    jobs: dict[str, WaitingJob]
+
+
+def is_final(reason: Reason | None) -> bool:
+    """Whether the job can never start, as the cluster and its queues are."""
+    return isinstance(reason, NeverFits | RetriesUsed) or (isinstance(reason, OverQuota) and reason.ever)
+
+
+def basis_sentence(basis: Basis) -> str:
+    """What a start rests on, for people."""
+    at = clock(basis.at)
+    several = len(basis.jobs) + basis.more > 1
+    jobs = f"job{'s' * several} " + ", ".join(basis.jobs) + (f" and {basis.more:,} more" if basis.more else "")
+    jobs = jobs if basis.jobs else "a job that is still to come"
+    verb = "" if several else "s"
+    ran = ""
+    if basis.ran:
+        ran = f", when {'the last of them' if several else 'it'} has run its protected {show_duration(basis.ran)}"
+    match basis.how:
+        case "now":
+            text = "nothing keeps it: the next cycle can start it"
+        case "ends":
+            text = f"{jobs} end{verb}, expected at {at}"
+        case "reclaim":
+            text = f"by reclaim from queue {basis.queue or '(several)'} at {at}: {jobs} stop{verb}{ran}"
+        case "priority":
+            text = f"by its priority at {at}: {jobs} stop{verb}{ran}"
+        case "backfill":
+            waited = show_duration(basis.ran)
+            text = f"by its time-out at {at}, after a wait of {waited}: {jobs} that passed it stop{verb}"
+        case "core":
+            text = f"a replica makes room at {at}: {jobs} stop{verb}"
+        case "freed":
+            text = f"at {at} there is room left where {jobs} stop{verb} for another"
+        case _:
+            text = f"it is tried again at {at}"
+    return text + (f" (so in {basis.futures} of {basis.of} futures)" if basis.of > 1 else "")

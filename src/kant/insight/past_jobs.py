@@ -1,0 +1,161 @@
+"""What the past of a cluster tells about its future: how long jobs run, and who comes.
+
+A forecast of starts draws from it (`sim/forecast_starts.py`). A job of which the owner has said how long it will run is
+taken to use such a share of that as others of its kind did; one of which nobody has said anything runs as long as
+others of its kind (`cluster/history.py` says what a kind is), or as any others where none are known. Jobs that come
+later are those of an earlier day.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from math import isqrt
+
+from kant.cluster.columns import J_ATTAINED, J_ESTIMATE, J_REMAINING, J_SINCE, J_STATUS
+from kant.cluster.history import RunTimes
+from kant.cluster.state import ClusterState
+from kant.model.job import Job
+from kant.model.status import JobStatus
+from kant.model.units import DAY, FOREVER
+
+WHOLE = 1_000_000
+"""The share of what was said that is all of it."""
+
+MOST_DAYS = 7
+"""Days of arrivals that are remembered."""
+
+MOST_ARRIVALS = 4096
+
+
+class PastJobs:
+    """A fold over the instants of a run: equal events give equal answers. It may go from one state to the next."""
+
+    def __init__(self) -> None:
+        self._spans, self._shares = RunTimes(), RunTimes()  # with the same kinds
+        self._any = self._spans.kind(-1, -1, "", 0)  # of jobs of all kinds
+        assert self._any == self._shares.kind(-1, -1, "", 0)
+        self._queues: dict[str, int] = {}
+        self._users: dict[str, int] = {}
+        self._kinds: dict[int, tuple[int, int]] = {}  # by row of a live job: its kind, and what was said
+        self._arrivals: deque[tuple[int, Job]] = deque(maxlen=MOST_ARRIVALS)
+        self._began: int | None = None  # when it began to watch who comes
+        self._rows = self._seen = 0
+        self.learned = 0  # run times so far
+
+    def begin(self, state: ClusterState, later: int = 0) -> None:
+        """Follow another state from now on, whose clock began `later` microseconds after that of the last one.
+
+        Jobs that are there already have not come now.
+        """
+        self._arrivals = deque(((time - later, job) for time, job in self._arrivals), MOST_ARRIVALS)
+        self._began = state.now if self._began is None else self._began - later
+        self._kinds = {row: self._kind(job) for row, job in state.live.items()}
+        self._rows, self._seen = len(state.ids), state.job_changes.end
+
+    def observe(self, state: ClusterState) -> None:
+        """Take in what has happened since the last call. Call it at the end of every instant, or of every turn."""
+        if self._began is None:
+            self._began = state.now
+        for row in range(self._rows, len(state.ids)):
+            job = state.live.get(row)
+            if job is not None:
+                self._kinds[row] = self._kind(job)
+                self._arrivals.append((state.now, job))
+        self._rows = len(state.ids)
+        jobs = state.jobs
+        for row in state.job_changes.since(self._seen):
+            if row in self._kinds and row not in state.live:
+                kind, said = self._kinds.pop(row)
+                ran = jobs.item(row, J_ATTAINED)
+                if jobs.item(row, J_STATUS) == JobStatus.FINISHED:
+                    self.finished(kind, said, ran)
+        self._seen = state.job_changes.end
+        while self._arrivals and self._arrivals[0][0] < state.now - MOST_DAYS * DAY:
+            self._arrivals.popleft()
+
+    def finished(self, kind: int, said: int, ran: int) -> None:
+        """A job of this kind, of which `said` was said (-1: nothing), has ended by itself after so long."""
+        self.learned += 1
+        self._spans.finished(kind, ran)
+        self._spans.finished(self._any, ran)
+        if said > 0:
+            self._shares.finished(kind, ran * WHOLE // said)
+
+    def _kind(self, job: Job) -> tuple[int, int]:
+        queue = self._queues.setdefault(job.queue, len(self._queues))
+        user = self._users.setdefault(job.user, len(self._users)) if job.user else -1
+        kind = self._spans.kind(queue, user, job.name, job.gpu_milli)
+        assert kind == self._shares.kind(queue, user, job.name, job.gpu_milli)
+        return kind, job.estimate
+
+    def kind_of(self, job: Job) -> int:
+        """The number of the kind of a job."""
+        return self._kind(job)[0]
+
+    # --- what to expect -------------------------------------------------------------------------------------------
+
+    def left(self, state: ClusterState, row: int, now: int, permille: int) -> int:
+        """How much longer a live job runs once it has a place, by the quantile of its kind; FOREVER: nobody knows.
+
+        Microseconds of work, of an elastic gang with all its pods.
+        """
+        said, remaining, elapsed, since = state.jobs[row, [J_ESTIMATE, J_REMAINING, J_ATTAINED, J_SINCE]].tolist()
+        if row in state.elastic:
+            elapsed = state.elastic[row].time_at_ceiling()
+        else:
+            elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # less what it does again
+            elapsed += now - since if row in state.running else 0
+        kind = self._kinds[row][0] if row in self._kinds else self.kind_of(state.live[row])
+        left = self._left(kind, said, elapsed, permille)
+        limit = state.live[row].limit
+        return min(left, max(limit - elapsed, 1)) if limit > 0 else left
+
+    def whole(self, job: Job, permille: int) -> int:
+        """How long a job runs that is still to come; FOREVER where nobody knows."""
+        left = self._left(self.kind_of(job), job.estimate, 0, permille)
+        return min(left, job.limit) if job.limit > 0 else left
+
+    def _left(self, kind: int, said: int, elapsed: int, permille: int) -> int:
+        if said > 0:
+            if self._shares.drawn(kind, -1, permille) >= 0:
+                return max(_left(self._shares, kind, elapsed * WHOLE // said, permille) * said // WHOLE, 1)
+            while said <= elapsed:
+                said *= 2
+            return said - elapsed
+        if self._spans.drawn(kind, -1, permille) < 0:
+            kind = self._any
+        if self._spans.drawn(kind, -1, permille) < 0:
+            return FOREVER
+        return max(_left(self._spans, kind, elapsed, permille), 1)
+
+    def days(self, now: int) -> int:
+        """The whole days before `now` of which it is known who came."""
+        if self._began is None:
+            return 0
+        first = self._began if len(self._arrivals) < MOST_ARRIVALS else max(self._began, self._arrivals[0][0])
+        return min((now - first) // DAY, MOST_DAYS)
+
+    def coming(self, now: int, day: int) -> Iterator[tuple[int, Job]]:
+        """Who comes after `now` if the days to come are like those from `day` days before it on, in order of time.
+
+        Nobody where not one whole day is known. It does not end while anybody came at all.
+        """
+        days = self.days(now)
+        if not days:
+            return
+        past = [(time, job) for time, job in self._arrivals if now - days * DAY <= time < now and not job.base_job]
+        back = (day % days + 1) * DAY
+        turn = [(time + back, job) for time, job in past if time >= now - back]
+        turn += [(time + back + days * DAY, job) for time, job in past if time < now - back]
+        round = 0
+        while turn:
+            for time, job in turn:
+                yield time + round, job
+            round += days * DAY
+
+
+def _left(known: RunTimes, kind: int, elapsed: int, permille: int) -> int:
+    """How much longer a job of a known kind runs. One that outlives all others follows a Pareto law of index 2."""
+    total = known.drawn(kind, elapsed if elapsed else -1, permille)
+    return total - elapsed if total >= 0 else elapsed * (isqrt(10**9 // (1000 - permille)) - 1000) // 1000

@@ -1,0 +1,149 @@
+"""Forecasts of starts beside a scheduler that decides: made elsewhere, one after the other, and kept.
+
+A moment of the core is frozen, which takes milliseconds, and goes to a forecaster, which needs nothing of the core any
+more. So no decision waits for a forecast, and an answer is the latest one, with its age.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from kant.insight.expected_start import StartForecast
+from kant.insight.moment import Moment, moment_of
+from kant.live.core import Core
+from kant.model.errors import InputError
+
+REST = 3.0
+"""After a forecast the forecaster rests for so many times as long as it took, while nobody asks."""
+
+LOOK = 0.25
+"""Seconds between two looks whether something has changed."""
+
+PATIENCE = 0.05
+"""Seconds that an answer waits for a newer forecast than the one that there is."""
+
+SHORT = 0.5
+"""Where the last forecast took no longer, the answer waits for the newer one."""
+
+FIRST = 20.0
+"""Seconds that an answer waits for the first forecast about what was asked."""
+
+SETTLED = 10.0
+"""Seconds for which jobs have waited before forecasts are made that nobody has asked for."""
+
+OLD = 60.0
+"""Seconds after which a forecast is made anew though nothing has changed."""
+
+
+class Forecaster(Protocol):
+    """Makes a forecast of a moment, away from the loop. Raises InputError where it cannot."""
+
+    async def __call__(self, moment: Moment) -> StartForecast: ...
+
+
+async def nobody(moment: Moment) -> StartForecast:
+    """Where there is no forecaster."""
+    raise InputError("the forecaster", "one that was started with this Kant")
+
+
+class StartForecasts:
+    """The latest forecast of a core, calibrated. A core that takes another's place begins anew.
+
+    `trouble` says why no forecast can be made, "" if one can.
+    """
+
+    def __init__(self, forecaster: Forecaster, clock: Callable[[], float] = time.monotonic) -> None:
+        self.forecaster = forecaster
+        self.clock = clock
+        self.trouble = ""
+        self._core: Core | None = None
+        self._kept: StartForecast | None = None
+        self._mark: tuple[int, int, int] = (0, 0, 0)  # how the state stood that the kept one is about
+        self._made = self._rests_until = float("-inf")
+        self._took = 0.0
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def latest(self, core: Core, jobs: Collection[str] = (), within: float = FIRST) -> StartForecast:
+        """The latest forecast, which has those of these `jobs` that wait, if one can be made `within` so many seconds.
+
+        Where nobody waits it is an empty one. Raises InputError where there is none, and none can be made.
+        """
+        if not core.state.pending:
+            return StartForecast(core.now, 0, 0, {})
+        end = self.clock() + within
+        kept = self._of(core)
+        if kept is not None and self._is_present(core):
+            return kept
+        self._begin(core)
+        if kept is not None and _has(kept, core, jobs):
+            await self._wait(PATIENCE if self._took > SHORT else 4 * SHORT)
+            return self._of(core) or kept
+        while (kept is None or not _has(kept, core, jobs)) and self.clock() < end:
+            self._begin(core)
+            await self._wait(end - self.clock())
+            kept = self._of(core)
+            if kept is None and self.trouble:
+                raise InputError("the forecaster", f"a process that can be started ({self.trouble})")
+        if kept is None:
+            raise InputError("the first forecast", f"one that is made within {within:g} s: ask again")
+        return kept
+
+    async def keep_up(self, present: Callable[[], Core | None]) -> None:
+        """Make forecasts while jobs wait and things change, until cancelled."""
+        calm = self.clock()
+        while True:
+            core, now = present(), self.clock()
+            if core is None or not core.state.pending:
+                calm = now
+            elif now >= max(self._rests_until, calm + SETTLED) and (
+                not self._is_present(core) or now - self._made > OLD
+            ):
+                self._begin(core)
+            await asyncio.sleep(LOOK)
+
+    def _of(self, core: Core) -> StartForecast | None:
+        return self._kept if self._core is core else None
+
+    def _is_present(self, core: Core) -> bool:
+        return self._core is core and self._mark == _mark(core)
+
+    def _begin(self, core: Core) -> None:
+        if self._under_way is None:
+            self._under_way = asyncio.create_task(self._make(core))
+            self._under_way.add_done_callback(self._ended)
+
+    async def _make(self, core: Core) -> None:
+        mark, began = _mark(core), self.clock()
+        try:
+            forecast = await self.forecaster(moment_of(core.scheduler, core.past, core.now, core.zero))
+        except InputError as error:
+            self.trouble = str(error)
+            self._rests_until = self.clock() + OLD
+            return
+        self.trouble = ""
+        self._core, self._kept, self._mark, self._made = core, core.answers.keep(forecast), mark, self.clock()
+        self._took = self._made - began
+        self._rests_until = self._made + REST * self._took
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way = None
+        if not task.cancelled() and task.exception() is not None:
+            self.trouble = f"{task.exception()}"
+
+    async def _wait(self, seconds: float) -> None:
+        if self._under_way is not None and seconds > 0:
+            await asyncio.wait({self._under_way}, timeout=seconds)
+
+
+def _mark(core: Core) -> tuple[int, int, int]:
+    """Is another when something has changed of what a forecast is made of."""
+    state = core.state
+    return state.job_changes.end, state.node_version, id(state.quota_usage.queue_config)
+
+
+def _has(forecast: StartForecast, core: Core, jobs: Collection[str]) -> bool:
+    """Whether the forecast has those of these jobs that wait."""
+    return all(job in forecast.jobs for job in jobs if core.state.rows.get(job, -1) in core.state.pending)

@@ -1,0 +1,43 @@
+"""Processes beside the one that schedules: they let others go first, and end with the one who has asked."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import resource
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from kant.service.memory_left import memory_left
+
+NICE = 10
+MOST_MEMORY = 8 << 30
+FIRST_TO_GO = "1000"
+"""The word to the kernel by which it ends this process, and none beside it, where memory runs out."""
+PR_SET_PDEATHSIG = 1
+
+
+def be_humble() -> None:
+    """Let others go first, take no more memory than is given, and end with the one who has asked."""
+    os.nice(NICE)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
+    with suppress(ValueError, OSError):
+        most = most_memory(_own_data(), memory_left())
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def most_memory(own: int, left: int | None) -> int:
+    """Bytes of data that the process may have: what it has, and half of what its container has `left` (None: plenty).
+
+    The other half is for the scheduler beside it.
+    """
+    return MOST_MEMORY if left is None else min(own + left // 2, MOST_MEMORY)
+
+
+def _own_data() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)[1]) << 10  # type: ignore[index]

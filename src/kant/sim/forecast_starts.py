@@ -1,0 +1,303 @@
+"""When waiting jobs start: the policy itself, run forward from a state in several futures.
+
+In each future every job runs for a time that is drawn from what is known of its kind (`insight/past_jobs.py`), and
+those who come are those of an earlier day. The scheduler is the one that decides in earnest, so whatever a profile
+does happens here too: reclaim, preemption, time-outs, back-offs, elastic gangs. P50 and P90 are quantiles of the start
+over the futures. Where nothing is to be drawn there is one future.
+
+The draws of a job are stratified: each future has another of as many equal parts of the distribution. In every other
+future, by chance, jobs of one kind draw alike: jobs of a burst resemble each other, and a queue that is long because
+they run long does not average that out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster import columns as c
+from kant.cluster.journal import Journal
+from kant.cluster.state import ClusterState
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.domain_choice import domain_choices
+from kant.insight.expected_start import Basis, ExpectedStart, How, StartForecast, WaitingJob, WaitOrPlace
+from kant.insight.moment import Moment
+from kant.metrics.recorder import Recorder
+from kant.model.decision import Closed, Plan, Preempt, Shrink, Start
+from kant.model.event import JobSubmitted
+from kant.model.job import Job
+from kant.model.placement import NODE, Allocation
+from kant.model.units import FOREVER, SECOND
+from kant.queueing.rejection import never_starts
+from kant.scheduler.cycle import Scheduler
+from kant.sim.execution import Execution, speed_of
+from kant.sim.options import read_options
+
+FUTURES = ((100, 20), (400, 12), (FOREVER, 8))
+"""Futures for up to so many waiting jobs."""
+
+MOST_NAMED = 3
+"""Jobs that one basis names."""
+
+COMING = 1
+"""In a future at most so many jobs come for each that is there, and MORE_COMING."""
+
+MORE_COMING = 100
+
+Draws = NDArray[np.int64]
+
+
+def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool = False) -> StartForecast:
+    """When the waiting jobs start, or the job `only`, out of so many futures (0: as many as their number allows).
+
+    A start is None where none comes in sight. With `bare` nothing is said but the starts. The same moment gives the
+    same answer.
+    """
+    first = _Future(moment)
+    state = first.state
+    ranked = first.in_order()
+    asked = [row for row in ranked if not only or state.ids[row] == only]
+    diagnosis = Diagnosis(first.scheduler, moment.now)
+    reasons = {row: None if bare else diagnosis.why(row) for row in asked}
+    wanted = {row for row in asked if not _is_hopeless(diagnosis, row)}
+    choices = {} if bare else domain_choices(first.scheduler, moment.now, only)
+    told = state.jobs[asked][:, [c.J_QUEUE, c.J_MILLI, c.J_SINCE]].tolist()
+    work, certain = _draw(state, moment, futures or _enough(len(ranked)))
+    comes = moment.past.days(moment.now) > 0
+    count = 1 if certain and not comes else futures or _enough(len(ranked))
+    found = []
+    for number in range(count if wanted else 0):
+        future = first if number == 0 else _Future(moment)
+        rows = {row: int(left[number]) for row, left in work.items()}
+        future.begin(rows, _coming(moment, number, len(rows)) if comes else iter(()))
+        found.append(future.run(wanted))
+    jobs: dict[str, WaitingJob] = {}
+    places = {row: place for place, row in enumerate(ranked, start=1)}
+    for row, (queue, gpus, since) in zip(asked, told, strict=True):
+        job, choice = state.ids[row], choices.get(state.ids[row])
+        start = _expected([future.get(row) for future in found]) if row in wanted else ExpectedStart()
+        advice = None if choice is None else WaitOrPlace(choice.wait, str(choice))
+        jobs[job] = WaitingJob(_queue(state, queue), gpus, since, places[row], reasons[row], start, advice)
+    return StartForecast(moment.now, len(found), len(ranked), jobs)
+
+
+def _enough(waiting: int) -> int:
+    """Futures for so many waiting jobs: fewer for more, since each takes longer."""
+    return next(futures for most, futures in FUTURES if waiting <= most)
+
+
+def _queue(state: ClusterState, queue: int) -> str:
+    return list(state.queues)[queue]
+
+
+def quantile(starts: list[int], permille: int) -> int:
+    """The quantile of starts in order: the least that as many of n + 1 lie before, or the last."""
+    rank = -(-permille * (len(starts) + 1) // 1000)
+    return starts[min(rank, len(starts)) - 1]
+
+
+def _expected(bases: list[Basis | None]) -> ExpectedStart:
+    starts = sorted(FOREVER if basis is None else basis.at for basis in bases)
+    p50, p90 = (None if at >= FOREVER else at for at in (quantile(starts, 500), quantile(starts, 900)))
+    middle = next((basis for basis in bases if basis is not None and basis.at == p50), None)
+    if middle is not None:
+        alike = sum(basis is not None and basis.how == middle.how for basis in bases)
+        middle = msgspec.structs.replace(middle, futures=alike, of=len(bases))
+    return ExpectedStart(p50, p90, middle)
+
+
+# --- draws ---------------------------------------------------------------------------------------------------------
+
+
+def _mixed(seed: int, keys: Draws, futures: int) -> NDArray[np.uint64]:
+    """Well-mixed numbers, a row for each key and a column for each future (splitmix64; Steele et al., OOPSLA 2014)."""
+    bits = (keys.astype(np.uint64)[:, None] << np.uint64(20)) + np.arange(futures, dtype=np.uint64)[None, :]
+    bits += np.uint64((seed * 0x9E3779B97F4A7C15) & (2**64 - 1))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def _strata(seed: int, keys: Draws, futures: int) -> Draws:
+    """For each key an order of the futures: in which part of the distribution each draws."""
+    order: Draws = np.argsort(np.argsort(_mixed(seed, keys, futures), axis=1, kind="stable"), axis=1, kind="stable")
+    return order
+
+
+def _draw(state: ClusterState, moment: Moment, futures: int) -> tuple[dict[int, Draws], bool]:
+    """How much longer each live job runs in each future, and whether that is certain for all of them."""
+    rows = list(state.live)
+    past = moment.past
+    kinds = np.array([past.kind_of(state.live[row]) for row in rows], dtype=np.int64)
+    own = _strata(2 * moment.seed, np.array(rows, dtype=np.int64), futures)
+    distinct, which = np.unique(kinds, return_inverse=True)
+    alike = _strata(2 * moment.seed + 1, distinct, futures)[which]
+    together = (_mixed(moment.seed, distinct, futures)[which] & np.uint64(1)).astype(np.bool_)
+    parts = np.where(together, alike, own)
+    permille = [1000 * (2 * part + 1) // (2 * futures) for part in range(futures)]
+    work: dict[int, Draws] = {}
+    certain = True
+    for at, row in enumerate(rows):
+        known = np.array([past.left(state, row, moment.now, each) for each in permille], dtype=np.int64)
+        certain = certain and bool((known == known[0]).all())
+        work[row] = known[parts[at]]
+    return work, certain
+
+
+def _coming(moment: Moment, number: int, there: int) -> Iterator[JobSubmitted]:
+    """Who comes in a future, with the times for which they run."""
+    most = COMING * there + MORE_COMING
+    draws = (_mixed(moment.seed + 1 + number, np.arange(most), 1)[:, 0] % np.uint64(999)).tolist()
+    for at, (time, job) in zip(range(most), moment.past.coming(moment.now, number), strict=False):
+        again: Job = msgspec.structs.replace(job, id=f"{job.id}+{at}", submit=time, due=-1)
+        yield JobSubmitted(time, again, moment.past.whole(job, draws[at] + 1))
+
+
+# --- one future ----------------------------------------------------------------------------------------------------
+
+
+class _Future:
+    """One run of the policy from a moment on."""
+
+    def __init__(self, moment: Moment) -> None:
+        self.now = moment.now
+        self.profile = moment.profile
+        self.state: ClusterState = moment.thawed()
+        self.scheduler = Scheduler(self.state, self.profile, moment.seed)
+        options = read_options(self.profile.simulation, f"profile {self.profile.name}")
+        self.recheck = options.recheck_s * SECOND
+        speed = speed_of(msgspec.structs.replace(options, static=False))
+        self.execution = Execution(self.state, Journal(), Recorder(self.state), speed)
+        self.coming: Iterator[JobSubmitted] = iter(())
+        self._first = len(self.state.ids)  # the row of the first job that is still to come
+        self.starts: dict[int, Basis] = {}
+        self._held: dict[int, Allocation] = {}  # of running jobs, since the state forgets it when they end
+        self._gone: list[tuple[int, set[int]]] = []  # who has ended at this instant, and the nodes of it
+        self._stopped: list[int] = []  # who was stopped at this instant
+
+    def in_order(self) -> list[int]:
+        """The rows of the waiting jobs in the profile's order."""
+        if not self.state.pending:
+            return []
+        cycle = Diagnosis(self.scheduler, self.now).cycle
+        rows = cycle.waiting_rows()
+        return [int(row) for row in rows[cycle.ranking(rows)]]
+
+    def begin(self, work: Mapping[int, int], coming: Iterator[JobSubmitted]) -> None:
+        """Tell the speed how much work the live jobs have left, and who comes."""
+        self.coming = coming
+        for row in list(self.state.live):
+            self.execution.admit(row, min(work[row], FOREVER // 64), 0)
+            if row in self.state.running:
+                self.execution.run(row, self.now)
+                self._held[row] = self.state.running[row]
+
+    def run(self, wanted: set[int]) -> dict[int, Basis]:
+        """What lets each of these jobs start, as far as they do."""
+        execution, speed, state = self.execution, self.execution.speed, self.state
+        missing = set(wanted)
+        arrival = next(self.coming, None)
+        now, wake, left = self.now, self.now, 200 + 40 * (len(state.live) + 10)
+        while missing and left:
+            left -= 1
+            ends = speed.next_end()
+            ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # nobody knows when
+            at = min(arrival.time if arrival is not None else FOREVER, ends, wake)
+            if at >= FOREVER:
+                break
+            if at > now:
+                self._gone, self._stopped = [], []
+            now = max(at, now)
+            changed = ends <= now or (arrival is not None and arrival.time <= now)
+            if ends <= now:
+                self._end(now)
+            while arrival is not None and arrival.time <= now:
+                execution.arrive(arrival)
+                arrival = next(self.coming, None)
+            if speed.reports:
+                execution.report_progress(now)
+            plan = self.scheduler.cycle(now)
+            wake = plan.review_at if plan.review_at > now else FOREVER
+            if plan.decisions:
+                self._note(plan, missing)
+                if execution.carry_out(plan):
+                    wake = now
+                missing &= state.pending.keys()
+            if self.recheck and state.pending and wake > now and (changed or plan.decisions):
+                wake = min(wake, now + self.recheck)
+        return self.starts
+
+    def _end(self, now: int) -> None:
+        mark = self.state.job_changes.end
+        self.execution.end_jobs(now)
+        for row in self.state.job_changes.since(mark):
+            if row in self._held and row not in self.state.running:
+                self._gone.append((row, set(self._held.pop(row)[:, NODE].tolist())))
+
+    # --- what a start rests on ----------------------------------------------------------------------------------------
+
+    def _note(self, plan: Plan, missing: set[int]) -> None:
+        """Keep what the starts of the `missing` jobs in this plan rest on."""
+        state = self.state
+        rights: dict[str, list[tuple[int, str]]] = {}
+        for decision in plan.decisions:
+            if isinstance(decision, Preempt | Shrink) and decision.by:
+                rights.setdefault(decision.by, []).append((state.rows[decision.job], decision.why))
+        for decision in plan.decisions:
+            if isinstance(decision, Start):
+                row = state.rows[decision.job]
+                self._held[row] = decision.allocation
+                if row in missing and row not in self.starts:
+                    nodes = set(decision.allocation[:, NODE].tolist())
+                    self.starts[row] = self._basis(row, plan.time, nodes, rights.get(decision.job, []))
+        self._stopped += [row for victims in rights.values() for row, _ in victims]
+
+    def _basis(self, row: int, now: int, nodes: set[int], victims: list[tuple[int, str]]) -> Basis:
+        if victims:
+            return self._by_right(row, now, victims)
+        near = [other for other, held in self._gone if not nodes.isdisjoint(held)]
+        gone = near or [other for other, _ in self._gone]
+        if gone:
+            return self._naming("ends", now, gone)
+        if self._stopped:
+            return self._naming("freed", now, self._stopped)
+        return Basis("now" if now == self.now else "time", now)
+
+    def _by_right(self, row: int, now: int, victims: list[tuple[int, str]]) -> Basis:
+        rights = [why for _, why in victims]
+        how: How = next((how for how in _RIGHTS if how in rights), "core")
+        rows = [victim for victim, why in victims if why == how or how == "core"]
+        jobs = self.state.jobs
+        ran = 0
+        if how in ("reclaim", "priority"):
+            spans = [(self._protected(victim), jobs.item(victim, c.J_STARTED)) for victim in rows]
+            ran = next((span for span, started in spans if span and started + span == now), 0)
+        elif how == "backfill":
+            ran = now - jobs.item(row, c.J_SINCE)
+        return self._naming(how, now, rows, ran)
+
+    def _protected(self, row: int) -> int:
+        """For how long a running job may not be stopped once it has started."""
+        policy, usage = self.profile.preemption, self.state.quota_usage
+        home = usage.node_of[self.state.jobs.item(row, c.J_QUEUE)]
+        own = usage.tree.own_min_runs.get(home, 0) if usage.tree is not None else 0
+        return max(policy.min_run_s * SECOND if policy is not None else 0, own)
+
+    def _naming(self, how: How, now: int, rows: list[int], ran: int = 0) -> Basis:
+        state = self.state
+        queues = {state.jobs.item(row, c.J_QUEUE) for row in rows}
+        queue = list(state.queues)[queues.pop()] if len(queues) == 1 and how != "ends" else ""
+        known = [row for row in rows if row < self._first]
+        names = tuple(state.ids[row] for row in known[:MOST_NAMED])
+        return Basis(how, now, names, len(known) - len(names), queue, ran)
+
+
+_RIGHTS: tuple[How, ...] = ("reclaim", "priority", "backfill")
+
+
+def _is_hopeless(diagnosis: Diagnosis, row: int) -> bool:
+    """Whether a job cannot start as the cluster and its queues are."""
+    return never_starts(diagnosis.cycle, row) is not None or isinstance(diagnosis.gating_reason(row), Closed)
