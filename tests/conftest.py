@@ -1,8 +1,8 @@
 """What every test may use: the folder of real traces, Hypothesis profiles, and marks for what a test needs.
 
 `cluster`: a real control plane. `browser`: a browser. `service`: processes of Kant that serve. These marks are set
-here, by what a test asks for. pytest-xdist gives all tests with one of the first two to one worker each, so that one
-control plane and one browser are started.
+here, by what a test asks for. pytest-xdist gives all tests of the shared control plane to one worker and all of the
+browser to one, so that one of each is started.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = _needs(item)
         for need in needs:
             item.add_marker(need)
-        if needs:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem if needs == ["service"] else needs[0]))
+        if group := _group(item, needs):
+            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_begins)
 
 
 def _needs(item: pytest.Item) -> list[str]:
-    """Which of NEEDS a test has: a fixture that it asks for, or what its module imports, says so."""
+    """Which of NEEDS a test has: a fixture that it asks for, what its module imports, or its own mark says so."""
     asks = getattr(item, "fixturenames", ())
     module = item.getparent(pytest.Module)
     things = vars(module.obj).values() if module is not None else ()
@@ -79,9 +79,18 @@ def _needs(item: pytest.Item) -> list[str]:
     needs = (
         "binaries" in asks,
         bool({"playwright.sync_api", "tests.browser"} & imported),
-        "tests.local.up" in imported,
+        "tests.local.up" in imported or item.get_closest_marker("service") is not None,
     )
     return [need for need, is_so in zip(NEEDS, needs, strict=True) if is_so]
+
+
+def _group(item: pytest.Item, needs: list[str]) -> str:
+    """Whom it shares a worker with: tests of one module share the services and the control plane of their own."""
+    if "shared_plane" in getattr(item, "fixturenames", ()):
+        return "cluster"
+    if "browser" in needs and "cluster" not in needs:
+        return "browser"
+    return item.path.stem if needs else ""
 
 
 def _begins(item: pytest.Item) -> int:

@@ -23,7 +23,7 @@ def part(whole: Sequence[T], which: int, parts: int = 2) -> Sequence[T]:
     """Every `parts`-th of `whole`, from the `which`-th on; all of it where KANT_EXAMPLES is at least `parts`.
 
     The cases of a matrix that are neighbours pass numbers that are: together they try the whole of it, each a part.
-    With fewer examples than usual the parts are half as large, and never empty.
+    With fewer examples than usual the parts are so much smaller, and never empty.
     """
-    step = 1 if parts <= TIMES else min(parts if TIMES >= 1 else 2 * parts, len(whole))
+    step = min(max(1, round(parts / TIMES)), len(whole))
     return whole[which % step :: step]

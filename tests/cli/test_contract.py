@@ -121,6 +121,7 @@ def test_profiles_of_any_name_keep_apart(small: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["out"]
 
 
+@pytest.mark.long
 def test_static_packing_has_its_curves(data_file: Any, tmp_path: Path) -> None:
     pods, nodes = data_file("openb_pods.csv.gz"), data_file("openb_nodes.csv.gz")
     summary = kant(

@@ -11,8 +11,6 @@ from tests.cli.command import kant, process, snapshot
 
 from kant.scheduler.profile import builtin_texts
 
-pytestmark = pytest.mark.xdist_group("replay")  # the runs are made once
-
 PREEMPTIVE = ("srtf", "srsf", "tiresias", "helios-srtf")
 
 
@@ -26,6 +24,8 @@ def runs(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("replay")  # the runs are made once
 @pytest.mark.parametrize("name", list(builtin_texts()))
 def test_every_profile_replays(name: str, runs: Path) -> None:
     then = json.loads((runs / name / "summary.json").read_text())
@@ -56,6 +56,8 @@ def test_every_profile_replays(name: str, runs: Path) -> None:
         assert then["preemptions"] > 0
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("replay")  # the runs are made once
 @pytest.mark.parametrize("other", ["fifo", "srtf", "tiresias", "muri-srsf", "random", "baseline"])
 def test_another_profile_on_the_jobs_of_a_journal(other: str, runs: Path) -> None:
     found = kant("replay", runs / "kant" / "journal.jsonl", "--profile", other, "--json").json()
@@ -68,6 +70,8 @@ def test_another_profile_on_the_jobs_of_a_journal(other: str, runs: Path) -> Non
         assert found["runs"][1]["wait_s"] == then["wait_s"]
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("replay")  # the runs are made once
 @pytest.mark.parametrize("then", ["srtf", "muri-tiresias", "openb-fgd", "kant"])
 @pytest.mark.parametrize("other", ["kant", "srsf", "muri-srtf", "openb-random"])
 def test_profiles_of_every_sort_read_each_others_journals(then: str, other: str, runs: Path, tmp_path: Path) -> None:
@@ -177,6 +181,7 @@ def test_replay_writes_results_on_demand(journal: Path, tmp_path: Path) -> None:
     assert {path.name for path in two.iterdir()} == {"recorded", "other", "report.html"}
 
 
+@pytest.mark.long
 def test_two_processes_decide_the_same(small: Path, tmp_path: Path) -> None:
     """Whatever the hash seed, the journals are the same byte for byte, and so are the summaries."""
     found = []

@@ -134,6 +134,7 @@ def test_a_script_in_a_pipe_runs_under_its_shell(monkeypatch: pytest.MonkeyPatch
         expanded(["submit"])
 
 
+@pytest.mark.long
 def test_a_shell_completes_verbs_and_options(tmp_path: Path) -> None:
     for shell in ("bash", "zsh", "fish"):
         text = verb("completion", shell).out

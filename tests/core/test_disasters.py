@@ -70,6 +70,7 @@ def test_nobody_stops_for_a_gang_that_still_cannot_run() -> None:
     assert (stopped(plan), started(plan)) == (["loose"], ["new"])
 
 
+@pytest.mark.long
 def test_in_a_busy_cluster_nobody_is_stopped_over_and_over() -> None:
     """Kueue #13662 and #6861: workloads were preempted a hundred times, in rounds.
 

@@ -100,6 +100,7 @@ def is_true(harness: Harness, row: int, reason: Reason | None, naive: NaiveQuota
             return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("discipline", ["strict", "best-effort", "easy", "conservative"])
 def test_every_waiting_job_of_a_random_run_has_one_reason_and_it_is_true(discipline: str) -> None:
     met: Counter[str] = Counter()

@@ -574,6 +574,7 @@ def sample() -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.long
 def test_compiled_and_plain_python_promise_the_same() -> None:
     plain = subprocess.run(
         [sys.executable, "-m", "tests.core.test_timeline"],

@@ -224,6 +224,7 @@ def full_case(seed: int, most: int) -> Case | None:
     return stage(harness, make_job("new", gpus, pods), prices)
 
 
+@pytest.mark.long
 def test_a_greedy_search_stays_close_to_the_optimum() -> None:
     """The search for many candidates, made to solve what brute force solves too: price over optimum, on average."""
     ratios = []

@@ -18,6 +18,8 @@ from kant.serving.generate import arrivals
 from kant.serving.requests import Requests
 from kant.serving.router import ROUTERS, router_named
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture(scope="module")
 def mocks() -> Iterator[list[Mock]]:

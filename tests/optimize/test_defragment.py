@@ -200,6 +200,7 @@ def test_vms_that_wait_for_each_other_go_by_a_spare_slot() -> None:
     assert ordered(Layout(cluster), [Move(0, 1, 0), Move(1, 0, 0)], 2) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 6])
 def test_the_published_size_is_solved_to_proven_optimality(seed: int) -> None:
     instance = generate(279, 2089, seed)
@@ -213,6 +214,7 @@ def test_the_published_size_is_solved_to_proven_optimality(seed: int) -> None:
     assert answer.fragments_after < layout.fragments() < answer.fragments_before
 
 
+@pytest.mark.long
 def test_a_tight_limit_still_gives_a_plan_that_can_be_carried_out_and_a_true_bound() -> None:
     instance = generate(279, 2089, 0)
     tight, loose = defragment(instance, 50, 0.01), defragment(instance, 50, 5.0)

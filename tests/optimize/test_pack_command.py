@@ -19,6 +19,7 @@ def write(tmp_path: Path, instance: Any) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_generated_instance_is_packed_and_proven(tmp_path: Path) -> None:
     path = tmp_path / "made.json"
     options = ["--nodes", "4", "--pods-per-node", "4", "--priorities", "2", "--util", "0.95", "--seed", "1"]

@@ -107,6 +107,7 @@ def test_gradients_of_the_last_layer_wait_for_a_layer_that_hides_them() -> None:
     assert plan.exposed == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["A", "B"])
 def test_the_table_of_the_paper_is_met_within_five_hundredths(name: str) -> None:
     rows = table_5(name)

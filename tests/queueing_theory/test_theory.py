@@ -25,7 +25,7 @@ from kant.workload.workload import make_workload
 pytestmark = pytest.mark.long
 
 BATCHES, T_999 = 30, 3.66
-JOBS = 30_000
+JOBS = 12_000
 MEAN = 100 * SECOND
 """The mean service time."""
 
@@ -84,7 +84,7 @@ def erlang_c(servers: int, load: float) -> float:
 @pytest.mark.parametrize(("servers", "law"), [(1, "lognormal"), (3, "exponential"), (8, "lognormal")])
 def test_first_come_first_served_starts_each_job_when_the_recursion_says(servers: int, law: str) -> None:
     """Kiefer and Wolfowitz, 1955 (Lindley's for one server): the next job goes to the server that is free first."""
-    submit, runtime = arrivals(1, 0.9 * servers, 12_000), services(1, law, 12_000)
+    submit, runtime = arrivals(1, 0.9 * servers, 6_000), services(1, law, 6_000)
     free = [0] * servers
     heapify(free)
     expected = []
@@ -104,9 +104,9 @@ def test_one_server_waits_as_pollaczek_and_khinchine_say(law: str) -> None:
     assert result.summary["sor"] == pytest.approx(rho, rel=0.03)
 
 
-@pytest.mark.parametrize(("servers", "rho"), [(4, 0.8), (16, 0.9)])
-def test_many_servers_wait_as_erlang_c_says(servers: int, rho: float) -> None:
-    result = run(arrivals(3, rho * servers), services(3, "exponential"), servers)
+@pytest.mark.parametrize(("servers", "rho", "jobs"), [(4, 0.8, JOBS), (16, 0.9, 2 * JOBS)])
+def test_many_servers_wait_as_erlang_c_says(servers: int, rho: float, jobs: int) -> None:
+    result = run(arrivals(3, rho * servers, jobs), services(3, "exponential", jobs), servers)
     waits = result.jobs.wait / MEAN
     delayed = erlang_c(servers, rho * servers)
     within_bounds(waits > 0, delayed)
@@ -135,8 +135,8 @@ def test_two_priorities_wait_as_cobham_says() -> None:
 
 def test_jobs_of_preemptive_priority_do_not_notice_the_others() -> None:
     """Their waits are those of a server of their own, job for job; the work of the others is only put off."""
-    submit, runtime = arrivals(7, 0.8, 8_000), services(7, "exponential", 8_000)
-    first = generator(8).random(8_000) < 0.4
+    submit, runtime = arrivals(7, 0.8, 4_000), services(7, "exponential", 4_000)
+    first = generator(8).random(4_000) < 0.4
     discipline = {"policy": "preemptive", "min_run_s": 0}
     both = run(submit, runtime, 1, discipline, priority=first.astype(np.int64))
     free, expected = 0, []

@@ -262,6 +262,7 @@ def test_an_interval_is_kept_if_a_frame_falls_into_it(length: int, frames: int, 
     assert bool(in_force(row, length, frames)[0]) == any(start <= at < start + span for at in moments)
 
 
+@pytest.mark.long
 def test_a_large_run_makes_a_small_file(tmp_path: Path) -> None:
     run = make_run()
     write_report(tmp_path / "one.html", [run], "8,192 GPUs")

@@ -78,6 +78,7 @@ def test_a_draw_is_longer_than_what_was_said_and_no_longer_than_can_be(said: int
         assert np.median(draws) >= 100
 
 
+@pytest.mark.long
 def test_the_rules_stand_to_each_other_as_published() -> None:
     """Distribution 1 with 1,500 requests: steps, use and evictions, each against the optimum."""
     found: dict[str, Outcome] = {}

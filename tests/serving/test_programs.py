@@ -53,6 +53,7 @@ def test_a_chain_finds_all_that_was_said_before_in_the_cache() -> None:
                 assert served.cached[call] >= (said - 1) // 16 * 16 > 0
 
 
+@pytest.mark.long
 def test_on_the_published_mix_programs_order_calls_better_than_arrivals_and_calls_worse() -> None:
     """Autellix: PLAS far below first come with a prefix cache, which is far below none; MLFQ above first come."""
     found = {}

@@ -122,6 +122,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path, jobs: Workload) -> None:
     same(jobs, read_workload(path))
 
 
+@pytest.mark.long
 def test_parquet_of_other_makers(tmp_path: Path) -> None:
     path = tmp_path / "w.parquet"
     frame = pl.DataFrame({"submit_s": [1.1, 0.3], "runtime_s": [5, 6], "gpus": [1.0, 8.0], "limit_s": [None, "2.5"]})

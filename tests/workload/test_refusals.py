@@ -149,6 +149,7 @@ def test_damaged_files_are_read_or_refused(
         assert len(set(jobs.ids)) == len(jobs.ids)
 
 
+@pytest.mark.long
 def test_damaged_parquet_is_read_or_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Some of these abort the decoder's process; that must stay its own affair."""
     path = tmp_path / "a.parquet"
