@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,14 +23,24 @@ from kant.api.plot.distributions import cumulative
 from kant.api.plot.gantt import rows_of
 from kant.api.plot.style import COLOURS, DASHES, MARKERS, REST
 
-JOBS = kant.Workload.generate("philly", gpus=16, load=1.3, days=1, tenants=3, seed=2)
-RESULTS = [kant.simulate(JOBS, "2x8", name) for name in ("fifo", "kant")]
+
+@cache
+def work() -> kant.Workload:
+    return kant.Workload.generate("philly", gpus=16, load=1.3, days=1, tenants=3, seed=2)
+
+
+@cache
+def runs() -> tuple[kant.Result, ...]:
+    """The same jobs under two profiles."""
+    return tuple(kant.simulate(work(), "2x8", name) for name in ("fifo", "kant"))
+
+
 PICTURES = {
-    "waits": lambda: kant.plot.waits(*RESULTS),
-    "completions": lambda: kant.plot.completions(*RESULTS),
-    "usage": lambda: kant.plot.usage(*RESULTS),
-    "gantt": lambda: kant.plot.gantt(RESULTS[0]),
-    "fairness": lambda: kant.plot.fairness(*RESULTS),
+    "waits": lambda: kant.plot.waits(*runs()),
+    "completions": lambda: kant.plot.completions(*runs()),
+    "usage": lambda: kant.plot.usage(*runs()),
+    "gantt": lambda: kant.plot.gantt(runs()[0]),
+    "fairness": lambda: kant.plot.fairness(*runs()),
 }
 
 
@@ -91,8 +102,8 @@ def test_a_cumulative_distribution_is_the_share_up_to_each_time(times: list[floa
 
 
 def test_lines_of_waits_are_those_of_the_jobs() -> None:
-    axes = kant.plot.waits(*RESULTS, labels=["one", "two"]).inner.axes[0]
-    for line, result in zip(axes.get_lines(), RESULTS, strict=True):
+    axes = kant.plot.waits(*runs(), labels=["one", "two"]).inner.axes[0]
+    for line, result in zip(axes.get_lines(), runs(), strict=True):
         waits = result.jobs["wait"].dt.total_microseconds().to_numpy() / 1e6
         x, y = line.get_data()
         for at, percent in zip(x, y, strict=True):
@@ -108,16 +119,16 @@ def test_a_job_that_never_started_keeps_its_line_below_all() -> None:
 
 
 def test_lines_of_usage_have_the_mean_of_the_series() -> None:
-    above, below = kant.plot.usage(*RESULTS).inner.axes
-    for line, result in zip(above.get_lines(), RESULTS, strict=True):
+    above, below = kant.plot.usage(*runs()).inner.axes
+    for line, result in zip(above.get_lines(), runs(), strict=True):
         y = np.asarray(line.get_ydata())
-        shown = np.nansum(y) / len(y) * (max(one.inner.end for one in RESULTS) / result.inner.end)
+        shown = np.nansum(y) / len(y) * (max(one.inner.end for one in runs()) / result.inner.end)
         assert shown == pytest.approx(100 * result.summary["gar"]["mean"], rel=0.02)
     assert len(below.get_lines()) == 2 and below.get_ylim()[0] == 0
 
 
 def test_bars_of_a_gantt_chart_are_the_gpu_time_of_the_placements() -> None:
-    for result in RESULTS:
+    for result in runs():
         axes = kant.plot.gantt(result).inner.axes[0]
         (bars,) = [part for part in axes.collections if isinstance(part, PolyCollection)]
         area = 0.0
@@ -138,21 +149,21 @@ def test_devices_are_drawn_in_the_fewest_rows(mask: int) -> None:
 
 
 def test_a_gantt_chart_shows_the_nodes_that_are_asked_for() -> None:
-    names = [node.name for node in RESULTS[0].cluster.inner.nodes]
-    assert set(names) <= set(texts(kant.plot.gantt(RESULTS[0])))
-    one = kant.plot.gantt(RESULTS[0], nodes=[names[1]])
+    names = [node.name for node in runs()[0].cluster.inner.nodes]
+    assert set(names) <= set(texts(kant.plot.gantt(runs()[0])))
+    one = kant.plot.gantt(runs()[0], nodes=[names[1]])
     assert names[1] in texts(one) and names[0] not in texts(one) and "1 more nodes are not shown" in repr(one)
-    assert names[0] in texts(kant.plot.gantt(RESULTS[0], nodes=1))
+    assert names[0] in texts(kant.plot.gantt(runs()[0], nodes=1))
     for wrong in (0, ["nowhere"]):
         with pytest.raises(kant.InputError, match="nodes: expected"):
-            kant.plot.gantt(RESULTS[0], nodes=wrong)  # type: ignore[arg-type]
+            kant.plot.gantt(runs()[0], nodes=wrong)  # type: ignore[arg-type]
 
 
 def test_marks_of_fairness_are_mean_waits_and_slowdowns_or_rho(tmp_path: Path) -> None:
-    left, right = kant.plot.fairness(*RESULTS).inner.axes
+    left, right = kant.plot.fairness(*runs()).inner.axes
     queues = [text.get_text().partition(" ")[0] for text in left.get_yticklabels()]
-    assert sorted(queues) == sorted(RESULTS[0].summary["by_queue"])
-    for mark, cost, result in zip(left.get_lines(), right.get_lines(), RESULTS, strict=True):
+    assert sorted(queues) == sorted(runs()[0].summary["by_queue"])
+    for mark, cost, result in zip(left.get_lines(), right.get_lines(), runs(), strict=True):
         own = [result.jobs.filter(queue=queue) for queue in queues]
         waits = [max(jobs["wait"].dt.total_microseconds().mean() / 1e6, 1) for jobs in own]  # type: ignore[operator, type-var]
         assert mark.get_xdata() == pytest.approx(waits)
@@ -162,7 +173,7 @@ def test_marks_of_fairness_are_mean_waits_and_slowdowns_or_rho(tmp_path: Path) -
             assert shown == pytest.approx(np.mean(slower))
     file = tmp_path / "queues.toml"
     file.write_text("".join(f'[[queue]]\nname = "{queue}"\ngpus = 4\n' for queue in queues))
-    rated = kant.simulate(JOBS, "2x8", "kant", queues=file)
+    rated = kant.simulate(work(), "2x8", "kant", queues=file)
     right = kant.plot.fairness(rated).inner.axes[1]
     queues = [text.get_text().partition(" ")[0] for text in kant.plot.fairness(rated).inner.axes[0].get_yticklabels()]
     rho = [rated.summary["by_queue"][queue]["rho"] for queue in queues]
@@ -170,12 +181,12 @@ def test_marks_of_fairness_are_mean_waits_and_slowdowns_or_rho(tmp_path: Path) -
 
 
 def test_results_are_told_apart_by_what_differs() -> None:
-    other = kant.simulate(JOBS, "2x8", "fifo", seed=5)
-    axes = kant.plot.waits(RESULTS[0], other).inner.axes[0]
+    other = kant.simulate(work(), "2x8", "fifo", seed=5)
+    axes = kant.plot.waits(runs()[0], other).inner.axes[0]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["seed 0", "seed 5"]
-    assert kant.plot.waits(RESULTS[0]).inner.axes[0].get_legend() is None
+    assert kant.plot.waits(runs()[0]).inner.axes[0].get_legend() is None
     with pytest.raises(kant.InputError, match="labels: expected a label for each of 2 results, got 1"):
-        kant.plot.waits(*RESULTS, labels=["one"])
+        kant.plot.waits(*runs(), labels=["one"])
     with pytest.raises(kant.InputError, match="expected at least one result"):
         kant.plot.usage()
 
