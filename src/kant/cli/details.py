@@ -29,6 +29,7 @@ def show(
 
 def _show(found: dict[str, Any]) -> None:
     from kant.cli.show import console, section
+    from kant.cli.show_answers import stage_told
 
     row, names = found["job"], {"submitted": "submitted", "started": "started", "ended": "ended"}
     because = f": {found['sentence']}" if found["sentence"] else ""
@@ -44,6 +45,7 @@ def _show(found: dict[str, Any]) -> None:
         ("files", found["log"]),
     ]
     section("job", [f"{name:10} {text}" for name, text in lines if text])
+    section("workflow", stage_told(found["stage"]))
     section("runs", [_run(each) for each in found["attempts"]])
 
 

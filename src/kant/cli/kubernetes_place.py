@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
 from kant.cli.output import Reply
-from kant.cli.place import Filter, Submitted, Wanted
+from kant.cli.place import Filter, Submitted, Wanted, WantedStage
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ class KubernetesPlace:
             within=there.within,
         )
         return Submitted([self._run(lambda jobs: jobs.submit(request))])
+
+    def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
+        raise InputError("--graph", "none on Kubernetes, where jobs do not wait for each other")
 
     def jobs(self, chosen: Filter) -> Reply:
         if chosen.before is not None:

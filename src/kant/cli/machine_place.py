@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kant.cli.output import Reply
-from kant.cli.place import LIVE, Filter, Submitted, Wanted
+from kant.cli.place import LIVE, Filter, Submitted, Wanted, WantedStage
 from kant.model.errors import InputError
 from kant.model.units import count_from
 from kant.service.client import RefusedError, ServiceClient
@@ -31,35 +31,20 @@ class MachinePlace:
             raise InputError(
                 "COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`"
             )
-        mask = os.umask(0)
-        os.umask(mask)
-        wish = {
-            "command": wanted.command,
-            "workdir": str((wanted.workdir or Path.cwd()).absolute()),
-            "env": _environment() | dict(wanted.env),
-            "name": wanted.name or Path(wanted.command[0]).name,
-            "queue": wanted.queue,
-            "priority": wanted.priority,
-            "gpus": wanted.gpus,
-            "cpus": wanted.cpus,
-            "memory_mib": wanted.memory_mib,
-            "time_s": wanted.time_s,
-            "warn_s": wanted.warn_s,
-            "grace_s": wanted.grace_s,
-            "retries": wanted.retries,
-            "array": wanted.array or (),
-            "after": wanted.after,
-            "after_ok": wanted.after_ok,
-            "after_not_ok": wanted.after_not_ok,
-            "array_most": wanted.array_most,
-            "begin": wanted.begin,
-            "hold": wanted.hold,
-            "preemptible": wanted.preemptible,
-            "umask": mask,
-        }
-        jobs: list[str] = self.client.post("/v1/jobs", wish)["jobs"]
+        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted, _environment()))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
+
+    def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
+        rows = [
+            {
+                "job": _wish(stage.wanted, {}) | {"stage": stage.facts},
+                "after": stage.after,
+                "after_ok": stage.after_ok,
+            }
+            for stage in stages
+        ]
+        return Submitted(self.client.post("/v1/workflows", {"stages": rows, "env": _environment()})["jobs"])
 
     def jobs(self, chosen: Filter) -> Reply:
         page = self.client.get(
@@ -189,6 +174,36 @@ class MachinePlace:
         if not found["journal"]:
             raise InputError(str(self.home), "a Kant that can write its journal, of which the futures are made")
         return read_past(Path(found["journal"]), today=found["now_us"])
+
+
+def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
+    """What is asked for, as the service takes it: a `Submission` of `local/record.py`."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return {
+        "command": wanted.command,
+        "workdir": str((wanted.workdir or Path.cwd()).absolute()),
+        "env": env | dict(wanted.env),
+        "name": wanted.name or Path(wanted.command[0]).name,
+        "queue": wanted.queue,
+        "priority": wanted.priority,
+        "gpus": wanted.gpus,
+        "cpus": wanted.cpus,
+        "memory_mib": wanted.memory_mib,
+        "time_s": wanted.time_s,
+        "warn_s": wanted.warn_s,
+        "grace_s": wanted.grace_s,
+        "retries": wanted.retries,
+        "array": wanted.array or (),
+        "after": wanted.after,
+        "after_ok": wanted.after_ok,
+        "after_not_ok": wanted.after_not_ok,
+        "array_most": wanted.array_most,
+        "begin": wanted.begin,
+        "hold": wanted.hold,
+        "preemptible": wanted.preemptible,
+        "umask": mask,
+    }
 
 
 def _environment() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kant.cli.output import Reply
 
@@ -42,6 +42,19 @@ class Wanted:
     workdir: Path | None
     hold: bool
     preemptible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedStage:
+    """A stage of a workflow: its job, the places of the stages that have to end (well) before, and what is known of it.
+
+    `facts` is a `StageOf` of `local/record.py`.
+    """
+
+    wanted: Wanted
+    after_ok: tuple[int, ...]
+    after: tuple[int, ...]
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +102,10 @@ class Place(Source, Protocol):
 
     def submit(self, wanted: Wanted) -> Submitted:
         """Queue a command."""
+        ...
+
+    def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
+        """Queue all stages of a workflow, or none; the ids in their order."""
         ...
 
     def jobs(self, chosen: Filter) -> Reply:

@@ -31,6 +31,8 @@ SHORT = {
 def expanded(arguments: list[str]) -> list[str]:
     """The arguments of `kant submit`, with what its script says in its head, and what runs the script. Raises
     InputError for a line of the script that cannot be understood."""
+    if any(each == "--graph" or each.startswith("--graph=") for each in arguments):
+        return arguments
     at = _command(arguments)
     if at is None:
         text = _piped()

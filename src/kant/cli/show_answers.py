@@ -245,11 +245,25 @@ def _in(expected: dict[str, Any], name: str, now: int) -> str:
     return f"in {show_duration(max(start - now, 0))}"
 
 
+def stage_told(stage: dict[str, Any] | None) -> list[str]:
+    """Which stage of a workflow a job is, and how much later it may end, as far as that is known."""
+    if stage is None:
+        return []
+    lines = [f"stage {stage['stage']} of {stage['workflow']}"]
+    if stage.get("critical_path"):
+        slack = stage.get("slack_s", -1.0)
+        late = "it is critical" if slack < 1e-6 else f"it has {show_duration(slack * 1e6)} of slack"
+        length = show_duration(stage["length_s"] * 1e6)
+        lines.append(f"{late}; the critical path takes {length}: {' -> '.join(stage['critical_path'])}")
+    return lines
+
+
 def show_why(found: dict[str, Any]) -> None:
     """Why a job of this machine waits, or its phase, for the terminal."""
     job = found["job"]
     because = f": {found['sentence']}" if found["sentence"] else ""
     console.print(f"{job}: it is {found['phase']}{because}", style="bold", soft_wrap=True)
+    section("workflow", stage_told(found.get("stage")))
     answer, so_far = found["answer"], waits(found["waited_us"]) if found["waited_us"] else []
     if answer is None:
         section("waited", so_far)

@@ -53,6 +53,9 @@ def submit(
     workdir: Annotated[Path | None, Parameter(help="Where it runs. Default: here.")] = None,
     hold: Annotated[bool, Parameter(help="Do not start it before `kant release`.", negative="")] = False,
     preemptible: Annotated[bool, Parameter(help="Others may take its place.")] = True,
+    graph: Annotated[
+        Path | None, Parameter(help="Instead of a command: all stages of a workflow file (docs/workflows.md).")
+    ] = None,
     wait: Annotated[bool, Parameter(help="Until it is over, and exit with its exit code.", negative="")] = False,
     home: Home = None,
     json: Json = False,
@@ -86,6 +89,8 @@ def submit(
         hold=hold,
         preemptible=preemptible,
     )
+    if graph is not None:
+        return _submit_graph(graph, wanted, wait, home, json, there)
     done = place_of(home, there).submit(wanted)
     jobs, rejected = done.jobs, {"rejected": done.rejected} if done.rejected else {}
     Reply({"jobs": jobs} | rejected, lambda: print(jobs[0] if array is None else jobs[0].partition("_")[0])).print(json)
@@ -96,6 +101,26 @@ def submit(
         from kant.cli.wait import wait_for
 
         return wait_for(home, there, (jobs[0] if array is None else jobs[0].partition("_")[0],))
+    return 0
+
+
+def _submit_graph(path: Path, wanted: Wanted, wait: bool, home: Path | None, json: bool, there: KubeSubmission) -> int:
+    """Queue the stages of a file, and print the id of each."""
+    from kant.cli.submit_graph import stages_of
+
+    stages = stages_of(path, wanted)
+    jobs = place_of(home, there).submit_workflow(stages).jobs
+    ids = {stage.facts["stage"]: job for stage, job in zip(stages, jobs, strict=True)}
+
+    def show() -> None:
+        for stage, job in ids.items():
+            print(f"{job} {printable(stage)}")
+
+    Reply({"jobs": jobs, "stages": ids}, show).print(json)
+    if wait:
+        from kant.cli.wait import wait_for
+
+        return wait_for(home, there, tuple(jobs))
     return 0
 
 

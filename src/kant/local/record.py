@@ -30,6 +30,21 @@ class JobPhase(StrEnum):
 OVER = frozenset({JobPhase.FINISHED, JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.REJECTED})
 
 
+class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The stage of a workflow that a job is, and what the workflow's durations say of it, if all of them are given.
+
+    `critical_path` has the stages of the longest way through the workflow, of a long one the first and the last;
+    `length_s` is how long that takes, and `slack_s` by how much the longest way through this stage is shorter (-1: not
+    known).
+    """
+
+    workflow: Text
+    stage: Text
+    critical_path: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()
+    length_s: Annotated[float, Meta(ge=-1, le=1e12)] = -1.0
+    slack_s: Annotated[float, Meta(ge=-1, le=1e12)] = -1.0
+
+
 class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
 
@@ -40,7 +55,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     `array` submits it once for each index; at most `array_most` of them wait for a place or run at once (0: all). It
     starts after the jobs `after` have ended, those of `after_ok` well and those of `after_not_ok` otherwise, and not
     before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
-    false no other job takes its place.
+    false no other job takes its place. `stage` says which stage of a workflow it is.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
@@ -65,6 +80,23 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     hold: bool = False
     preemptible: bool = True
     umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
+    stage: StageOf | None = None
+
+
+class WorkflowStage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job of a workflow, no array. It waits for earlier stages, by their places in the list, from 0: for those of
+    `after` to end, for those of `after_ok` to end well."""
+
+    job: Submission
+    after: Annotated[tuple[Annotated[int, Meta(ge=0, lt=1000)], ...], Meta(max_length=1000)] = ()
+    after_ok: Annotated[tuple[Annotated[int, Meta(ge=0, lt=1000)], ...], Meta(max_length=1000)] = ()
+
+
+class WorkflowSubmission(Struct, frozen=True, forbid_unknown_fields=True):
+    """The stages of a workflow, each after those that it waits for. All of them have `env` beside their own."""
+
+    stages: Annotated[tuple[WorkflowStage, ...], Meta(min_length=1, max_length=1000)]
+    env: dict[str, str] = {}
 
 
 @dataclass(slots=True, eq=False)

@@ -37,6 +37,17 @@ def checked(wish: Submission, queues: tuple[str, ...]) -> Submission:
     return wish
 
 
+def check_room(wish: Submission, cluster: ClusterSpec) -> None:
+    """Raise InputError for what the empty cluster could not hold, whatever the quotas."""
+    if wish.gpus > cluster.gpus:
+        raise InputError("gpus", f"at most {cluster.gpus:,}, as many as there are", wish.gpus)
+    cpu, memory = (max(getattr(node, name) for node in cluster.nodes) for name in ("cpu", "memory"))
+    if (wish.cpus or 0) * 1000 > cpu:
+        raise InputError("cpus", f"at most {cpu / 1000:g}, as many as a node has", wish.cpus)
+    if wish.memory_mib > memory:
+        raise InputError("memory", f"at most {memory:,} MiB, as much as a node has", wish.memory_mib)
+
+
 def groups_of(wish: Submission, widest: int) -> tuple[PodGroup, ...]:
     """The gang: one pod, or whole nodes of `widest` GPUs and a remainder."""
     milli = round(wish.gpus * GPU)

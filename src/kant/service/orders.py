@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from kant.local.record import JobPhase, JobRecord, Submission
-from kant.local.submission import checked
+from kant.local.record import JobPhase, JobRecord, Submission, WorkflowSubmission
+from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
 from kant.service.questions import LocalQuestions
 from kant.service.roles import Caller, check_own
@@ -38,19 +38,63 @@ class Orders:
 
     async def submit(self, wish: Submission, who: Caller) -> JobIds:
         """Queue a command, once for each index of its array. Raises InputError."""
+        self.driver.check_writing()
+        self._check(wish, who, "submit")
+        self._check_count(max(len(wish.array), 1))
+        records = self._records(wish, who, self.driver.clock.micros())
+        return await self._take_in(records, who, "submit")
+
+    async def submit_workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
+        """Queue all stages of a workflow, or none: they are checked before the first is taken in, and come to the disk
+        in one transaction. Raises InputError that names the stage."""
         driver = self.driver
         driver.check_writing()
-        checked(wish, tuple(queue.name for queue in driver.settings.queue_config.queues))
-        check_own(who, "submit", self.questions.lineage(wish.queue))
-        if len(driver.jobs.records) + max(len(wish.array), 1) > MOST_WAITING:
-            raise InputError("the queue", f"at most {MOST_WAITING:,} jobs at once", len(driver.jobs.records))
+        now = driver.clock.micros()
+        wishes = []
+        for place, stage in enumerate(asked.stages):
+            wish = msgspec.structs.replace(stage.job, env=asked.env | stage.job.env)
+            where = f"stage {wish.stage.stage if wish.stage is not None else place}"
+            try:
+                self._check(wish, who, "workflow")
+                check_room(wish, driver.settings.cluster)
+            except InputError as error:
+                if type(error) is not InputError:  # it is forbidden
+                    raise
+                raise InputError(f"{where}, {error.where}", error.expected, error.got) from None
+            if wish.array:
+                raise InputError(f"{where}, array", "no array in a workflow")
+            if not all(other < place for other in (*stage.after, *stage.after_ok)):
+                raise InputError(f"{where}, after", "places of earlier stages", [*stage.after, *stage.after_ok])
+            wishes.append(wish)
+        self._check_count(len(wishes))
+        records: list[JobRecord] = []
+        for stage, wish in zip(asked.stages, wishes, strict=True):
+            (record,) = self._records(wish, who, now)
+            record.after += tuple(records[other].id for other in stage.after)
+            record.after_ok += tuple(records[other].id for other in stage.after_ok)
+            records.append(record)
+        return await self._take_in(records, who, "workflow")
+
+    def _check(self, wish: Submission, who: Caller, route: str) -> None:
+        """Raise InputError for a submission that cannot be, or that the caller may not make."""
+        checked(wish, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+        check_own(who, route, self.questions.lineage(wish.queue))
+        for job in (*wish.after, *wish.after_ok, *wish.after_not_ok):
+            self.questions.named(job)
+
+    def _check_count(self, count: int) -> None:
+        if len(self.driver.jobs.records) + count > MOST_WAITING:
+            raise InputError("the queue", f"at most {MOST_WAITING:,} jobs at once", len(self.driver.jobs.records))
+
+    def _records(self, wish: Submission, who: Caller, now: int) -> list[JobRecord]:
+        """The new jobs of a submission that holds, with ids of their own."""
         after = tuple(each for job in wish.after for each in self.questions.named(job))
         after_ok = tuple(each for job in wish.after_ok for each in self.questions.named(job))
         after_not_ok = tuple(each for job in wish.after_not_ok for each in self.questions.named(job))
-        digest, now = digest_of(msgspec.json.encode(wish)), driver.clock.micros()
+        digest = digest_of(msgspec.json.encode(wish))
         phase = JobPhase.HELD if wish.hold else JobPhase.BLOCKED
-        first, count = self._next, max(len(wish.array), 1)
-        self._next += count
+        first = self._next
+        self._next += max(len(wish.array), 1)
         records = []
         for seq, index in enumerate(wish.array or (-1,), start=first):
             name = f"{first}_{index}" if index >= 0 else str(seq)
@@ -58,9 +102,15 @@ class Orders:
             record = JobRecord(seq, name, wish, digest, who.user, now, phase, array, index, after, after_ok)
             record.after_not_ok = after_not_ok
             records.append(record)
-        driver.submit(records)
-        self.store.note(now, who, "submit", records[0].id if count == 1 else f"{first} ({count} jobs)")
-        await driver.committed()
+        return records
+
+    async def _take_in(self, records: list[JobRecord], who: Caller, verb: str) -> JobIds:
+        """Hand new jobs to the driver, and wait until they are safe."""
+        self.driver.submit(records)
+        first = records[0]
+        what = first.id if len(records) == 1 else f"{first.seq} ({len(records)} jobs)"
+        self.store.note(first.submitted, who, verb, what)
+        await self.driver.committed()
         return JobIds([record.id for record in records])
 
     async def cancel(self, job: str, who: Caller) -> JobIds:

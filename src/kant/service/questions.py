@@ -129,10 +129,11 @@ class LocalQuestions(Questions):
 
     async def why(self, job: str) -> dict[str, Any]:
         one = self.one_of(job)
+        stage = {"stage": self.find(one).submission.stage}
         if self.driver.jobs.ready:
-            return await super().why(one)
+            return await super().why(one) | stage
         phase, sentence = self.standing(one)
-        return {"job": one, "phase": phase, "sentence": sentence, "answer": None, "waited_us": None}
+        return {"job": one, "phase": phase, "sentence": sentence, "answer": None, "waited_us": None} | stage
 
     def record(self, cursor: str) -> dict[str, Any]:
         self.present()
@@ -212,12 +213,13 @@ class LocalQuestions(Questions):
         if not owns(who, self.lineage(wish.queue)):
             waits = (record.after, record.after_ok, record.stopping, place)
             return JobDetail(
-                view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs
-            )
+                view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs,
+                wish.stage,
+            )  # fmt: skip
         return JobDetail(
             view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
             record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
-            False, wish.cpus, wish.memory_mib, runs,
+            False, wish.cpus, wish.memory_mib, runs, wish.stage,
         )  # fmt: skip
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:

@@ -62,6 +62,7 @@ RIGHTS = {
     "metrics": VIEWER,
     "schema": VIEWER,
     "submit": TENANT,
+    "workflow": TENANT,
     "cancel": TENANT,
     "hold": TENANT,
     "release": TENANT,

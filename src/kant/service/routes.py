@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kant import __version__
-from kant.local.record import JobPhase, Submission
+from kant.local.record import JobPhase, Submission, WorkflowSubmission
 from kant.service.views import (
     AuditLog,
     ClusterAnswer,
@@ -49,6 +49,10 @@ _LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
 _PLACE = {"type": "integer", "default": 0}
 ROUTES = (
     Route("POST", "/v1/jobs", "submit", "Queue a command.", JobIds, Submission, status=201),
+    Route(
+        "POST", "/v1/workflows", "workflow", "Queue all stages of a workflow, or none.", JobIds, WorkflowSubmission,
+        status=201,
+    ),
     Route(
         "GET", "/v1/jobs", "jobs", "Jobs, the latest first, a page at a time.", JobPage,
         query={

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from kant.local.record import StageOf
+
 
 class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
@@ -56,7 +58,7 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
 
     `cpus` None: as by default. `attempts` has its runs, the last hundred of them.
 
-    `hidden`: the caller may not see command, folders and environment, which are empty then.
+    `hidden`: the caller may not see command, folders and environment, which are empty then. `stage`: of a workflow.
     """
 
     job: JobRow
@@ -74,6 +76,7 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     cpus: float | None = None
     memory_mib: int = 0
     attempts: list[Attempt] = []
+    stage: StageOf | None = None
 
 
 class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,7 +217,8 @@ class Failure(Struct, frozen=True, forbid_unknown_fields=True):
 class Why(Struct, frozen=True):
     """Why a job waits, or where it stands: see docs/why.md for what an `answer` has.
 
-    `waited_us` splits what it has waited: `total`, and the part of each cause. None where this is not known.
+    `waited_us` splits what it has waited: `total`, and the part of each cause. None where this is not known. `stage` is
+    that of a workflow.
     """
 
     job: str
@@ -222,6 +226,7 @@ class Why(Struct, frozen=True):
     sentence: str
     answer: dict[str, Any] | None
     waited_us: dict[str, int] | None
+    stage: StageOf | None = None
 
 
 class Entry(Struct, frozen=True):

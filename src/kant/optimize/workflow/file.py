@@ -256,6 +256,21 @@ def processors_of(file: WorkflowFile) -> tuple[Processor, ...]:
     return tuple(found)
 
 
+def likely_graph(file: WorkflowFile) -> Graph | None:
+    """The workflow on the processors of the file, or on one of each GPU model that it names, with room for any stage.
+
+    None where a duration or the bandwidth is not given: then nothing is known of its paths.
+    """
+    tables = file.tables
+    data = any(isinstance(stage.after, dict) and any(stage.after.values()) for stage in tables.stage)
+    if any(stage.duration is None for stage in tables.stage) or (data and tables.bandwidth is None):
+        return None
+    if tables.processor:
+        return graph_of(file, processors_of(file))
+    models = {model for stage in tables.stage if isinstance(stage.duration, dict) for model in stage.duration}
+    return graph_of(file, [Processor(model, model, 100_000) for model in sorted(models | set(tables.speed) or {""})])
+
+
 def graph_of(file: WorkflowFile, processors: Sequence[Processor]) -> Graph:
     """The workflow as numbers, on these processors. Raises InputError for the first field that does not fit."""
     timed = _is_timed(file)

@@ -1,0 +1,100 @@
+"""`kant submit --graph`: all stages of a workflow file at once, or none."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kant.cli.place import Wanted, WantedStage
+from kant.model.errors import InputError
+from kant.model.units import SECOND, parse_duration
+
+if TYPE_CHECKING:
+    from kant.optimize.workflow.file import StageTable, WorkflowFile
+
+MOST_STAGES = 1_000
+MOST_NAMES = 31
+"""Stages of a critical path that are told; of a longer one the first and the last."""
+
+
+def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
+    """The jobs of a workflow file, each after those that it waits for. What all have in common is in `base`.
+
+    Raises InputError with the line and the field of the first that cannot be.
+    """
+    from kant.optimize.workflow.file import likely_graph, read_workflow
+
+    for name in ("command", "gpus", "cpus", "memory_mib", "time_s", "retries"):
+        if getattr(base, name):
+            option = {"command": "COMMAND", "memory_mib": "--memory", "time_s": "--time"}.get(name, f"--{name}")
+            raise InputError(option, "none beside --graph: the stages of the file say it", getattr(base, name))
+    if base.array is not None:
+        raise InputError("--array", "none beside --graph")
+    file = read_workflow(path)
+    if len(file.stages) > MOST_STAGES:
+        raise InputError(str(path), f"at most {MOST_STAGES:,} stages", len(file.stages))
+    graph = likely_graph(file)
+    place = {stage.id: n for n, stage in enumerate(file.stages)}
+    title = base.name or path.stem
+    way: tuple[str, ...] = ()
+    length = -1.0
+    if graph is not None:
+        unit = SECOND if graph.timed else 1
+        way = _shortened([graph.stages[i].id for i in graph.critical_path])
+        length = max(graph.upward) / unit
+    found = []
+    for n, stage in enumerate(file.stages):
+        slack = graph.spare[n] / unit if graph is not None else -1.0
+        facts = {"workflow": title, "stage": stage.id, "critical_path": way, "length_s": length, "slack_s": slack}
+        anyhow = set(stage.after_any) - set(stage.after)
+        found.append(
+            WantedStage(
+                wanted=_wanted(file, stage, base, title),
+                after_ok=tuple(sorted(place[name] for name in stage.after)),
+                after=tuple(sorted(place[name] for name in anyhow)),
+                facts=facts,
+            )
+        )
+    return found
+
+
+def _shortened(names: list[str]) -> tuple[str, ...]:
+    if len(names) <= MOST_NAMES:
+        return tuple(names)
+    half = MOST_NAMES // 2
+    return (*names[:half], f"({len(names) - 2 * half:,} more)", *names[-half:])
+
+
+def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> Wanted:
+    """The job of a stage: what waits for no other stage waits for what the whole workflow waits for."""
+    from kant.cli.submit import mebibytes
+
+    if stage.run is None or not stage.run:
+        raise InputError(file.where(stage, "run"), "a command, such as `python train.py`, or a list of its words")
+    time_s = None
+    if stage.time is not None:
+        time_s = parse_duration(stage.time, file.where(stage, "time")) / SECOND
+        if time_s <= 0:
+            raise InputError(file.where(stage, "time"), "a duration such as 2h", stage.time)
+    try:
+        memory = mebibytes(stage.memory)
+    except InputError as error:
+        raise InputError(file.where(stage, "memory"), error.expected, error.got) from None
+    first = not stage.ahead
+    return dataclasses.replace(
+        base,
+        command=("sh", "-c", stage.run) if isinstance(stage.run, str) else tuple(stage.run),
+        gpus=stage.gpus,
+        cpus=stage.cpus,
+        memory_mib=memory,
+        time_s=time_s,
+        retries=stage.retries,
+        name=f"{title}/{stage.id}",
+        queue=stage.queue or base.queue,
+        priority=stage.priority or base.priority,
+        env=(*base.env, *stage.env.items()),
+        after=base.after if first else (),
+        after_ok=base.after_ok if first else (),
+        after_not_ok=base.after_not_ok if first else (),
+    )
