@@ -12,6 +12,7 @@ from kant.cli.output import Reply
 from kant.cli.plan_stream import stream, train
 from kant.cli.plan_workflow import workflow
 from kant.model.errors import InputError
+from kant.model.node import MAX_GPUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +60,17 @@ def calendar(
 
 @plan_app.command
 def capacity(
-    instance: Annotated[Path, Parameter(help="Pipelines with their deadlines: JSON or PSPLIB (docs/planning.md).")],
+    instance: Annotated[
+        Path,
+        Parameter(help="Pipelines with their deadlines: JSON or PSPLIB (docs/planning.md); or a journal.jsonl."),
+    ],
     /,
     *,
+    wait: Annotated[str | None, Parameter(help="Of a journal: each job may wait so long. Default: 1h.")] = None,
+    tick: Annotated[str | None, Parameter(help="Of a journal: the step of time. Default: 5m.")] = None,
+    node: Annotated[
+        int | None, Parameter(help="GPUs of a node: how many nodes the resource `gpus` means.", converter=whole)
+    ] = None,
     format: Annotated[str | None, Parameter(help="json or psplib. Default: by the name of the file.")] = None,
     deadline: Annotated[float, Parameter(help="Of a PSPLIB project, in lengths of its critical path.")] = 1.0,
     before: Annotated[Path | None, Parameter(help="The instance before a change; with --plan.")] = None,
@@ -81,14 +90,48 @@ def capacity(
 
     if (before is None) != (plan is None):
         raise InputError("--before and --plan", "both or none")
-    asked = read_instance(instance, format, deadline)
+    asked, node_gpus, left_out = _asked(instance, format, deadline, wait, tick, node)
     if before is not None and plan is not None:
         old, starts = read_instance(before, format, deadline), read_plan(plan)
         found = replan(asked, old, starts, stop=stop_after(limit), seed=seed)
     else:
         seconds = parse_duration(limit, "--limit") / SECOND * 0.7
         found = make_plan(asked, stop=stop_after(limit), seconds=seconds, seed=seed)
-    return Reply(capacity_json(asked, found), lambda: _show_capacity(asked, found)).print(json)
+    reply = Reply(
+        capacity_json(asked, found, node_gpus) | ({"left_out": left_out} if left_out else {}),
+        lambda: _show_capacity(asked, found, node_gpus, left_out),
+    )
+    return reply.print(json)
+
+
+def _asked(
+    path: Path, format: str | None, deadline: float, wait: str | None, tick: str | None, node: int | None
+) -> tuple[Instance, dict[str, int], tuple[str, ...]]:
+    """The instance of a file or of a journal, the GPUs of a node of its resources, and the jobs that are left out."""
+    from kant.model.units import parse_duration
+    from kant.optimize.capacity.file import read_instance
+
+    if node is not None and not 1 <= node <= MAX_GPUS:
+        raise InputError("--node", f"GPUs of a node, from 1 to {MAX_GPUS}", node)
+    if path.suffix == ".jsonl":
+        from kant.live.journal_jobs import runs_of
+        from kant.optimize.capacity.from_jobs import asked_of
+
+        if node is not None:
+            raise InputError("--node", "a file of pipelines: a journal says itself how large its nodes are")
+        step = parse_duration(tick or "5m", "--tick")
+        if step <= 0:
+            raise InputError("--tick", "a duration such as 5m", tick)
+        cluster, runs = runs_of(path)
+        asked = asked_of(runs, cluster, parse_duration(wait or "1h", "--wait"), step)
+        return asked.instance, asked.node_gpus, asked.left_out
+    for name, given in (("--wait", wait), ("--tick", tick)):
+        if given is not None:
+            raise InputError(name, "a journal.jsonl; pipelines say their deadlines and their tick themselves")
+    instance = read_instance(path, format, deadline)
+    if node is not None and all(each.name != "gpus" for each in instance.resources):
+        raise InputError("--node", "a resource of the name gpus", [each.name for each in instance.resources])
+    return instance, {} if node is None else {"gpus": node}, ()
 
 
 @plan_app.command
@@ -186,18 +229,25 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
         console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
 
 
-def capacity_json(instance: Instance, plan: CapacityPlan) -> dict[str, Any]:
-    """The plan as `--json` prints it, and as `--plan` reads it."""
+def capacity_json(instance: Instance, plan: CapacityPlan, node_gpus: dict[str, int] | None = None) -> dict[str, Any]:
+    """The plan as `--json` prints it, and as `--plan` reads it. Resources of `node_gpus` are counted in nodes too."""
     from kant.optimize.capacity.file import by_day
+    from kant.optimize.capacity.from_jobs import nodes_for
 
+    nodes = node_gpus or {}
+    days = by_day(instance, plan)
     return {
         "cost": plan.cost,
         "bound": plan.bound,
         "resources": [
             {"name": each.name, "cost": each.cost, "peak": plan.peaks[each.name], "bound": plan.bounds[each.name]}
+            | ({"nodes": nodes_for(plan.peaks[each.name], nodes[each.name])} if each.name in nodes else {})
             for each in instance.resources
         ],
-        "days": by_day(instance, plan),
+        "days": days,
+        "nodes_by_day": [
+            {name: nodes_for(day[name], size) for name, size in nodes.items() if name in day} for day in days if nodes
+        ],
         "tick_s": instance.tick_us / 1_000_000 if instance.tick_us else None,
         "tasks": [
             {"process": process.id, "task": task.id, "start": plan.starts[process.id, task.id]}
@@ -207,11 +257,14 @@ def capacity_json(instance: Instance, plan: CapacityPlan) -> dict[str, Any]:
     }
 
 
-def _show_capacity(instance: Instance, plan: CapacityPlan) -> None:
+def _show_capacity(
+    instance: Instance, plan: CapacityPlan, node_gpus: dict[str, int], left_out: tuple[str, ...]
+) -> None:
     from rich.table import Table
 
     from kant.cli.show import console, percent
     from kant.optimize.capacity.file import by_day
+    from kant.optimize.capacity.from_jobs import nodes_for
 
     count = sum(len(process.tasks) for process in instance.processes)
     proven = "no plan costs less" if plan.cost == plan.bound else f"at most {percent(plan.gap)} above the least"
@@ -219,17 +272,23 @@ def _show_capacity(instance: Instance, plan: CapacityPlan) -> None:
         f"{count:,} tasks of {len(instance.processes):,} processes meet their deadlines at a cost of ", end=""
     )
     console.print(f"{plan.cost:,} ({proven}).")
+    if left_out:
+        console.print(f"{len(left_out):,} jobs are left out: they ask for no GPU, or nobody knows how long they run.")
     table = Table(title="What to reserve", title_justify="left")
-    for name in ("resource", "units", "at least", "cost of one"):
+    counted = [each.name for each in instance.resources if each.name in node_gpus]
+    for name in ("resource", "units", "at least", "cost of one", *(["nodes"] if counted else [])):
         table.add_column(name, justify="left" if name == "resource" else "right")
     for each in instance.resources:
-        table.add_row(each.name, f"{plan.peaks[each.name]:,}", f"{plan.bounds[each.name]:,}", f"{each.cost:,}")
+        peak = plan.peaks[each.name]
+        nodes = [f"{nodes_for(peak, node_gpus[each.name]):,}" if each.name in counted else ""] if counted else []
+        table.add_row(each.name, f"{peak:,}", f"{plan.bounds[each.name]:,}", f"{each.cost:,}", *nodes)
     console.print(table)
     days = by_day(instance, plan)
     if len(days) > 1:
         table = Table(title="Peak by day", title_justify="left")
-        for name in ("day", *(each.name for each in instance.resources)):
+        for name in ("day", *(each.name for each in instance.resources), *(f"nodes of {name}" for name in counted)):
             table.add_column(name, justify="right")
-        for n, peak in enumerate(days[:SHOWN]):
-            table.add_row(str(n), *(f"{peak[each.name]:,}" for each in instance.resources))
+        for n, day in enumerate(days[:SHOWN]):
+            nodes = [f"{nodes_for(day[name], node_gpus[name]):,}" for name in counted]
+            table.add_row(str(n), *(f"{day[each.name]:,}" for each in instance.resources), *nodes)
         console.print(table)

@@ -1,0 +1,89 @@
+"""What jobs that came would have needed, as an instance: how many nodes, had none waited longer than so long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kant.model.errors import InputError
+from kant.model.job import Job
+from kant.model.node import ClusterSpec
+from kant.model.units import GPU
+from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, Task
+
+UNNAMED = "gpus"
+"""The resource of nodes that do not say their GPU model."""
+
+
+class JobRun(NamedTuple):
+    """A job, and how long it ran in all, microseconds; -1 where nobody knows."""
+
+    job: Job
+    ran: int
+
+
+class Asked(NamedTuple):
+    """The instance: a process of one task for each job, a resource for each GPU model, counted in GPUs.
+
+    `node_gpus` has the GPUs of a node of each resource, `left_out` the jobs that ask for no GPU or of which nobody
+    knows how long they run.
+    """
+
+    instance: Instance
+    node_gpus: dict[str, int]
+    left_out: tuple[str, ...]
+
+
+def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int) -> Asked:
+    """The instance of these jobs: each may start up to `wait` microseconds after it came, or as late as it is done
+    by the moment by which its owner wanted it. Run times are rounded up to ticks.
+
+    A job counts on the GPU model that it likes best of those that the cluster has, or on that of most GPUs. A pod of
+    more than half a node counts as the whole of it: no other such pod fits beside it.
+    """
+    total, sizes = Counter[str](), dict[str, Counter[int]]()
+    for node in cluster.nodes:
+        if node.gpus:
+            total[node.model or UNNAMED] += node.gpus
+            sizes.setdefault(node.model or UNNAMED, Counter())[node.gpus] += 1
+    if not total:
+        raise InputError("the cluster", "nodes with GPUs", "none")
+    node_gpus = {name: max(sizes[name], key=lambda gpus: (sizes[name][gpus], gpus)) for name in sorted(total)}
+    usual = max(sorted(total), key=lambda name: total[name])
+    processes, left_out = [], []
+    for job, ran in runs:
+        pool = next((model for model in job.models if model in node_gpus), usual)
+        gpus = _gpus(job, node_gpus[pool])
+        if ran < 0 or gpus == 0:
+            left_out.append(job.id)
+            continue
+        release, duration = max(job.submit, 0) // tick, max(-(-ran // tick), 1)
+        latest = release + duration + wait // tick
+        if job.due >= 0:
+            latest = max(job.due // tick, release + duration)
+        if latest > MOST:
+            raise InputError("--tick", f"a span of which the journal has at most {MOST:,}", tick)
+        processes.append(Process(job.id, release, latest, (Task("run", duration, {pool: gpus}),)))
+    used = {name for process in processes for task in process.tasks for name in task.demand}
+    resources = tuple(Resource(name) for name in node_gpus if name in used)
+    if not processes:
+        raise InputError("the journal", "jobs with GPUs of which it is known how long they run", "none")
+    return Asked(Instance(resources, tuple(processes), tick), node_gpus, tuple(left_out))
+
+
+def _gpus(job: Job, node: int) -> int:
+    """GPUs that a job counts as, on nodes of so many."""
+    found = 0
+    for group in job.groups:
+        gpus, milli = group.demand.gpus, group.demand.milli
+        if milli < GPU or group.demand.mig:
+            found += -(-group.count * group.demand.gpu_milli // GPU)
+        else:
+            found += group.count * (-(-gpus // node) * node if 2 * gpus > node else gpus)
+    return found
+
+
+def nodes_for(gpus: int, node: int) -> int:
+    """Nodes that hold so many GPUs."""
+    return -(-gpus // node)
