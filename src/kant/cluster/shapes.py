@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +42,8 @@ class Ask(NamedTuple):
     """All that tells shapes apart: `pools` as bits; `level`, `required` and `affinity` as the shape has them.
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
-    whether somebody may be stopped for it. `training`: what it trains, where it says so.
+    whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
+    group, where the groups are unlike; `pools` are then those of all together.
     """
 
     groups: tuple[PodGroup, ...]
@@ -50,6 +54,12 @@ class Ask(NamedTuple):
     workload: int = 0
     preempts: bool = True
     training: Training | None = None
+    roles: tuple[int, ...] = ()
+
+    @property
+    def gpu_roles(self) -> tuple[int, ...]:
+        """The pools of each group that asks for GPUs, where the groups are unlike."""
+        return tuple(pools for group, pools in zip(self.groups, self.roles, strict=False) if group.demand.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +160,20 @@ def _affinity(job: Job) -> Affinity | None:
     )
 
 
+def _roles(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Each group alone, with the GPU models and the flavors of nodes that its pods accept."""
+    if len(job.roles) != len(job.groups):
+        raise StateError(
+            f"job {job.id!r} has {len(job.roles)} roles for {len(job.groups)} groups; expected one for each"
+        )
+    if len({group.demand for group in job.groups}) < len(job.groups):
+        raise StateError(f"job {job.id!r} has groups that only their roles tell apart; expected other requests in each")
+    return [
+        ((group,), role.models or job.models, role.flavors or job.flavors)
+        for group, role in zip(job.groups, job.roles, strict=True)
+    ]
+
+
 def _distinct(groups: tuple[PodGroup, ...]) -> bool:
     """Whether GPUs tell different pods apart: on a node those with as many are one piece of an allocation."""
     demands = {group.demand for group in groups}
@@ -210,7 +234,7 @@ class Shapes:
             return self._find(job)
         request = (
             job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
-            job.training,
+            job.training, job.roles,
         )  # fmt: skip
         shape = self._by_request.get(request)
         if shape is None:
@@ -225,7 +249,9 @@ class Shapes:
         if any(group.floor for group in groups):
             groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
         required = level >= 0 and job.within_required
-        ask = Ask(groups, self._pools(job), level, required, affinity, workload, job.preempts, job.training)
+        roles = tuple(self._pools(job, *one) for one in _roles(job)) if job.roles else ()
+        pools = reduce(or_, roles) if roles else self._pools(job, job.groups, job.models, job.flavors)
+        ask = Ask(groups, pools, level, required, affinity, workload, job.preempts, job.training, roles)
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def _workload(self, job: Job) -> int:
@@ -237,21 +263,21 @@ class Shapes:
         name = (model or "gpu") + (f" as MIG {mig}" if mig else "") + (f" of {flavor}" if flavor else "")
         return name + (f" for {','.join(queues)}" if queues else "")
 
-    def _pools(self, job: Job) -> int:
-        """The pools that admit `job`, as bits: its GPU models and flavors, and nodes dedicated to its queue or
-        to none.
+    def _pools(self, job: Job, groups: tuple[PodGroup, ...], models: tuple[str, ...], flavors: tuple[str, ...]) -> int:
+        """The pools that admit these groups of `job`, as bits: of GPU models and flavors, and of nodes dedicated to its
+        queue or to none.
 
         Pools in MIG mode admit only those who ask for MIG slices, and only if they have them in that size.
         """
-        asked = frozenset((group.demand.mig, group.demand.milli if group.demand.mig else 0) for group in job.groups)
-        key = (job.models, job.flavors, job.queue, asked)
+        asked = frozenset((group.demand.mig, group.demand.milli if group.demand.mig else 0) for group in groups)
+        key = (models, flavors, job.queue, asked)
         bits = self._pools_by_job.get(key)
         if bits is None:
             if len({bool(mig) for mig, _ in asked}) > 1:
                 raise StateError(f"job {job.id!r} asks for MIG slices in some of its groups and not in others")
-            bits = self.pools_admitting(job.models)
+            bits = self.pools_admitting(models)
             for pool, (_, queues, _, flavor) in enumerate(self.pool_keys):
-                kept = (not queues or job.queue in queues) and (not job.flavors or flavor in job.flavors)
+                kept = (not queues or job.queue in queues) and (not flavors or flavor in flavors)
                 if not kept or not all(self._offers(pool, *one) for one in asked):
                     bits &= ~(1 << pool)
             self._pools_by_job[key] = bits
@@ -296,12 +322,14 @@ class Shapes:
         pools = ask.pools
         elastic = any(group.floor for group in ask.groups)
         groups = tuple(PodGroup(group.least, group.demand) for group in ask.groups) if elastic else ask.groups
-        models = {model for pool, (model, _, _, _) in enumerate(self.pool_keys) if (pools >> pool) & 1}
+        roles = ask.roles or (pools,) * len(groups)
+        own = reduce(or_, ask.gpu_roles, 0) or pools  # CPU nodes beside them are of no model
+        models = {model for pool, (model, _, _, _) in enumerate(self.pool_keys) if (own >> pool) & 1}
         return Shape(
             index=index,
             ask=ask,
             groups=groups,
-            parts=tuple((group.count, self._demand(group.demand, pools)) for group in groups),
+            parts=tuple((group.count, self._demand(group.demand, of)) for group, of in zip(groups, roles, strict=True)),
             pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
             pool_bits=pools,
             gpu_milli=sum(group.count * group.demand.gpu_milli for group in groups),
@@ -317,13 +345,21 @@ class Shapes:
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:
-        """`shape` kept to the pools of one GPU model."""
-        ask = shape.ask._replace(pools=shape.pool_bits & self.pools_admitting((model,)))
+        """`shape` kept to the pools of one GPU model. Of unlike groups those that ask for no GPU stay as they are."""
+        admitted, ask = self.pools_admitting((model,)), shape.ask
+        if ask.roles:
+            kept = zip(ask.groups, ask.roles, strict=True)
+            roles = tuple(pools & admitted if group.demand.gpus else pools for group, pools in kept)
+            ask = ask._replace(pools=reduce(or_, roles), roles=roles)
+        else:
+            ask = ask._replace(pools=ask.pools & admitted)
         return self._by_ask.get(ask) or self._intern(ask)
 
-    def part(self, shape: Shape, groups: tuple[PodGroup, ...]) -> Shape:
-        """Some pods of `shape`, which may lie anywhere."""
-        ask = Ask(groups, shape.pool_bits)
+    def part(self, shape: Shape, pods: Mapping[int, int]) -> Shape:
+        """So many pods of some groups of `shape`, which may lie anywhere."""
+        groups = tuple(PodGroup(count, shape.groups[group].demand) for group, count in pods.items())
+        roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
+        ask = Ask(groups, reduce(or_, roles) if roles else shape.pool_bits, roles=roles)
         return self._by_ask.get(ask) or self._intern(ask)
 
     def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
@@ -334,7 +370,8 @@ class Shapes:
         groups = tuple(
             PodGroup(count, group.demand) for count, group in zip(counts, shape.groups, strict=True) if count
         )
-        return self._planned(shape.ask._replace(groups=groups))
+        roles = tuple(pools for count, pools in zip(counts, shape.ask.roles, strict=False) if count)
+        return self._planned(shape.ask._replace(groups=groups, roles=roles))
 
     def anywhere(self, shape: Shape) -> Shape:
         """The pods of `shape` without what it asks of the topology and of its affinity group; itself for nothing.

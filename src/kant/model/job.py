@@ -55,17 +55,27 @@ class PodGroup(Struct, frozen=True, array_like=True):
         return self.floor or self.count
 
 
+class Role(Struct, frozen=True, array_like=True):
+    """What the pods of one group accept where the groups of a gang are unlike: GPU models and flavors of nodes.
+
+    Empty: what the whole job accepts.
+    """
+
+    models: tuple[str, ...] = ()
+    flavors: tuple[str, ...] = ()
+
+
 class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     """One submission. It runs when every pod of every group is placed, and not before.
 
-    `models` lists the GPU models it accepts, the best liked first, and `flavors` those of nodes (empty: any). A
-    higher `priority` goes first; it says nothing about `preemptible`, whether the scheduler may stop the job. Times
-    are microseconds, -1 for none: `estimate` is the run time that policies may use, `limit` the longest that it may
-    run, `due` the moment by which its owner wants it done, `checkpoint` how often it saves its work. It may fail or
-    time out `retries` times and go back to its queue. Jobs of one owner and `name` are likely to run alike. A burst
-    replica names its base job, and runs only while that does. `within` is the level of the fabric of which one
-    domain should hold all its pods; with `within_required` the job waits until one does, else the pods then go to as
-    few domains as can be.
+    `models` lists the GPU models it accepts, the best liked first, and `flavors` those of nodes (empty: any); `roles`
+    has what the pods of each group accept, where the groups are unlike (empty: they are alike). A higher `priority`
+    goes first; it says nothing about `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1
+    for none: `estimate` is the run time that policies may use, `limit` the longest that it may run, `due` the moment by
+    which its owner wants it done, `checkpoint` how often it saves its work. It may fail or time out `retries` times and
+    go back to its queue. Jobs of one owner and `name` are likely to run alike. A burst replica names its base job, and
+    runs only while that does. `within` is the level of the fabric of which one domain should hold all its pods; with
+    `within_required` the job waits until one does, else the pods then go to as few domains as can be.
     `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
     `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
     its affinity group runs already. Jobs without a level only take part in the group. Without `preempts` nobody is
@@ -96,6 +106,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     flavors: tuple[str, ...] = ()
     preempts: bool = True
     training: Training | None = None
+    roles: tuple[Role, ...] = ()
 
     @property
     def gpu_milli(self) -> int:

@@ -15,7 +15,6 @@ from kant.cluster.columns import DEVICES, POOL, STATUS, Table
 from kant.cluster.shapes import Ask, Shape
 from kant.cluster.snapshot import Trial
 from kant.model.decision import NoFit
-from kant.model.job import PodGroup
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
 from kant.model.status import NodeStatus
 from kant.placement.pieces import PieceBuffer
@@ -49,7 +48,8 @@ def replace_nodes(
     nothing new, and in pools that the gang does not ask for. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
-    if shape.ceiling or shape.cuts or ask != Ask(ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts):
+    kept = Ask(ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts, roles=ask.roles)
+    if shape.ceiling or shape.cuts or ask != kept:
         return None
     mark = trial.checkpoint()
     missing_pods = _keep(shape, held, trial, bound)
@@ -82,7 +82,8 @@ def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingP
         if group is None:
             return None
         missing[group] -= piece[PODS]
-        left = piece if bound else _left_of(piece, trial.table, shape.pool_bits)
+        pools = shape.ask.roles[group] if shape.ask.roles else shape.pool_bits
+        left = piece if bound else _left_of(piece, trial.table, pools)
         if left is not None:
             own = np.array([left], dtype=np.int64)
             if trial.is_free(own):
@@ -131,8 +132,7 @@ class MissingPods:
         beside = [piece[NODE] for at in self.kept for piece in at]
         widest = shape.level if shape.required else CLUSTER
         for node in sorted(self.lost):
-            groups = tuple(PodGroup(pods, shape.groups[group].demand) for group, pods in self.lost[node].items())
-            part = domains.snapshot.state.shapes.part(shape, groups)
+            part = domains.snapshot.state.shapes.part(shape, self.lost[node])
             found = _near(domains, part, node, widest, beside, job_row)
             if found is None:
                 return False

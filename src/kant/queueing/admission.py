@@ -5,6 +5,9 @@ Source: the two steps of Kant (arXiv 2510.01256), static then dynamic admission;
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from kant.cluster.columns import J_BASE, J_QUEUE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
@@ -58,9 +61,11 @@ class Admission:
         if shape.model is not None or tree is None or not (queue_config.prices or any(model for model, _ in tree.keys)):
             return [shape]
         shapes = self.state.shapes
-        offered = [shapes.pool_keys[pool][0] for pool in shape.pools]
-        models = list(dict.fromkeys(model for model in self.state.live[row].models if model in offered) or
-                      dict.fromkeys(offered))  # fmt: skip
+        own = reduce(or_, shape.ask.gpu_roles, 0) or shape.pool_bits
+        offered = [shapes.pool_keys[pool][0] for pool in shape.pools if own >> pool & 1]
+        job = self.state.live[row]
+        liked = job.models or tuple(model for role in job.roles for model in role.models)
+        models = list(dict.fromkeys(model for model in liked if model in offered) or dict.fromkeys(offered))
         node = self.quota_usage.node_of[int(self.state.jobs[row, J_QUEUE])]
         if node >= 0 and tree.queues[node].fallback == "cheapest":
             prices = dict(queue_config.prices)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.mig import GEOMETRIES, Profile
@@ -11,7 +13,9 @@ from kant.model.status import NodeStatus
 
 
 def admits(node: Node, job: Job) -> bool:
-    """Whether the node's GPU model, flavor, queues and MIG mode admit the job."""
+    """Whether the node's GPU model, flavor, queues and MIG mode admit the job; of unlike groups, one of them."""
+    if job.roles:
+        return any(admits(node, one) for one in alone(job))
     offered = {(profile.name, size) for profile, size in _profiles(node)}
     asked = {(group.demand.mig, group.demand.milli) for group in job.groups if group.demand.mig}
     if bool(node.mig) != bool(asked) or not asked <= offered:
@@ -19,6 +23,16 @@ def admits(node: Node, job: Job) -> bool:
     if job.flavors and node.flavor not in job.flavors:
         return False
     return (not job.models or node.model in job.models) and (not node.queues or job.queue in node.queues)
+
+
+def alone(job: Job) -> list[Job]:
+    """Each group as a job, with what its role says; the job itself where its groups are alike."""
+    if not job.roles:
+        return [job]
+    return [
+        replace(job, groups=(group,), models=role.models or job.models, flavors=role.flavors or job.flavors, roles=())
+        for group, role in zip(job.groups, job.roles, strict=True)
+    ]
 
 
 def _profiles(node: Node) -> list[tuple[Profile, int]]:
@@ -113,8 +127,10 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
         node = piece[NODE]
         if table[node, STATUS] != NodeStatus.IN_SERVICE:
             return f"node {node} is not in service"
-        if not admits(spec.nodes[node], job):
-            return f"node {node} does not admit the job"
+        kind = 0 if slices_of_tag(piece[TAG]) else piece[TAG], piece[MILLI]
+        owners = [one for one in alone(job) if not job.roles or _kind(one.groups[0].demand) == kind]
+        if not any(admits(spec.nodes[node], one) for one in owners):
+            return f"node {node} does not admit the pods of {piece}"
         if piece[MASK] < 0 or piece[MASK] >> spec.nodes[node].gpus:
             return f"node {node} has no such devices: {piece[MASK]:b}"
         for device in range(spec.nodes[node].gpus):
@@ -137,6 +153,12 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
     return (
         _cut_wrongly(spec, job, allocation) or _island_broken(spec, job, allocation) or _not_as_asked(job, allocation)
     )
+
+
+def _kind(demand: Demand) -> tuple[int, int]:
+    """TAG and MILLI of a piece with pods of the demand; those of MIG slices have tags of their own."""
+    tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 and not demand.mig else 0
+    return tag, demand.milli if demand.gpus else 0
 
 
 def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
@@ -257,8 +279,7 @@ def _not_as_asked(job: Job, allocation: Allocation) -> str:
     asked: dict[tuple[int, int], list[int]] = {}
     for group in job.groups:
         demand = group.demand
-        tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 and not demand.mig else 0
-        sums = asked.setdefault((tag, demand.milli if demand.gpus else 0), [0, 0, 0, 0])
+        sums = asked.setdefault(_kind(demand), [0, 0, 0, 0])
         parts = (1, demand.gpus, demand.cpu, demand.memory)
         sums[:] = [have + group.count * part for have, part in zip(sums, parts, strict=True)]
     got: dict[tuple[int, int], list[int]] = {}

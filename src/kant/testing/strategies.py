@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kant.model.job import LEVELS, Demand, Job, PodGroup
+from kant.model.job import LEVELS, Demand, Job, PodGroup, Role
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.testing.drawn import MIGS, MODELS, QUEUES, draw_slices, generator
@@ -102,13 +102,25 @@ def cut_groups(most: int = 12) -> st.SearchStrategy[PodGroup]:
 
 
 def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:
-    """A job with any queue, priority, GPU models and estimate; some keep apart, or like to be near."""
+    """A job with any queue, priority, GPU models and estimate; some keep apart, like to be near, or have roles."""
     return _jobs(most_groups).map(lambda job: replace(job, id=name, submit=submit))
 
 
 @cache
 def _jobs(most_groups: int) -> st.SearchStrategy[Job]:
-    return st.one_of(_alone(gangs(most_groups)), _companions(_alone(groups(most_groups))))
+    alike = st.one_of(_alone(gangs(most_groups)), _companions(_alone(groups(most_groups))))
+    return st.builds(_unlike, alike, st.lists(_roles(), min_size=most_groups, max_size=most_groups)) | alike
+
+
+def _roles() -> st.SearchStrategy[Role]:
+    models, flavors = st.sampled_from(((), MODELS[:1], MODELS[1:])), st.sampled_from(((), ("",), FLAVORS[:1], FLAVORS))
+    return st.builds(Role, models, flavors)
+
+
+def _unlike(job: Job, roles: list[Role]) -> Job:
+    """`job` with these roles, where its requests tell its groups apart."""
+    demands = {group.demand for group in job.groups}
+    return replace(job, roles=tuple(roles[: len(job.groups)])) if len(demands) == len(job.groups) > 1 else job
 
 
 @st.composite
