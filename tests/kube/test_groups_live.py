@@ -10,7 +10,7 @@ import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, condition, install_kind, kind, perform, says, until, waiting
+from tests.kube.live import bound, condition, install_kind, kind, perform, says, until, waiting, where
 from tests.kube.objects import GANG, GANG_MIN, Object, make_gang, make_node, make_pod, make_pod_group
 from tests.kube.running import kant
 
@@ -176,5 +176,37 @@ def test_a_gang_that_no_pods_complete_says_so(plane: ControlPlane, tmp_path: Pat
             await api.delete("/api/v1/namespaces/default/pods/g-0", grace_s=0)
             pods = await until(api, lambda pods: says(pods, "g-1", "2 of the 4 pods of its gang exist"))
             assert {condition(pod)["reason"] for pod in pods} == {"Queued"}
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_head_without_gpus_and_its_workers_are_one_gang_on_nodes_of_their_own(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Each role has its selector and its tolerations; nobody is bound before both have room."""
+
+    def node(name: str, pool: str, gpus: int) -> Object:
+        taint = {"key": "pool", "value": pool, "effect": "NoSchedule"}
+        return make_node(name, gpus, labels={"pool": pool}, taints=[taint])
+
+    def role(pool: str) -> dict[str, Any]:
+        toleration = {"key": "pool", "operator": "Equal", "value": pool, "effect": "NoSchedule"}
+        return {"nodeSelector": {"pool": pool}, "tolerations": [toleration]}
+
+    async def story(api: Api) -> None:
+        await api.create_all([node("g0", "gpu", 8), node("g1", "gpu", 8), node("other", "spare", 8)])
+        head, *workers = pods_of("ray", 3, 8, labels={"scheduling.kant.dev/pod-group": "ray",
+                                                     "scheduling.kant.dev/min-available": "3"})  # fmt: skip
+        head = make_pod("ray-0", 0, labels=head["metadata"]["labels"], **role("cpu"))
+        for worker in workers:
+            worker["spec"] |= role("gpu")
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            await api.create_all([head, *workers])
+            pods = await until(api, lambda pods: says(pods, "ray-0", "no node has the labels"))
+            assert not bound(pods)
+            await api.create(node("c0", "cpu", 0))
+            pods = await until(api, lambda pods: len(bound(pods)) == 3)
+            assert where(pods)["ray-0"] == "c0" and {where(pods)[f"ray-{i}"] for i in (1, 2)} == {"g0", "g1"}
+            (await auditor.report()).assert_kept(all_bound=True)
 
     perform(plane, story, tmp_path)

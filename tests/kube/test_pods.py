@@ -176,8 +176,25 @@ def test_a_gang_goes_where_all_of_its_pods_may_go() -> None:
     assert isinstance(found, GangJob) and found.job.flavors == ("disk=nvme",)
     apart = (on("a", "ssd"), on("b", "hdd"))
     found = job_of("ml/g", apart, setting(*views, pods=apart))
-    assert isinstance(found, InvalidObject) and "that all pods of the gang accept" in found.sentence
+    assert isinstance(found, InvalidObject) and "that all its pods accept that ask for the same" in found.sentence
     lost = (on("a", "tape"),)
+    found = job_of("ml/g", lost, setting(*views, pods=lost))
+    assert isinstance(found, GangJob) and is_nowhere(found.job)
+
+
+def test_unlike_pods_of_a_gang_have_nodes_of_their_own() -> None:
+    views = [k.Node(k.Meta(name=f"n{i}", labels={"pool": pool})) for i, pool in enumerate(("cpu", "gpu", "any"))]
+
+    def on(name: str, gpus: int, *pools: str) -> k.Pod:
+        term = k.SelectorTerm((k.Requirement("pool", "In", pools),))
+        return pod(name, gpus=str(gpus), affinity=k.Affinity(k.NodeAffinity(k.NodeSelector((term,)))))
+
+    pods = (on("head", 0, "cpu", "any"), on("worker-0", 4, "gpu"), on("worker-1", 4, "gpu", "any"))
+    found = job_of("ml/g", pods, setting(*views, pods=pods))
+    assert isinstance(found, GangJob) and found.pods == ("head", "worker-0", "worker-1")
+    head, workers = found.job.roles
+    assert (len(head.flavors), len(workers.flavors)) == (2, 1) and not found.job.flavors
+    lost = (pods[0], on("worker-0", 4, "tape"))
     found = job_of("ml/g", lost, setting(*views, pods=lost))
     assert isinstance(found, GangJob) and is_nowhere(found.job)
 

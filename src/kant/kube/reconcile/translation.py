@@ -299,7 +299,9 @@ class Translation:
             try:
                 job = self._job(ref, [_anywhere(pod) for pod in pods], waits=False)
                 name = core.fresh_id(job.id)
-                return replace(job, id=name, models=(), flavors=(), within="", within_required=False, apart="")
+                return replace(
+                    job, id=name, models=(), flavors=(), roles=(), within="", within_required=False, apart=""
+                )
             except MalformedError:
                 pass
         meta = pods[0].metadata

@@ -22,7 +22,7 @@ from kant.kube.translate.resources import GPU_RESOURCES, requests_of
 from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
-from kant.model.job import Demand, Job, PodGroup
+from kant.model.job import Demand, Job, PodGroup, Role
 
 _DIGITS = re.compile(r"([0-9]+)")
 _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
@@ -123,6 +123,8 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
     annotations = one.annotations
     if one.apart and annotations.cut:
         raise InputError(f"{about(first)}, spec.affinity.podAntiAffinity", "no anti-affinity beside slices of a gang")
+    roles = tuple(_role(name, [other for other in read if other.demand == demand]) for demand in groups)
+    alike = roles[0] if len(set(roles)) == 1 else Role()
     priority = spec.priority if spec is not None and spec.priority is not None else None
     job = Job(
         id=name,
@@ -133,16 +135,17 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         queue=annotations.queue,
         user=first.metadata.namespace,
         priority=priority if priority is not None else max(pod.spec.priority for pod in pods),
-        models=_common((other.models for other in read), f"gang {name}, {PRODUCT}"),
+        models=alike.models,
         estimate=annotations.estimate,
         preemptible=annotations.preemptible,
         name=title(first),
         limit=annotations.limit,
         within=annotations.within,
         within_required=annotations.within_required,
-        flavors=_common((other.flavors for other in read), f"gang {name}, nodes that its pods select"),
+        flavors=alike.flavors,
         training=annotations.training,
         preempts=all(pod.spec.preemption_policy != "Never" for pod in pods),
+        roles=roles if len(set(roles)) > 1 else (),
     )
     if one.apart:
         job = replace(job, affinity_group=one.apart, apart="node", apart_required=True)
@@ -167,20 +170,28 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     )
 
 
+def _role(name: str, alike: list[_Read]) -> Role:
+    """The nodes that the pods of one group accept: those that ask for the very same."""
+    return Role(
+        _common((one.models for one in alike), f"gang {name}, {PRODUCT}"),
+        _common((one.flavors for one in alike), f"gang {name}, nodes that its pods select"),
+    )
+
+
 def _common(lists: Iterable[tuple[str, ...]], where: str) -> tuple[str, ...]:
-    """What all pods of a gang accept; an empty list accepts anything. Raises InputError where that is nothing."""
+    """What all pods of a group accept; an empty list accepts anything. Raises InputError where that is nothing."""
     found: tuple[str, ...] = ()
     for accepted in dict.fromkeys(lists):
         if accepted:
             found = tuple(name for name in found if name in accepted) if found else accepted
             if not found:
-                raise InputError(where, "some that all pods of the gang accept, since a gang has one kind of nodes")
+                raise InputError(where, "some that all its pods accept that ask for the same amounts")
     return found
 
 
 def is_nowhere(job: Job) -> bool:
     """Whether no node of the cluster, empty or not, has the labels and taints that the job demands."""
-    return job.flavors == (NOWHERE,)
+    return (NOWHERE,) in (job.flavors, *(role.flavors for role in job.roles))
 
 
 def moment(pod: k.Pod, epoch: int) -> int:
