@@ -1,9 +1,13 @@
-"""What a person waits for before Kant begins: `kant --help`, a small simulation, and the kernels of a first run."""
+"""What a person waits for before Kant begins: `kant --help`, a small simulation, the kernels of a first run.
+
+And what the verbs of every day cost, of which scripts call thousands: `submit`, `jobs`, `why`, each a process.
+"""
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import Figure
+from benchmarks.service import up
 
 JOBS = 200
 WARM_UP = (
@@ -36,11 +41,27 @@ def measure() -> Iterator[Figure]:
         warm = min(children_cpu(run, folder) for _ in range(3))
         yield Figure("simulate-200", warm, "CPU-seconds", numba / warm, "importing Numba alone", "importing Numba")
 
+    with tempfile.TemporaryDirectory(prefix="kant-", ignore_cleanup_errors=True) as folder:
+        yield from everyday(Path(folder), kant)
 
-def children_cpu(command: list[str], cache: str | None = None) -> float:
-    """CPU time of one child process; with `cache`, kernels are kept in that folder."""
+
+def everyday(home: Path, kant: list[str]) -> Iterator[Figure]:
+    """Verbs that ask a Kant that runs, each the least of ten processes."""
+    child = up(home)
+    plain = min(children_cpu([sys.executable, "-c", "import argparse, http.client, json"]) for _ in range(10))
+    lines = {"submit": ["--gpus", "2", "--hold", "--", "true"], "jobs": ["--all"], "why": ["1"]}
+    for verb, rest in lines.items():
+        ours = min(children_cpu([*kant, verb, *rest], home=home) for _ in range(10))
+        yield Figure(verb, ours, "CPU-seconds", plain / ours, "importing argparse and http.client", "Python itself")
+    child.send_signal(signal.SIGTERM)
+    child.wait()
+
+
+def children_cpu(command: list[str], cache: str | None = None, home: Path | None = None) -> float:
+    """CPU time of one child process; with `cache`, kernels are kept in that folder; `home` is that of its Kant."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    env = os.environ if cache is None else {**os.environ, "KANT_CACHE_DIR": cache}
+    own = {"KANT_CACHE_DIR": cache, "KANT_HOME": str(home) if home is not None else None}
+    env = {**os.environ, **{name: value for name, value in own.items() if value is not None}}
     subprocess.run(command, check=True, capture_output=True, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kant.cli.submit import parse_array
+from kant.cli.amounts import parse_array
 from kant.local import machine
 from kant.local.clock import Offset, SteadyClock, steady_clock
 from kant.local.launch import clash

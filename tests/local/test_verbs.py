@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
-from kant.cli.submit import moment, most_at_once, parse_array
+from kant.cli.amounts import moment, most_at_once, parse_array
 from kant.cli.wait import code_of
 from kant.model.errors import InputError
 

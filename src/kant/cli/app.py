@@ -42,9 +42,7 @@ def run(arguments: list[str], app: App | None = None) -> int:
             sys.stdout.write(known)
             return 0
 
-        from kant.cli.verbs import call
-
-        result = call(arguments, app)
+        result = _call(arguments, app)
     except UsageError as error:
         return _say(f"{error} See `kant --help`.")
     except InputError as error:
@@ -59,6 +57,24 @@ def run(arguments: list[str], app: App | None = None) -> int:
     except MemoryError:
         return _say("expected an input that fits in memory")
     return result if isinstance(result, int) else 0
+
+
+def _call(arguments: list[str], app: App | None) -> object:
+    """Do what the arguments say; the whole language of the command line is loaded where they need it."""
+    if app is None and arguments[:1] == ["submit"] and not {"--help", "-h"} & set(arguments):
+        from kant.cli.scripts import expanded
+
+        arguments = expanded(arguments)
+    if app is None:
+        from kant.cli.quick import quick
+
+        act = quick(arguments)
+        if act is not None:
+            return act()
+
+    from kant.cli.verbs import call
+
+    return call(arguments, app)
 
 
 def _known_answer(arguments: list[str]) -> str | None:

@@ -29,7 +29,7 @@ def show(
 
 def _show(found: dict[str, Any]) -> None:
     from kant.cli.show import console, section
-    from kant.cli.show_answers import stage_told
+    from kant.cli.show_everyday import stage_told
 
     row, names = found["job"], {"submitted": "submitted", "started": "started", "ended": "ended"}
     because = f": {found['sentence']}" if found["sentence"] else ""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.everyday import list_jobs
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.kube_options import Kube, KubeQuestion
 from kant.cli.output import Reply
@@ -32,9 +33,7 @@ def jobs(
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
     """List the jobs of this machine's Kant, or of a namespace, the latest first."""
-    states = state or ("" if all else LIVE)
-    chosen = Filter(states=states, queue=queue, user=user, limit=limit, before=before)
-    return place_of(home, there).jobs(chosen).print(json)
+    return list_jobs(**locals())
 
 
 def logs(

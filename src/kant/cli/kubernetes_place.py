@@ -75,7 +75,7 @@ class KubernetesPlace:
             import time
 
             from kant.cli.show import console
-            from kant.cli.show_answers import show_jobs
+            from kant.cli.show_everyday import show_jobs
 
             show_jobs(rows[: chosen.limit], int(time.time() * 1e6), chosen.states)
             if more:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +52,14 @@ class MachinePlace:
         )  # fmt: skip
 
         def show() -> None:
-            from kant.cli.show import console
-            from kant.cli.show_answers import show_jobs
+            from kant.cli.plain import say
+            from kant.cli.show_everyday import show_jobs
 
             now = self.client.get("/v1/health")["now_us"] if page["jobs"] else 0
             show_jobs(page["jobs"], now, chosen.states)
             if page["next"] is not None:
                 everything = "--all " if chosen.is_of_all else ""
-                console.print(f"more: kant jobs {everything}--before {page['next']}", style="dim")
+                say(f"more: kant jobs {everything}--before {page['next']}", "dim")
 
         return Reply(page, show)
 
@@ -104,6 +103,8 @@ class MachinePlace:
         return done
 
     def cancel_all(self, chosen: Filter, name: str) -> list[str]:
+        from fnmatch import fnmatchcase
+
         found: dict[str, None] = {}
         before = None
         while True:
@@ -144,7 +145,7 @@ class MachinePlace:
         found = self.client.get(self.client.job(job, "why"))
 
         def show() -> None:
-            from kant.cli.show_answers import show_why
+            from kant.cli.show_everyday import show_why
 
             show_why(found)
 

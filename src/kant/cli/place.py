@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kant.cli.output import Reply
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kant.sim.past import Past
 
 
@@ -17,8 +17,7 @@ LIVE = "held,blocked,waiting,running,stopping"
 """The phases of jobs that are not over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What `kant submit` is asked for. `array` is None for a single job; the other amounts are as the options say."""
 
     command: tuple[str, ...]
@@ -32,9 +31,9 @@ class Wanted:
     array: tuple[int, ...] | None
     after: tuple[str, ...]
     after_ok: tuple[str, ...]
-    after_not_ok: tuple[str, ...] = ()
-    array_most: int = 0
-    begin: float = 0.0
+    after_not_ok: tuple[str, ...]
+    array_most: int
+    begin: float
     retries: int
     warn_s: float
     grace_s: float
@@ -44,8 +43,7 @@ class Wanted:
     preemptible: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedStage:
+class WantedStage(NamedTuple):
     """A stage of a workflow: its job, the places of the stages that have to end (well) before, and what is known of it.
 
     `facts` is a `StageOf` of `local/record.py`.
@@ -57,16 +55,14 @@ class WantedStage:
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """The ids of the jobs of a submission, and why they can never start, "" if they may."""
 
     jobs: list[str]
     rejected: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(NamedTuple):
     """Which jobs `kant jobs` lists. Empty texts exclude nothing; `states` are divided by commas."""
 
     states: str

@@ -5,14 +5,18 @@ A verb asks one of these; none asks which one it is.
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kant.cli.kube_options import Kube
-from kant.cli.place import Place, Source
 from kant.model.errors import InputError
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def place_of(home: Path | None, there: Kube) -> Place:
+    from kant.cli.kube_options import Kube
+    from kant.cli.place import Place, Source
+
+
+def place_of(home: Path | None, there: Kube | None) -> Place:
     """The Kant that is meant: that of a home, else of Kubernetes where an option names it, else of this machine."""
     if there and home is None:
         from kant.cli.kubernetes_place import KubernetesPlace
@@ -24,7 +28,9 @@ def place_of(home: Path | None, there: Kube) -> Place:
     return MachinePlace(home_of(home))
 
 
-def questions_of(home: Path | None, there: Kube, journal: Path | None, at: str | None, learn: bool = True) -> Source:
+def questions_of(
+    home: Path | None, there: Kube | None, journal: Path | None, at: str | None, learn: bool = True
+) -> Source:
     """A journal as of a time, if one is given, else the Kant that is meant."""
     if journal is not None:
         from kant.cli.journal_place import JournalPlace

@@ -5,11 +5,8 @@ The lines stand at the head of the script, before its first command. What the co
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
-import shlex
-import shutil
 import stat
 import sys
 from collections.abc import Callable
@@ -44,11 +41,17 @@ def expanded(arguments: list[str]) -> list[str]:
     options, rest = [each for each in arguments[1:at] if each != "--"], arguments[at + 1 :]
     text = _text_of(script)
     said = _options(str(script), text, options)
-    found_by_name = "/" not in arguments[at] and shutil.which(arguments[at]) is not None
-    if not (said or text.startswith("#!")) or (found_by_name and not said):
+    if not (said or text.startswith("#!")) or (not said and _found_by_name(arguments[at])):
         return arguments
     runs = [str(script.absolute())] if os.access(script, os.X_OK) else [*_interpreter(text), str(script.absolute())]
     return ["submit", *said, *options, "--", *runs, *rest]
+
+
+def _found_by_name(word: str) -> bool:
+    """Whether the shell finds a program of this name."""
+    from shutil import which
+
+    return "/" not in word and which(word) is not None
 
 
 def _command(arguments: list[str]) -> int | None:
@@ -101,6 +104,10 @@ def _shell_of(text: str) -> str:
 
 def _options(where: str, text: str, given: list[str]) -> list[str]:
     """The options in the head of a script, but for those that are given."""
+    if "#KANT" not in text and "#SBATCH" not in text:
+        return []
+    import shlex
+
     said = {word.partition("=")[0] for word in given if word.startswith("--")}
     found: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -137,6 +144,8 @@ def _pairs(words: list[str], place: str) -> list[tuple[str, str | None]]:
 
 def _checked(name: str, value: str | None, place: str) -> list[str]:
     """An option of Kant. Raises InputError for one that `kant submit` does not have."""
+    import inspect
+
     from kant.cli.submit import submit
 
     names = {f"--{each.replace('_', '-')}" for each in inspect.signature(submit).parameters}

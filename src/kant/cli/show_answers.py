@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from kant.cli.place import LIVE
 from kant.cli.show import console, section
+from kant.cli.show_everyday import earlier_said, rests_on, waits
 from kant.model.units import SECOND, clock, show_duration
 
 if TYPE_CHECKING:
@@ -15,36 +15,6 @@ if TYPE_CHECKING:
     from kant.model.decision import Reason
 
 LONGEST_LIST = 20
-
-
-def show_jobs(rows: list[dict[str, Any]], now: int, states: str) -> None:
-    """Jobs for the terminal."""
-    if not rows:
-        live = states == LIVE
-        console.print("no jobs wait or run (kant jobs --all: also those that are over)" if live else "no jobs")
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("job", "name", "queue", "user", "state", "GPUs", "time", "because"):
-        table.add_column(column, justify="right" if column in ("GPUs", "time") else "left")
-    for row in rows:
-        gpus = f"{row['gpus']:g}"
-        table.add_row(
-            row["id"], row["name"], row["queue"], row["user"], row["phase"], gpus, _lasted(row, now), _because(row)
-        )  # fmt: skip
-    console.print(table)
-
-
-def _lasted(row: dict[str, Any], now: int) -> str:
-    """How long it has run, or waited."""
-    if row["phase"] in ("running", "stopping"):
-        return show_duration(max(now - row["started"], 0))
-    if row["phase"] in ("held", "blocked", "waiting"):
-        return show_duration(max(now - row["submitted"], 0))
-    return show_duration(row["ended"] - row["started"]) if row["started"] >= 0 else "-"
-
-
-def _because(row: dict[str, Any]) -> str:
-    return str(row["waits"] or row["reason"])
 
 
 def show_queues(rows: list[dict[str, Any]]) -> None:
@@ -96,13 +66,9 @@ def show_one(row: dict[str, Any], now: int) -> None:
     console.print(f"{row['job']}: P50 {early}, P90 {late}", style="bold", soft_wrap=True)
     why = row["sentence"] or "nothing keeps it, the next cycle can start it"
     console.print(f"number {row['place']:,} of {row['of']:,} that wait; {why}", style="dim", soft_wrap=True)
-    section("rests on", _rests_on(row))
+    section("rests on", rests_on(row))
     section("how good such answers were", _earlier([row]))
     section("wait or place", [row["wait_or_place"]["sentence"]] if row["wait_or_place"] else [])
-
-
-def _rests_on(row: dict[str, Any]) -> list[str]:
-    return [row["rests_on"]["sentence"]] if row["rests_on"] else []
 
 
 def show_age(answer: dict[str, Any]) -> None:
@@ -126,7 +92,7 @@ def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
         waits = show_duration(now - row["since_us"])
         table.add_row(row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times)
     console.print(table)
-    section("rests on", [f"{row['job']}: {text}" for row in rows[:LONGEST_LIST] for text in _rests_on(row)])
+    section("rests on", [f"{row['job']}: {text}" for row in rows[:LONGEST_LIST] for text in rests_on(row)])
     section("how good such answers were", _earlier(rows))
     section(
         "wait or place", [f"{row['job']}: {row['wait_or_place']['sentence']}" for row in rows if row["wait_or_place"]]
@@ -215,13 +181,6 @@ def _asks(answer: dict[str, Any]) -> str:
     return f"{gpus} in {pods}{where}, priority {answer['priority']}"
 
 
-def waits(waited: dict[str, int]) -> list[str]:
-    """A wait by cause, the longest first."""
-    causes = sorted(((span, cause) for cause, span in waited.items() if cause != "total" and span), reverse=True)
-    split = ": " + ", ".join(f"{cause} {show_duration(span)}" for span, cause in causes) if causes else ""
-    return [show_duration(waited["total"]) + split]
-
-
 def expected(start: int | None, now: int, reason: Reason | None) -> str:
     """An expected start for people."""
     from kant.insight.expected_start import is_final
@@ -229,59 +188,3 @@ def expected(start: int | None, now: int, reason: Reason | None) -> str:
     if start is not None:
         return f"{clock(start)} (in {show_duration(start - now)})"
     return "never" if is_final(reason) else "unknown: no end is in sight"
-
-
-def earlier_said(earlier: Any) -> str:
-    """What became of earlier answers, as one that was asked for here or came as JSON; "" where nothing is known."""
-    from kant.insight.expected_start import TrackRecord
-
-    return str(TrackRecord(**earlier) if isinstance(earlier, dict) else earlier or "")
-
-
-def _in(expected: dict[str, Any], name: str, now: int) -> str:
-    start = expected[name]
-    if start is None:
-        return "never" if expected["never"] else "unknown: no end is in sight"
-    return f"in {show_duration(max(start - now, 0))}"
-
-
-def stage_told(stage: dict[str, Any] | None) -> list[str]:
-    """Which stage of a workflow a job is, and how much later it may end, as far as that is known."""
-    if stage is None:
-        return []
-    lines = [f"stage {stage['stage']} of {stage['workflow']}"]
-    if stage.get("critical_path"):
-        slack = stage.get("slack_s", -1.0)
-        late = "it is critical" if slack < 1e-6 else f"it has {show_duration(slack * 1e6)} of slack"
-        length = show_duration(stage["length_s"] * 1e6)
-        lines.append(f"{late}; the critical path takes {length}: {' -> '.join(stage['critical_path'])}")
-    return lines
-
-
-def show_why(found: dict[str, Any]) -> None:
-    """Why a job of this machine waits, or its phase, for the terminal."""
-    job = found["job"]
-    because = f": {found['sentence']}" if found["sentence"] else ""
-    console.print(f"{job}: it is {found['phase']}{because}", style="bold", soft_wrap=True)
-    section("workflow", stage_told(found.get("stage")))
-    answer, so_far = found["answer"], waits(found["waited_us"]) if found["waited_us"] else []
-    if answer is None:
-        section("waited", so_far)
-        return
-    now, rivals, own = answer["time_us"], answer["among_rivals"], answer["in_queue"]
-    console.print(f"it has waited {show_duration(now - answer['since_us'])}", style="dim")
-    section("evidence", [each["sentence"] for each in answer["facts"]])
-    section("what would free it", [each["sentence"] for each in answer["remedies"]])
-    ranks = (
-        f"{rivals['rank']:,} of {rivals['of']:,} among the waiting jobs that compete for its GPUs, "
-        f"{own['rank']:,} of {own['of']:,} in its queue"
-    )
-    section("position", [ranks])
-    early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
-    earlier = earlier_said(answer["earlier"])
-    if answer["as_of_us"] < 0:
-        early, late = "not forecast yet", "not forecast yet: ask again"
-    expected = [f"P50 {early}, P90 {late}", *_rests_on(answer), *([earlier] if earlier else [])]
-    section("expected start", expected)
-    section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
-    section("waited so far", so_far)

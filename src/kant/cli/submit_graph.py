@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kant.cli.amounts import mebibytes
+from kant.cli.output import Reply, printable
 from kant.cli.place import Wanted, WantedStage
+from kant.cli.places import place_of
 from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
 
 if TYPE_CHECKING:
+    from kant.cli.kube_options import KubeSubmission
     from kant.optimize.workflow.file import StageTable, WorkflowFile
 
 MOST_STAGES = 1_000
 MOST_NAMES = 31
 """Stages of a critical path that are told; of a longer one the first and the last."""
+
+
+def submit_graph(
+    path: Path, base: Wanted, wait: bool, home: Path | None, json: bool, there: KubeSubmission | None
+) -> int:
+    """Queue the stages of a file, and print the id of each; returns the exit code."""
+    stages = stages_of(path, base)
+    jobs = place_of(home, there).submit_workflow(stages).jobs
+    ids = {stage.facts["stage"]: job for stage, job in zip(stages, jobs, strict=True)}
+
+    def show() -> None:
+        for stage, job in ids.items():
+            print(f"{job} {printable(stage)}")
+
+    Reply({"jobs": jobs, "stages": ids}, show).print(json)
+    if wait:
+        from kant.cli.wait import wait_for
+
+        return wait_for(home, there, tuple(jobs))
+    return 0
 
 
 def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
@@ -68,8 +91,6 @@ def _shortened(names: list[str]) -> tuple[str, ...]:
 
 def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> Wanted:
     """The job of a stage: what waits for no other stage waits for what the whole workflow waits for."""
-    from kant.cli.submit import mebibytes
-
     if stage.run is None or not stage.run:
         raise InputError(file.where(stage, "run"), "a command, such as `python train.py`, or a list of its words")
     time_s = None
@@ -82,8 +103,7 @@ def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> 
     except InputError as error:
         raise InputError(file.where(stage, "memory"), error.expected, error.got) from None
     first = not stage.ahead
-    return dataclasses.replace(
-        base,
+    return base._replace(
         command=("sh", "-c", stage.run) if isinstance(stage.run, str) else tuple(stage.run),
         gpus=stage.gpus,
         cpus=stage.cpus,

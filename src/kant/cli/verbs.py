@@ -71,10 +71,6 @@ def app_of(*verbs: str) -> App:
 
 def call(arguments: list[str], app: App | None = None) -> Any:
     """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError where they are wrong for it."""
-    if app is None and arguments[:1] == ["submit"] and not {"--help", "-h"} & set(arguments):
-        from kant.cli.scripts import expanded
-
-        arguments = expanded(arguments)
     if app is None:
         app = app_of(arguments[0]) if arguments and arguments[0] in VERBS else app_of(*VERBS)
     try:

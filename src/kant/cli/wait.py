@@ -42,7 +42,7 @@ def wait(
     return code_of(ended)
 
 
-def wait_for(home: Path | None, there: Kube, jobs: tuple[str, ...]) -> int:
+def wait_for(home: Path | None, there: Kube | None, jobs: tuple[str, ...]) -> int:
     """Wait until jobs that were just submitted are over; the exit code to leave with."""
     if there and home is None:
         raise InputError("--wait", "a job of this machine (on Kubernetes: kubectl wait)")

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.everyday import say_why
 from kant.cli.inputs import At, Home, JournalFile, Json, Learn
 from kant.cli.kube_options import KubeQuestion
-from kant.cli.places import questions_of
 
 
 def why(
@@ -25,4 +25,4 @@ def why(
     """Say why a job waits: what blocks it, the facts behind that, what would free it, and when it may start.
 
     Without a journal the Kant of this machine is asked (`kant up`), with --kube that of a Kubernetes cluster."""
-    return questions_of(home, there, journal, at, learn).why(job).print(json)
+    return say_why(**locals())

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from kant.insight.track_record import track_record
 from kant.model.decision import NeverFits, OverQuota, Reason, RetriesUsed
 from kant.model.units import clock, show_duration
 
@@ -43,12 +44,7 @@ class TrackRecord(Struct, frozen=True):
     kept: int
 
     def __str__(self) -> str:
-        if not self.answers:
-            return ""
-        return (
-            f"of {self.answers:,} earlier answers that looked about as far ahead "
-            f"the P90 held for {100 * self.kept / self.answers:.0f} %"
-        )
+        return track_record(self.answers, self.kept)
 
 
 class ExpectedStart(Struct, frozen=True):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from kant.model.errors import InputError
+from kant.service.socket_http import Answer, BrokenAnswerError, exchange
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 SOCKET = "kant.sock"
 PATIENCE = 60.0  # seconds for which a Kant that has just started is waited for
@@ -29,18 +31,10 @@ def home_of(given: Path | None) -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "kant"
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost")
-        self.path = path
+def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> HTTPResponse:
+    """What is answered at an address. Raises InputError, or OSError or ValueError where nobody answers."""
+    import http.client
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(str(self.path))
-
-
-def _at(url: str) -> http.client.HTTPConnection:
-    """The connection to an address. Raises InputError."""
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port
@@ -49,7 +43,19 @@ def _at(url: str) -> http.client.HTTPConnection:
     if parts.scheme not in ("http", "https") or host is None or parts.path.strip("/"):
         raise InputError("KANT_URL", "an address such as http://127.0.0.1:5268", url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(host, port)
+    connection = kind(host, port)
+    try:
+        connection.request(method, target, body, headers)
+        return connection.getresponse()
+    except http.client.HTTPException as error:
+        raise BrokenAnswerError(type(error).__name__) from None
+
+
+def _breaks() -> tuple[type[Exception], ...]:
+    """What is raised where an answer ends too early; loaded when that has happened."""
+    from http.client import HTTPException
+
+    return OSError, HTTPException
 
 
 def _token() -> str:
@@ -76,11 +82,11 @@ class ServiceClient:
 
     def get(self, path: str, **query: Any) -> Any:
         """A question."""
-        return json.loads(self._ask("GET", path, query).read())
+        return json.loads(b"".join(self._parts(self._ask("GET", path, query))))
 
     def post(self, path: str, body: Any = None) -> Any:
         """An order."""
-        return json.loads(self._ask("POST", path, {}, body).read())
+        return json.loads(b"".join(self._parts(self._ask("POST", path, {}, body))))
 
     def job(self, job: str, *rest: str) -> str:
         """The path of a job."""
@@ -91,14 +97,14 @@ class ServiceClient:
         response = self._ask("GET", path, query)
         return dict(response.getheaders()), self._parts(response)
 
-    def _parts(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _parts(self, response: Answer | HTTPResponse) -> Iterator[bytes]:
         try:
             while part := response.read1(1 << 16):
                 yield part
-        except (OSError, http.client.HTTPException):
+        except _breaks():
             raise InputError(self.url or str(self.home), "a Kant that goes on answering (it has gone)") from None
 
-    def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> http.client.HTTPResponse:
+    def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
         """The answer of Kant; of one that has just started it is waited for."""
         end = time.monotonic() + PATIENCE
         told = time.monotonic() + 2
@@ -120,16 +126,17 @@ class ServiceClient:
                 )
             time.sleep(0.1)
 
-    def _answer(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> http.client.HTTPResponse:
+    def _answer(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
         given = {name: value for name, value in query.items() if value not in (None, "")}
         url = f"{path}?{urlencode(given)}" if given else path
-        connection = _at(self.url) if self.url else _Connection(self.home / SOCKET)
-        headers = {"Authorization": f"Bearer {_token()}"} if self.url else {}
+        text = json.dumps(body).encode() if body is not None else None
+        headers = {"Content-Type": "application/json"} if text is not None else {}
         try:
-            text = json.dumps(body).encode() if body is not None else None
-            headers |= {"Content-Type": "application/json"} if text is not None else {}
-            connection.request(method, url, text, headers)
-            response = connection.getresponse()
+            if self.url:
+                return _ask_at(self.url, method, url, text, headers | {"Authorization": f"Bearer {_token()}"})
+            return exchange(str(self.home / SOCKET), method, url, text, headers)
+        except BrokenAnswerError as error:
+            raise InputError(self.url or str(self.home), f"an answer of Kant ({error})") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             if self.url:
@@ -137,9 +144,6 @@ class ServiceClient:
             raise InputError(
                 str(self.home), f"the home of a Kant that runs (start one with `kant up`) ({why})"
             ) from None
-        except http.client.HTTPException as error:
-            raise InputError(self.url or str(self.home), f"an answer of Kant ({type(error).__name__})") from None
-        return response
 
 
 class RefusedError(InputError):

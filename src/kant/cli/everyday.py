@@ -1,0 +1,141 @@
+"""What `kant submit`, `jobs` and `why` do, however their options were read.
+
+They are called all day and by scripts: what they need of the standard library is what they load, and nothing of the
+core (tests/cli/test_thin.py has the list).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from kant.cli.amounts import mebibytes, moment, most_at_once, pair, parse_array
+from kant.cli.output import Reply, printable
+from kant.cli.place import LIVE, Filter, Wanted
+from kant.cli.places import place_of, questions_of
+from kant.model.units import SECOND, parse_duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kant.cli.kube_options import Kube, KubeSubmission
+
+REJECTED = 1
+
+
+def submit_job(
+    command: tuple[str, ...],
+    *,
+    home: Path | None = None,
+    json: bool = False,
+    wait: bool = False,
+    graph: Path | None = None,
+    there: KubeSubmission | None = None,
+    **options: Any,
+) -> int:
+    """Queue a command; `options` are as `wanted` has them."""
+    asked = wanted(command, **options)
+    if graph is not None:
+        from kant.cli.submit_graph import submit_graph
+
+        return submit_graph(graph, asked, wait, home, json, there)
+    array = options.get("array")
+    done = place_of(home, there).submit(asked)
+    jobs, rejected = done.jobs, {"rejected": done.rejected} if done.rejected else {}
+    whole = jobs[0] if array is None else jobs[0].partition("_")[0]
+    Reply({"jobs": jobs} | rejected, lambda: print(whole)).print(json)
+    if rejected:
+        print(f"kant: job {jobs[0]} is rejected: {printable(done.rejected)}", file=sys.stderr)
+        return REJECTED
+    if wait:
+        from kant.cli.wait import wait_for
+
+        return wait_for(home, there, (whole,))
+    return 0
+
+
+def wanted(
+    command: tuple[str, ...],
+    *,
+    gpus: float = 0,
+    cpus: float | None = None,
+    memory: str | None = None,
+    time: str | None = None,
+    name: str = "",
+    queue: str = "default",
+    priority: int = 0,
+    array: str | None = None,
+    after: tuple[str, ...] = (),
+    after_ok: tuple[str, ...] = (),
+    after_not_ok: tuple[str, ...] = (),
+    begin: str | None = None,
+    retries: int = 0,
+    warn: str = "60s",
+    grace: str = "30s",
+    env: tuple[str, ...] = (),
+    workdir: Path | None = None,
+    hold: bool = False,
+    preemptible: bool = True,
+) -> Wanted:
+    """What the options of `kant submit` ask for. Raises InputError."""
+    return Wanted(
+        command=command,
+        gpus=gpus,
+        cpus=cpus,
+        memory_mib=mebibytes(memory),
+        time_s=parse_duration(time, "--time") / SECOND if time is not None else None,
+        name=name,
+        queue=queue,
+        priority=priority,
+        array=tuple(parse_array(array.partition("%")[0])) if array is not None else None,
+        array_most=most_at_once(array) if array is not None else 0,
+        after=after,
+        after_ok=after_ok,
+        after_not_ok=after_not_ok,
+        begin=_time_of(begin) if begin is not None else 0.0,
+        retries=retries,
+        warn_s=parse_duration(warn, "--warn") / SECOND,
+        grace_s=parse_duration(grace, "--grace") / SECOND,
+        env=tuple(pair(each) for each in env),
+        workdir=workdir,
+        hold=hold,
+        preemptible=preemptible,
+    )
+
+
+def _time_of(begin: str) -> float:
+    from datetime import datetime
+
+    return moment(begin, datetime.now())
+
+
+def list_jobs(
+    *,
+    all: bool = False,
+    queue: str = "",
+    state: str = "",
+    user: str = "",
+    limit: int = 50,
+    before: int | None = None,
+    home: Path | None = None,
+    json: bool = False,
+    there: Kube | None = None,
+) -> int:
+    """List jobs, the latest first."""
+    states = state or ("" if all else LIVE)
+    chosen = Filter(states=states, queue=queue, user=user, limit=limit, before=before)
+    return place_of(home, there).jobs(chosen).print(json)
+
+
+def say_why(
+    job: str,
+    journal: Path | None = None,
+    *,
+    at: str | None = None,
+    learn: bool = True,
+    home: Path | None = None,
+    json: bool = False,
+    there: Kube | None = None,
+) -> int:
+    """Say why a job waits."""
+    return questions_of(home, there, journal, at, learn).why(job).print(json)

@@ -1,0 +1,112 @@
+"""Lines and tables for the terminal with the standard library alone, for verbs that are called all day.
+
+They look as those of `show`, which has rich, and takes longer to load than such a verb to run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from kant.cli.output import printable
+
+STYLES = {"bold": "1", "dim": "2", "cyan": "36"}
+BETWEEN = "  "
+"""What stands between two columns."""
+
+
+def say(text: str, style: str = "") -> None:
+    """One line, however long; `style` is one of STYLES and counts on a terminal."""
+    sys.stdout.write(_styled(printable(text), style) + "\n")
+
+
+def section(title: str, lines: Sequence[str]) -> None:
+    """A title and its lines, indented; nothing where there are none."""
+    if lines:
+        say(title, "cyan")
+        for line in lines:
+            say(f"  {line}")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Rows under the names of their columns; those named in `right` are flush right.
+
+    Nothing is left out: what is too long for its column goes on in the next line.
+    """
+    cells = [[printable(cell) for cell in row] for row in (columns, *rows)]
+    widths = fitted([max(map(cells_of, column)) for column in zip(*cells, strict=True)], _room(len(columns)))
+    for number, row in enumerate(cells):
+        parts = [list(folded(cell, width)) for cell, width in zip(row, widths, strict=True)]
+        for at in range(max(map(len, parts))):
+            line = [
+                _aligned(part[at] if at < len(part) else "", width, name in right)
+                for part, width, name in zip(parts, widths, columns, strict=True)
+            ]
+            sys.stdout.write(_styled(BETWEEN.join(line).rstrip(), "" if number else "bold") + "\n")
+
+
+def fitted(widths: list[int], room: int) -> list[int]:
+    """Widths of columns in a line: the widest gives way first, and 1 is left of each."""
+    widths = list(widths)
+    while sum(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def folded(text: str, width: int) -> Iterator[str]:
+    """The lines of a text in a column: broken between words, and within those that are too long."""
+    for line in text.split("\n"):
+        rest = line.expandtabs()
+        while cells_of(rest) > width:
+            end = _longest(rest, width)
+            space = rest.rfind(" ", 0, end + 1)
+            if space > 0 and rest[:space].strip():
+                yield rest[:space].rstrip()
+                rest = rest[space + 1 :]
+            else:
+                yield rest[:end]
+                rest = rest[end:]
+        yield rest
+
+
+def cells_of(text: str) -> int:
+    """How many columns of a terminal a text takes: two for each wide letter of East Asia."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(ch) else 2 if east_asian_width(ch) in "WF" else 1 for ch in text)
+
+
+def _longest(text: str, width: int) -> int:
+    """How much of the beginning of a text has room in a column; one letter at least."""
+    end = min(len(text), width)
+    while end > 1 and cells_of(text[:end]) > width:
+        end -= 1
+    return max(end, 1)
+
+
+def _aligned(text: str, width: int, right: bool) -> str:
+    pad = " " * (width - cells_of(text))
+    return pad + text if right else text + pad
+
+
+def _room(columns: int) -> int:
+    """What a line has for so many columns; where no terminal and no COLUMNS say it, as much as they need."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given):
+        wide = int(given)
+    elif sys.stdout.isatty():
+        wide = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    else:
+        return 1 << 30
+    return max(wide - len(BETWEEN) * (columns - 1), columns)
+
+
+def _styled(text: str, style: str) -> str:
+    if not style or not text or not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
+        return text
+    if os.environ.get("TERM") in ("dumb", "unknown") or (style == "cyan" and os.environ.get("NO_COLOR")):
+        return text
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m"

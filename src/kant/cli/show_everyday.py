@@ -1,0 +1,102 @@
+"""Lists of jobs, and why a job waits, for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kant.cli.place import LIVE
+from kant.cli.plain import say, section, table
+from kant.model.units import show_duration
+
+
+def show_jobs(rows: list[dict[str, Any]], now: int, states: str) -> None:
+    """Jobs for the terminal."""
+    if not rows:
+        say("no jobs wait or run (kant jobs --all: also those that are over)" if states == LIVE else "no jobs")
+        return
+    cells = [
+        (
+            row["id"], row["name"], row["queue"], row["user"], row["phase"], f"{row['gpus']:g}", _lasted(row, now),
+            str(row["waits"] or row["reason"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    table(("job", "name", "queue", "user", "state", "GPUs", "time", "because"), cells, right=("GPUs", "time"))
+
+
+def _lasted(row: dict[str, Any], now: int) -> str:
+    """How long it has run, or waited."""
+    if row["phase"] in ("running", "stopping"):
+        return show_duration(max(now - row["started"], 0))
+    if row["phase"] in ("held", "blocked", "waiting"):
+        return show_duration(max(now - row["submitted"], 0))
+    return show_duration(row["ended"] - row["started"]) if row["started"] >= 0 else "-"
+
+
+def show_why(found: dict[str, Any]) -> None:
+    """Why a job of this machine waits, or its phase, for the terminal."""
+    job = found["job"]
+    because = f": {found['sentence']}" if found["sentence"] else ""
+    say(f"{job}: it is {found['phase']}{because}", "bold")
+    section("workflow", stage_told(found.get("stage")))
+    answer, so_far = found["answer"], waits(found["waited_us"]) if found["waited_us"] else []
+    if answer is None:
+        section("waited", so_far)
+        return
+    now, rivals, own = answer["time_us"], answer["among_rivals"], answer["in_queue"]
+    say(f"it has waited {show_duration(now - answer['since_us'])}", "dim")
+    section("evidence", [each["sentence"] for each in answer["facts"]])
+    section("what would free it", [each["sentence"] for each in answer["remedies"]])
+    ranks = (
+        f"{rivals['rank']:,} of {rivals['of']:,} among the waiting jobs that compete for its GPUs, "
+        f"{own['rank']:,} of {own['of']:,} in its queue"
+    )
+    section("position", [ranks])
+    early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
+    earlier = earlier_said(answer["earlier"])
+    if answer["as_of_us"] < 0:
+        early, late = "not forecast yet", "not forecast yet: ask again"
+    section("expected start", [f"P50 {early}, P90 {late}", *rests_on(answer), *([earlier] if earlier else [])])
+    section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
+    section("waited so far", so_far)
+
+
+def stage_told(stage: dict[str, Any] | None) -> list[str]:
+    """Which stage of a workflow a job is, and how much later it may end, as far as that is known."""
+    if stage is None:
+        return []
+    lines = [f"stage {stage['stage']} of {stage['workflow']}"]
+    if stage.get("critical_path"):
+        slack = stage.get("slack_s", -1.0)
+        late = "it is critical" if slack < 1e-6 else f"it has {show_duration(slack * 1e6)} of slack"
+        length = show_duration(stage["length_s"] * 1e6)
+        lines.append(f"{late}; the critical path takes {length}: {' -> '.join(stage['critical_path'])}")
+    return lines
+
+
+def rests_on(row: dict[str, Any]) -> list[str]:
+    """What an expected start rests on, as far as that is known."""
+    return [row["rests_on"]["sentence"]] if row["rests_on"] else []
+
+
+def waits(waited: dict[str, int]) -> list[str]:
+    """A wait by cause, the longest first."""
+    causes = sorted(((span, cause) for cause, span in waited.items() if cause != "total" and span), reverse=True)
+    split = ": " + ", ".join(f"{cause} {show_duration(span)}" for span, cause in causes) if causes else ""
+    return [show_duration(waited["total"]) + split]
+
+
+def earlier_said(earlier: Any) -> str:
+    """What became of earlier answers, as one that was asked for here or came as JSON; "" where nothing is known."""
+    if not isinstance(earlier, dict):
+        return str(earlier or "")
+    from kant.insight.track_record import track_record
+
+    return track_record(earlier["answers"], earlier["kept"])
+
+
+def _in(expected: dict[str, Any], name: str, now: int) -> str:
+    start = expected[name]
+    if start is None:
+        return "never" if expected["never"] else "unknown: no end is in sight"
+    return f"in {show_duration(max(start - now, 0))}"
