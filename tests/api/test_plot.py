@@ -20,7 +20,7 @@ from matplotlib.collections import PolyCollection
 
 import kant
 from kant.api.plot.distributions import cumulative
-from kant.api.plot.gantt import rows_of
+from kant.api.plot.gantt import offsets, rows_of
 from kant.api.plot.style import COLOURS, DASHES, MARKERS, REST
 
 
@@ -146,6 +146,26 @@ def test_devices_are_drawn_in_the_fewest_rows(mask: int) -> None:
     runs = list(rows_of(mask))
     assert sum(((1 << count) - 1) << first for first, count in runs) == mask
     assert all(first + count < after for (first, count), (after, _) in itertools.pairwise(runs))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.sampled_from([200, 250, 500])), max_size=12),
+    st.booleans(),
+)
+def test_shares_of_one_gpu_lie_beside_each_other(wanted: list[tuple[int, int, int]], alike: bool) -> None:
+    """Those that fit at all are taken; equal shares then never lie over each other, others at times."""
+    rows: list[list[int]] = []
+    for start, length, milli in sorted(wanted):
+        share = 250 if alike else milli
+        if sum(row[3] for row in rows if row[5] > start) + share <= 1000:
+            rows.append([len(rows), 0, 1, share, start, start + length])
+    table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+    at = offsets(table)
+    for (one, low), (other, beside) in itertools.combinations(zip(table.tolist(), at, strict=True), 2):
+        assert 0 <= low <= 1 - one[3] / 1000 and 0 <= beside <= 1 - other[3] / 1000
+        if alike and one[4] < other[5] and other[4] < one[5]:
+            assert low + one[3] / 1000 <= beside or beside + other[3] / 1000 <= low
+    assert offsets(np.array([[0, 0, 3, 1000, 0, 5]])) == [0.0]
 
 
 def test_a_gantt_chart_shows_the_nodes_that_are_asked_for() -> None:

@@ -121,6 +121,19 @@ def test_a_run_is_that_of_the_rooms_and_of_the_command_line(tmp_path: Path) -> N
     said = command("simulate", file, "--cluster", "1x8", "--seed", 3, "--json").json()
     assert result.digest == inside.summary["digest"] == said["digest"]
     assert kant.simulate(file, "1x8", "kant", seed=3).digests == result.digests
+    mine = tmp_path / "mine.toml"
+    mine.write_text(profile.text)
+    assert kant.simulate(str(file), "1x8", mine, seed=3).digests == result.digests
+
+
+def test_a_window_and_a_queue_of_a_trace_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text("id,submit_s,runtime_s,gpus,queue\na,0,1,1,x\nb,100,1,1,y\nc,110,1,1,x\n")
+    late = kant.Workload.read(file, window="50s:1h")
+    assert late.frame["id"].to_list() == ["b", "c"] and late.inner.submit.tolist() == [0, 10_000_000]
+    assert kant.Workload.read(file, slice="x").frame["id"].to_list() == ["a", "c"]
+    with pytest.raises(kant.InputError, match="window: expected"):
+        kant.Workload.read(file, window="soon")
 
 
 def test_the_frame_of_jobs_says_what_happened() -> None:

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from tests.cli.command import Outcome, kant, without_machine
 
+from kant import __version__
 from kant.model.units import SIZE_CLASSES
 
 SPREAD = ("mean", "p50", "p90", "p99", "max")
@@ -57,6 +58,7 @@ def check_summary(summary: dict[str, Any]) -> None:
     assert sum(summary["rejected_because"].values()) == summary["rejected"]
     assert re.fullmatch(r"[0-9a-f]{32}", summary["digest"])
     assert type(summary["interrupted"]) is bool
+    assert summary["kant"] == __version__
     assert summary["cpu_s"] >= 0 and summary["peak_rss_mib"] > 0
     assert summary["jobs_per_cpu_s"] is None or summary["jobs_per_cpu_s"] > 0
 

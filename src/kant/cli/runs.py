@@ -15,6 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kant import __version__
 from kant.cli.progress import shown, span_of
 from kant.cli.side_by_side import cores, run_side_by_side
 from kant.model.node import ClusterSpec
@@ -127,8 +128,12 @@ def run_all(
         asked = stack.enter_context(one_interrupt())
         sight = stack.enter_context(shown(len(workload), span_of(until, workload.submit.tolist()), quiet))
         if at_once > 1:
-            return run_side_by_side(batch, runs, at_once, asked, sight)
-        return _run_in_turn(batch, runs, asked, sight)
+            results = run_side_by_side(batch, runs, at_once, asked, sight)
+        else:
+            results = _run_in_turn(batch, runs, asked, sight)
+    for result in results:
+        result.summary["kant"] = __version__  # a result says what made it
+    return results
 
 
 def _run_in_turn(batch: Batch, runs: Sequence[tuple[str, Profile]], asked: list[bool], sight: Shown) -> list[RunResult]:

@@ -11,7 +11,7 @@ from kant.api.plot.figure import Figure
 from kant.api.plot.style import COLOURS, REST, look, unit_of
 from kant.api.result import Result
 from kant.model.errors import InputError
-from kant.model.units import SECOND
+from kant.model.units import GPU, SECOND
 
 NODES = 16
 """Nodes that are shown where nobody chooses."""
@@ -33,8 +33,8 @@ def gantt(
     """A row for each node and in it a lane for each GPU, with a bar where a job holds it, coloured by queue.
 
     `nodes` are names, or how many of the first nodes with GPUs are shown. The queues with the most GPU time have
-    colours, others are grey; where there is one queue, neighbouring jobs differ in colour instead. Jobs that hold a
-    part of a GPU have a narrower bar. Raises InputError for a node that the cluster does not have.
+    colours, others are grey; where there is one queue, neighbouring jobs differ in colour instead. Jobs that share a
+    GPU have narrower bars in its lane. Raises InputError for a node that the cluster does not have.
     """
     chosen = _chosen(result, nodes)
     spec = result.cluster.inner
@@ -55,11 +55,11 @@ def gantt(
         inner = Inner(figsize=size or (6.4, min(0.5 + lane * float(tops[-1]) + (0.25 if key else 0), 9.0)))
         axes = inner.subplots()
         boxes, fills, edges = [], [], []
-        for row in shown.tolist():
-            share = row[3] / 1000
+        for row, above in zip(shown.tolist(), offsets(shown), strict=True):
+            share = row[3] / GPU
             for first, count in rows_of(row[2]):
-                low = place[row[1]] + first
-                high = low + count - (1 - share if count == 1 else 0)
+                low = place[row[1]] + first + above
+                high = low + (share if count == 1 else count)
                 start, end = row[4] * scale, row[5] * scale
                 boxes.append([(start, low), (end, low), (end, high), (start, high)])
                 fills.append(colours[row[0]])
@@ -114,6 +114,27 @@ def rows_of(mask: int) -> Iterator[tuple[int, int]]:
             count += 1
         yield first, count
         first += count
+
+
+def offsets(rows: np.ndarray) -> list[float]:
+    """Where in the lane of its GPU each piece begins: 0 for whole GPUs, and shares beside each other.
+
+    A share goes into the first gap that holds it. Where what is free lies apart it ends at the edge of the lane, over
+    others.
+    """
+    found = [0.0] * len(rows)
+    held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by node and device: end, from, to, in thousandths
+    for k in sorted(range(len(rows)), key=lambda k: (rows[k, 4], rows[k, 0])):
+        _, node, mask, milli, start, end = rows[k].tolist()
+        if milli == GPU:
+            continue
+        lane = held[node, mask] = [piece for piece in held.get((node, mask), ()) if piece[0] > start]
+        begins = [0, *(to for _, _, to in lane)]
+        free = [at for at in begins if at + milli <= GPU and all(to <= at or at + milli <= low for _, low, to in lane)]
+        at = min(free, default=max(GPU - milli, 0))
+        lane.append((end, at, at + milli))
+        found[k] = at / GPU
+    return found
 
 
 def _colours(result: Result, rows: np.ndarray) -> tuple[dict[int, str], dict[str, str]]:

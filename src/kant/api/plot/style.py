@@ -50,7 +50,7 @@ TIMES = (
 )  # fmt: skip
 """Ticks of an axis of seconds with a logarithmic scale."""
 
-SPANS = ((172_800, 3600, "h"), (float("inf"), 86400, "d"))
+SPANS = ((7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86400, "d"))
 """Up to which length a linear axis of time has which unit, in seconds."""
 
 
