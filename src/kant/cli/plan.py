@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, Seed, whole
+from kant.cli.booked import booked_calendar
+from kant.cli.inputs import At, Json, Seed, whole
 from kant.cli.output import Reply
 from kant.cli.plan_stream import stream, train
 from kant.cli.plan_workflow import workflow
@@ -36,9 +37,13 @@ Limit = Annotated[str, Parameter(help="Time to search; after it the best that wa
 
 @plan_app.command
 def calendar(
-    file: Annotated[Path, Parameter(help="A CSV file of bookings, or one of MiniMalloc (docs/planning.md).")],
+    file: Annotated[
+        Path,
+        Parameter(help="A CSV file of bookings, or one of MiniMalloc (docs/planning.md); or a journal.jsonl."),
+    ],
     /,
     *,
+    at: At = None,
     capacity: Annotated[
         int | None, Parameter(help="GPUs of the line. Default: as few as will do.", converter=whole)
     ] = None,
@@ -46,7 +51,16 @@ def calendar(
     limit: Limit = "60s",
     json: Json = False,
 ) -> int:
-    """Say whether bookings of contiguous GPUs over windows of time fit, and where each goes; or which collide."""
+    """Say whether bookings of contiguous GPUs over windows of time fit, and where each goes; or which collide.
+
+    Of a journal: whether what is booked at a time, by running jobs, reservations and nodes out of service, collides.
+    """
+    if file.suffix == ".jsonl":
+        if capacity is not None or slice is not None:
+            raise InputError("--capacity and --slice", "a file of bookings: a journal has a cluster")
+        return booked_calendar(file, at, json)
+    if at is not None:
+        raise InputError("--at", "a journal.jsonl before it, to look into")
     from kant.optimize.calendar.file import read_calendar
     from kant.optimize.calendar.solve import solve, solve_least
 

@@ -1,0 +1,98 @@
+"""`kant plan calendar` of a journal: what is booked at a time, and which bookings collide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kant.cli.inputs import parse_at
+from kant.cli.output import Reply
+from kant.model.units import FOREVER, SECOND
+
+if TYPE_CHECKING:
+    from kant.model.node import ClusterSpec
+    from kant.optimize.calendar.booked import Booked, Collision
+
+SHOWN = 40
+"""Rows that a table has at most; --json has all."""
+
+
+def booked_calendar(path: Path, at: str | None, json: bool) -> int:
+    """Print the bookings of a journal at a time (None: its end); 1 where some collide."""
+    from kant.optimize.calendar.booked import booked_in, collisions
+    from kant.sim.state_at import state_at
+
+    standing = state_at(path, parse_at(at))
+    state, now, estimates = standing.state, standing.now, standing.scheduler.profile.estimates
+    bookings, shared = booked_in(state, now, lambda row: estimates.end(state, row, now))
+    found = collisions(bookings)
+    reply = Reply(
+        _json(state.spec, now, bookings, found, shared), lambda: _show(state.spec, now, bookings, found, shared)
+    )
+    reply.print(json)
+    return 1 if found else 0
+
+
+def _json(
+    spec: ClusterSpec, now: int, bookings: list[Booked], found: list[Collision], shared: list[str]
+) -> dict[str, Any]:
+    def seconds(time: int) -> float | None:
+        return None if time >= FOREVER else time / SECOND
+
+    return {
+        "status": "infeasible" if found else "fits",
+        "time": now / SECOND,
+        "bookings": [
+            {
+                "id": each.id, "kind": each.kind, "start": seconds(each.start), "end": seconds(each.end),
+                "gpus": each.gpus, "held": [[spec.nodes[node].name, mask] for node, mask in each.held],
+            }
+            for each in bookings
+        ],
+        "collide": [
+            {
+                "ids": [bookings[each.first].id, bookings[each.second].id], "node": spec.nodes[each.node].name,
+                "gpus": each.gpus, "since": each.since / SECOND,
+            }
+            for each in found
+        ],
+        "shared": shared,
+    }  # fmt: skip
+
+
+def _show(spec: ClusterSpec, now: int, bookings: list[Booked], found: list[Collision], shared: list[str]) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+    from kant.model.units import clock
+
+    counts = {kind: sum(each.kind == kind for each in bookings) for kind in ("running", "reserved", "maintenance")}
+    console.print(
+        f"At {clock(now)}: {counts['running']:,} running, {counts['reserved']:,} reserved, "
+        f"{counts['maintenance']:,} under maintenance.",
+        soft_wrap=True,
+    )
+    if shared:
+        console.print(f"{len(shared):,} jobs that share GPUs are left out.")
+    if not found:
+        console.print("No two of these hold the same GPUs.", style="green")
+    for each in found[:SHOWN]:
+        one, two = bookings[each.first], bookings[each.second]
+        console.print(
+            f"{one.id} ({one.kind}) and {two.id} ({two.kind}) both hold {each.gpus.bit_count()} GPUs of "
+            f"{spec.nodes[each.node].name} from {clock(each.since)} on.",
+            style="red",
+            soft_wrap=True,
+        )
+    table = Table(title="What is booked", title_justify="left")
+    for name in ("booking", "kind", "from", "to", "GPUs", "nodes"):
+        table.add_column(name, justify="left" if name in ("booking", "kind") else "right")
+    for booking in bookings[:SHOWN]:
+        times = (clock(booking.start), "not known" if booking.end >= FOREVER else clock(booking.end))
+        table.add_row(booking.id, booking.kind, *times, f"{booking.gpus:,}", f"{len(booking.held):,}")
+    if bookings:
+        console.print(table)
+    if len(bookings) > SHOWN:
+        console.print(f"and {len(bookings) - SHOWN:,} more (--json has all)")
+    if len(found) > SHOWN:
+        console.print(f"and {len(found) - SHOWN:,} more collisions (--json has all)")

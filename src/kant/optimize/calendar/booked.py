@@ -1,0 +1,117 @@
+"""What a cluster has booked at a time: running jobs, reservations, nodes out of service; and which of these collide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.model.placement import MASK, MILLI, NODE, TAG, Allocation
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER, GPU
+
+Kind = Literal["running", "reserved", "maintenance"]
+
+
+class Booked(NamedTuple):
+    """GPUs of a job, or of a node that is out of service, from `start` to before `end` (microseconds; FOREVER: open).
+
+    `held` has for each node, by its index, the GPUs as bits. `soft` maintenance lets what runs there come to its end.
+    """
+
+    id: str
+    kind: Kind
+    start: int
+    end: int
+    held: tuple[tuple[int, int], ...]
+    soft: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it holds."""
+        return sum(mask.bit_count() for _, mask in self.held)
+
+
+class Collision(NamedTuple):
+    """Two bookings (their indices) that hold the same GPUs of a node, as bits, from `since` on."""
+
+    first: int
+    second: int
+    node: int
+    gpus: int
+    since: int
+
+
+def booked_in(state: ClusterState, now: int, end_of: Callable[[int], int]) -> tuple[list[Booked], list[str]]:
+    """The bookings of a state in order of their start, and the jobs that are left out because they share GPUs.
+
+    `end_of` is when a running job, by its row, is expected to end.
+    """
+    found: list[Booked] = []
+    shared = []
+    for row, held in state.running.items():
+        if _is_whole(held):
+            found.append(Booked(state.ids[row], "running", now, max(end_of(row), now + 1), _gpus_of(held)))
+        else:
+            shared.append(state.ids[row])
+    for row, reservation in state.reserved.items():
+        held = reservation.allocation
+        if _is_whole(held):
+            end = max(reservation.end, reservation.start + 1)
+            found.append(Booked(state.ids[row], "reserved", reservation.start, end, _gpus_of(held)))
+        else:
+            shared.append(state.ids[row])
+    found += _out_of_service(state, now)
+    found = [booking for booking in found if booking.held]
+    return sorted(found, key=lambda booking: (booking.start, booking.id, booking.kind)), sorted(shared)
+
+
+def _is_whole(held: Allocation) -> bool:
+    """Whether it holds whole GPUs alone."""
+    return all(int(piece[MASK]) == 0 or (int(piece[MILLI]) == GPU and int(piece[TAG]) > 0) for piece in held)
+
+
+def _gpus_of(held: Allocation) -> tuple[tuple[int, int], ...]:
+    masks: dict[int, int] = {}
+    for piece in held.tolist():
+        if piece[MASK]:
+            masks[piece[NODE]] = masks.get(piece[NODE], 0) | piece[MASK]
+    return tuple(sorted(masks.items()))
+
+
+def _out_of_service(state: ClusterState, now: int) -> Iterator[Booked]:
+    """Nodes that take no jobs, and devices that are lost. A node that drains by a time is free of jobs from then on."""
+    for index, node in enumerate(state.spec.nodes):
+        status, every = int(state.table[index, c.STATUS]), (1 << node.gpus) - 1
+        if status != NodeStatus.IN_SERVICE:
+            until = state.health.drains.get(index)
+            soft = status != NodeStatus.FAILED and until is None
+            start = now if until is None else max(until, now)
+            yield Booked(node.name, "maintenance", start, FOREVER, ((index, every),), soft)
+        elif index in state.health.lost:
+            yield Booked(node.name, "maintenance", now, FOREVER, ((index, state.health.lost[index]),))
+
+
+def collisions(bookings: Sequence[Booked]) -> list[Collision]:
+    """Each pair that holds the same GPUs at some time, on the first node where it does, in order of time."""
+    on: dict[int, list[tuple[int, int]]] = {}
+    for number, booking in enumerate(bookings):
+        for node, mask in booking.held:
+            on.setdefault(node, []).append((number, mask))
+    found: dict[tuple[int, int], Collision] = {}
+    for node, holders in sorted(on.items()):
+        for i, (first, mask) in enumerate(holders):
+            for second, other in holders[i + 1 :]:
+                one, two = bookings[first], bookings[second]
+                since = max(one.start, two.start)
+                meet = mask & other and since < min(one.end, two.end) and not _bears(one, two)
+                if meet and (first, second) not in found:
+                    found[first, second] = Collision(first, second, node, mask & other, since)
+    return sorted(found.values(), key=lambda each: (each.since, each.first, each.second))
+
+
+def _bears(one: Booked, two: Booked) -> bool:
+    """Whether one lets the other come to its end."""
+    kinds = {one.kind, two.kind}
+    return kinds == {"maintenance"} or ((one.soft or two.soft) and "running" in kinds)
