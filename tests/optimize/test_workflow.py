@@ -12,8 +12,9 @@ from tests.examples import examples
 from tests.optimize.workflows import all_plans, graphs, naive_faults
 
 from kant.model.errors import InputError
+from kant.model.precedence import order_of
 from kant.optimize.workflow.board import Board
-from kant.optimize.workflow.bounds import lower_bound, order_of, slack
+from kant.optimize.workflow.bounds import lower_bound, slack
 from kant.optimize.workflow.exact import shortest
 from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.generate import generate

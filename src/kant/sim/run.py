@@ -31,6 +31,7 @@ from kant.model.units import FOREVER, SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
 from kant.sim.checks import check_faults, check_profile
+from kant.sim.dependencies import Dependencies
 from kant.sim.execution import Execution, speed_of
 from kant.sim.faults import faults_of
 from kant.sim.jobs import Gangs, arrivals, typical_pods
@@ -88,6 +89,8 @@ def simulate(
         workload = static_arrivals(workload, cluster, options.inflate, seed)
     gangs = Gangs(cluster, options.shape == "gpu")
     run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), queue_config, faults)
+    if len(workload.after):
+        run.dependencies = Dependencies(workload, run.execution)
     run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
     return run.result(arrivals(workload, gangs, options, seed), len(workload))
 
@@ -129,6 +132,7 @@ class Run:
         self.interrupted = False
         self.begin = 0  # a run that goes on from a standing state begins later (sim/fork.py)
         self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
+        self.dependencies: Dependencies | None = None
         self.external: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
         self.wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
@@ -197,6 +201,9 @@ class Run:
     def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
         """Run until nothing is left, or until it is time, or until somebody asks; returns when that was."""
         hooks, state, execution, speed = self.hooks, self.state, self.execution, self.execution.speed
+        dependencies, arrive = self.dependencies, execution.arrive
+        if dependencies is not None:
+            arrive = dependencies.arrive
         instants = 0
         arrival = next(coming, None)
         while True:
@@ -220,8 +227,10 @@ class Run:
                 execution.external_event(self.external.popleft())
                 changed = True
             while arrival is not None and arrival.time == now:
-                execution.arrive(arrival)
+                arrive(arrival)
                 arrival = next(coming, None)
+            if dependencies is not None:
+                dependencies.release(now)
             if speed.reports:
                 execution.report_progress(now)
 
@@ -229,7 +238,8 @@ class Run:
             if plan.decisions or self.faults.any:
                 self.journal.plan(plan, always=True)
             self.wake = plan.review_at if plan.review_at > now else FOREVER
-            if plan.decisions and execution.carry_out(plan):
+            again = bool(plan.decisions) and execution.carry_out(plan)
+            if again or (dependencies is not None and dependencies.release(now)):
                 self.wake = now
             elif self.options.recheck_s and state.pending and (changed or plan.decisions):
                 self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
@@ -249,6 +259,8 @@ class Run:
                 if hooks.stop():
                     self.interrupted = True
                     break
+        if dependencies is not None:
+            dependencies.give_up(state.now)
         hooks.progress(len(state.ids) - len(state.live), total, state.now)
         if self.interrupted or not (state.live or arrival) or self.until == FOREVER:
             return state.now

@@ -33,6 +33,8 @@ def workload_digest(workload: Workload) -> str:
         column = np.asarray(getattr(workload, name), dtype="<i8")
         alike = len(column) > 0 and bool((column == column[0]).all())  # however it is stored
         add(name.encode() + (column[:1] if alike else column).tobytes())
+    if len(workload.after):
+        add(b"after" + np.unique(np.asarray(workload.after, dtype="<i8"), axis=0).tobytes())
     for texts in names:
         add(repr(texts).encode("utf-8", "surrogatepass"))
     return seen.hexdigest()

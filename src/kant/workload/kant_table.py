@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from kant.model.errors import InputError
 from kant.model.job import LEVELS
 from kant.model.mig import PROFILES
+from kant.model.precedence import order_of
 from kant.model.training import Training
 from kant.model.units import GPU, SECOND
 from kant.workload.kant_parquet_process import read_parquet
@@ -42,6 +43,8 @@ FIELDS = (
     Field("user", "text", "who submitted it", default=""),
     Field("name", "text", "what its owner calls the job; jobs of one name are likely to run alike", default=""),
     Field("core", "text", "identifier of the job that this one is a burst of; empty: none", default=""),
+    Field("after", "text", "identifiers of jobs that have to end well before it comes, separated by '|'; empty: none",
+          default=""),
     Field("preemptible", "whole", "0: the scheduler may not stop it", high=1, default=1),
     Field("within", "text", "level of the fabric of which one domain should hold the gang; empty: none", default=""),
     Field("within_required", "whole", "1: the job waits until one domain of that level holds it", high=1, default=0),
@@ -148,6 +151,7 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
         titles=titles,
         models=models,
         base_job=base,
+        after=_afters(path, ids, table.texts.get("after"), base),
         within=within,
         mig=mig,
         profiles=profiles,
@@ -224,6 +228,32 @@ def _bases(path: Path, ids: list[str], names: list[str] | None, submit: Ints) ->
     return base
 
 
+def _afters(path: Path, ids: list[str], names: list[str] | None, base: Ints) -> Ints:
+    """A row for each wait of a job for another: the rows of the two. Neither is a burst replica or has any."""
+    found: list[tuple[int, int]] = []
+    rows = {name: row for row, name in enumerate(ids)} if names is not None and any(names) else {}
+    bursts = {*np.flatnonzero(base >= 0).tolist(), *base[base >= 0].tolist()} if rows else set()
+    waits: list[list[str]] = []
+    for row, text in enumerate(names or () if rows else ()):
+        where = f"{path}, job {ids[row]}, field after"
+        waits.append(list(dict.fromkeys(text.split("|"))) if text else [])
+        for name in waits[-1]:
+            if name not in rows:
+                raise InputError(where, "identifiers of jobs of the file, or nothing", name)
+            if row in bursts or rows[name] in bursts:
+                raise InputError(where, "jobs that are no burst replicas and have none", name)
+            found.append((row, rows[name]))
+    if found:
+        involved = sorted({row for pair in found for row in pair})
+        _, circle = order_of([ids[row] for row in involved], [waits[row] for row in involved])
+        if circle:
+            where = f"{path}, job {circle[0]}, field after"
+            raise InputError(
+                where, "jobs that do not wait for each other in a circle", " -> ".join([*circle, circle[0]])
+            )
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
 def to_table(workload: Workload) -> Table:
     """The columns of `workload`, with submissions on the trace's own clock (`submit` + `origin`).
 
@@ -231,6 +261,7 @@ def to_table(workload: Workload) -> Table:
     """
     texts: dict[str, list[str]] = {"id": workload.ids}
     texts["core"] = [workload.ids[row] if row >= 0 else "" for row in workload.base_job.tolist()]
+    texts["after"] = _after_texts(workload)
     for name in ("within", "segment_within", "apart", "near"):
         texts[name] = [("", *LEVELS)[code] for code in getattr(workload, name).tolist()]
     for name, codes, names in (
@@ -258,6 +289,15 @@ def to_table(workload: Workload) -> Table:
                 job = workload.ids[int(np.argmin(allowed))]
                 raise InputError(f"job {job}, field {field.name}", field.expected, int(column[np.argmin(allowed)]))
     return Table(len(workload), numbers, texts)
+
+
+def _after_texts(workload: Workload) -> list[str]:
+    names: list[list[str]] = [[]] * len(workload) if not len(workload.after) else [[] for _ in workload.ids]
+    for row, other in workload.after.tolist():
+        if "|" in workload.ids[other]:
+            raise InputError(f"job {workload.ids[row]}, field after", "names that hold no '|'", workload.ids[other])
+        names[row].append(workload.ids[other])
+    return ["|".join(each) for each in names]
 
 
 def _joined(models: tuple[str, ...]) -> str:

@@ -30,7 +30,8 @@ class Workload:
     to lie in one domain of the level `segment_within` (0 and 0: no such wish). `affinity` is the affinity group (a
     code into `affinities`), and `apart`, `apart_required` and `near` are what it wishes of that, levels as in `within`.
     `floor` is the pods with which an elastic gang can do (0: it needs all of them). `training` is what a job trains (a
-    code into `trainings`; None: it does not say). `origin` is time zero on the
+    code into `trainings`; None: it does not say). `after` has a row for each wait of one job for another, which has to
+    end well before it comes: the rows of the two. `origin` is time zero on the
     trace's own clock: the first submission that the window keeps, before slicing.
     """
 
@@ -72,6 +73,7 @@ class Workload:
     profiles: tuple[str, ...] = ("",)
     affinities: tuple[str, ...] = ("",)
     trainings: tuple[Training | None, ...] = (None,)
+    after: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     origin: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -84,13 +86,19 @@ class Workload:
         return self.gpus * np.maximum(self.pods, 1)
 
     def take(self, rows: Ints | NDArray[np.bool_]) -> Workload:
-        """The jobs at `rows` (indices or a mask), in that order. A replica without its base job is like other jobs."""
+        """The jobs at `rows` (indices or a mask), in that order. A replica without its base job is like other jobs, and
+        nobody waits for a job that is not there."""
         index: Ints = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64, copy=False)
         columns: dict[str, Any] = {name: _taken(getattr(self, name), index) for name in COLUMNS}
         if (columns["base_job"] >= 0).any():
             place = np.full(len(self) + 1, -1, dtype=np.int64)  # the last entry is that of no base job
             place[index] = np.arange(len(index))
             columns["base_job"] = place[columns["base_job"]]
+        if len(self.after):
+            moved = np.full(len(self), -1, dtype=np.int64)
+            moved[index] = np.arange(len(index))
+            waits = moved[self.after]
+            columns["after"] = waits[(waits >= 0).all(axis=1)]
         return replace(self, ids=[self.ids[i] for i in index], **columns)
 
 

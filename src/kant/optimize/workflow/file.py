@@ -34,8 +34,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
+from kant.model.precedence import order_of
 from kant.model.units import SECOND, parse_duration
-from kant.optimize.workflow.bounds import order_of
 from kant.optimize.workflow.graph import MOST, MOST_STAGES, NEVER, Graph, Stage
 
 Time = int | str
