@@ -138,14 +138,23 @@ class Lease:
             self.on_lost()
 
     async def release(self) -> None:
-        """Give the lease back so that another need not wait. First end every request that only a leader may send."""
+        """Give the lease back so that another need not wait. First end every request that only a leader may send.
+
+        A renewal that was under way may have arrived without our knowing: then the record is read again.
+        """
         held, self._until = self.holds(), float("-inf")
-        if not held:
-            return
-        now = _now()
-        record = LeaseRecord("", 1, now, now, self._transitions)
         try:
-            await self._write(record)
+            while held:
+                now = _now()
+                try:
+                    return await self._write(LeaseRecord("", 1, now, now, self._transitions))
+                except ApiError as error:
+                    if error.code != 409:
+                        raise
+                known = self._seen.metadata.resource_version
+                await self._read()
+                ours = self._seen.spec.holder_identity == self.identity
+                held = ours and self._seen.metadata.resource_version != known
         except ApiError as error:
             self.on_trouble(error)
 
