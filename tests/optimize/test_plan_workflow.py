@@ -157,6 +157,17 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, old: str, new: st
     assert "bad.toml" in sentence and all(part in sentence for part in says), sentence
 
 
+def test_a_workflow_that_is_drawn_is_planned(tmp_path: Path) -> None:
+    out = tmp_path / "drawn.toml"
+    options = ("--kind", "workflow", "--tasks", "12", "--processors", "4", "--transfers", "0.5", "--seed", "3")
+    assert "12 stages on 4 processors written" in kant("plan", "generate", "--out", out, *options).out
+    read = parse_workflow("drawn", out.read_text())
+    assert graph_of(read, processors_of(read)) == generate(12, 4, 3, ccr=0.5)
+    assert len(kant("plan", "workflow", out, "--json").json()["stages"]) == 12
+    for option, value in (("--tasks", "0"), ("--processors", "0"), ("--transfers", "nan"), ("--kind", "job")):
+        assert kant("plan", "generate", "--kind", "workflow", "--out", out, option, value).refusal()
+
+
 def test_options_that_make_no_sense_are_refused(nightly: Path) -> None:
     assert "heft, cpop" in kant("plan", "workflow", nightly, "--policy", "best").refusal()
     assert "--limit" in kant("plan", "workflow", nightly, "--limit", "0s").refusal()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -151,22 +151,37 @@ def _asked(
 @plan_app.command
 def generate(
     *,
-    out: Annotated[Path, Parameter(help="The JSON file to write.")],
-    tasks: Annotated[int, Parameter(help="Tasks, in processes of about 20.", converter=whole)] = 500,
-    resources: Annotated[int, Parameter(help="Resources.", converter=whole)] = 4,
+    out: Annotated[Path, Parameter(help="The file to write.")],
+    kind: Annotated[Literal["capacity", "workflow"], Parameter(help="For which of the two it is.")] = "capacity",
+    tasks: Annotated[
+        int | None, Parameter(help="Tasks, in processes of about 20, or stages. Default: 500, or 20.", converter=whole)
+    ] = None,
+    resources: Annotated[int, Parameter(help="Resources of an instance.", converter=whole)] = 4,
+    processors: Annotated[int, Parameter(help="Processors of a workflow.", converter=whole)] = 3,
+    transfers: Annotated[float, Parameter(help="Mean transfer of a workflow, in mean durations.")] = 1.0,
     seed: Seed = 0,
 ) -> None:
-    """Draw an instance of capacity planning: pipelines with deadlines of twice their longest path."""
+    """Draw an instance of capacity planning: pipelines with deadlines of twice their longest path; or a workflow."""
     from kant.cli.show import console
-    from kant.optimize.capacity.file import instance_json
-    from kant.optimize.capacity.generate import generate as draw
 
-    drawn = draw(tasks, resources, seed)
+    if kind == "workflow":
+        from kant.optimize.workflow.file import workflow_toml
+        from kant.optimize.workflow.generate import generate as draw_graph
+
+        graph = draw_graph(20 if tasks is None else tasks, processors, seed, ccr=transfers)
+        text, what = workflow_toml(graph), f"{len(graph.stages):,} stages on {processors:,} processors"
+    else:
+        from kant.optimize.capacity.file import instance_json
+        from kant.optimize.capacity.generate import generate as draw
+
+        drawn = draw(500 if tasks is None else tasks, resources, seed)
+        count = sum(len(process.tasks) for process in drawn.processes)
+        text, what = instance_json(drawn), f"{count:,} tasks in {len(drawn.processes):,} processes"
     try:
-        out.write_text(instance_json(drawn), encoding="utf-8")
+        out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(str(out), f"a file that can be written ({error})") from None
-    console.print(f"{tasks:,} tasks in {len(drawn.processes):,} processes written to {out}", soft_wrap=True)
+    console.print(f"{what} written to {out}", soft_wrap=True)
 
 
 def stop_after(limit: str) -> Callable[[float], bool]:

@@ -28,6 +28,8 @@ def generate(
     """
     if not 1 <= stages <= 10_000 or not 1 <= processors <= 1_000:
         raise InputError("generate", "from 1 to 10,000 stages and from 1 to 1,000 processors", (stages, processors))
+    if not 0 <= ccr <= 1_000:
+        raise InputError("generate", "transfers from 0 to 1,000 mean durations", ccr)
     rng = random.Random(seed)
     inner = max(stages - 2, 0)
     levels = max(1, min(inner, round(math.sqrt(stages) / shape)))
