@@ -32,6 +32,7 @@ MODULES = (
     "timeline",
     "backfill",
     "serving",
+    "steps",
 )
 NAMED = ("kubernetes", "service", "starts", "routing")
 SHORT = ("philly", "saturated")

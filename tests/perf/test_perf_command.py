@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from tests.cli.command import kant
 
-from kant.cli.perf import spans_of
+from kant.cli.perf import place_of
 from kant.cli.show_step import picture
+from kant.model.errors import InputError
+from kant.model.node import ClusterSpec, Node
+from kant.placement.perf.places import places_in
 from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Task, run
 
 JOB = 'model = "mixtral-8x7b"\nlayers = 4\ntensor = 8\nexpert = 8\n'
@@ -72,6 +75,10 @@ def test_the_fabric_of_a_cluster_file_counts(job: Path, tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         (("--placement", "8"), "--placement: expected NODESxGPUS/LEAVES"),
+        ((), "--placement and --gpus: expected one of them"),
+        (("--placement", "8x8", "--gpus", "8"), "--placement and --gpus: expected one of them"),
+        (("--gpus", "0"), "--gpus: expected a number from 1 on"),
+        (("--gpus", "64", "--cluster", "4x8"), "--gpus: expected at most the 32 GPUs"),
         (("--placement", "8x8/16"), "--placement: expected NODESxGPUS/LEAVES"),
         (("--placement", "0x8"), "--placement: expected NODESxGPUS/LEAVES"),
         (("--placement", "8x8", "--layer", "5"), "--layer: expected a layer of one stage, from 1 to 4"),
@@ -83,9 +90,33 @@ def test_what_cannot_be_placed_is_refused_in_a_sentence(job: Path, options: tupl
 
 
 def test_a_placement_is_as_even_as_can_be() -> None:
-    spans = spans_of("10x8/4/2")
+    spans = place_of("10x8/4/2").spans
     assert (spans.gpus, spans.nodes) == (80, 10)
     assert spans.largest == (8, 8, 24, 40, 80)
+
+
+@pytest.mark.parametrize("text", ["8x8", "8x8/2", "16x4/4/2", "16x4/4/2/2", "16x4/4/1/1"])
+def test_the_words_of_a_placement_name_it(text: str) -> None:
+    place = place_of(text)
+    assert place_of(str(place)) == place
+    assert str(place) == text.removesuffix("/1").removesuffix("/1")
+
+
+def test_placements_are_those_that_the_cluster_has() -> None:
+    nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 4}", spine=f"s{i // 8}") for i in range(16))
+    cluster = ClusterSpec("four leaves", nodes)
+    assert [str(place) for place in places_in(cluster, 32)] == ["4x8", "4x8/2", "4x8/4", "4x8/2/2", "8x4/2"]
+    assert [str(place) for place in places_in(cluster, 128)] == ["16x8/4/2"]
+    assert [str(place) for place in places_in(cluster, 4)] == ["1x4", "2x2"]
+    assert str(places_in(cluster, 12)[0]) == "2x6"
+    with pytest.raises(InputError, match="at most the 128 GPUs of nodes of 8"):
+        places_in(cluster, 136)
+
+
+def test_a_job_is_shown_where_it_could_lie(job: Path) -> None:
+    found = kant("perf", "step", job, "--gpus", "64", "--json").json()["placements"]
+    assert [each["placement"] for each in found] == ["8x8", "8x8/2", "8x8/4", "8x8/2/2", "16x4"]
+    assert min(found, key=lambda each: each["step_s"]) == found[0]
 
 
 def test_a_picture_has_a_letter_for_what_runs() -> None:

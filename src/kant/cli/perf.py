@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json
+from kant.cli.inputs import Json, whole
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.placement.cost.communication import Spans
     from kant.placement.perf.fit import Fit
+    from kant.placement.perf.places import Place
     from kant.placement.perf.step import Step
     from kant.placement.perf.streams import Run
 
@@ -31,30 +32,37 @@ def step(
     /,
     *,
     placement: Annotated[
-        list[str],
+        list[str] | None,
         Parameter(help="NODESxGPUS, such as 8x8; 8x8/2 is over two leaves, 8x8/4/2 over two spines. May be repeated."),
-    ],
-    cluster: Annotated[str | None, Parameter(help="A cluster file, for its fabric. Default: H100 nodes.")] = None,
+    ] = None,
+    gpus: Annotated[
+        int | None, Parameter(help="In place of --placement: those that a job of so many could get.", converter=whole)
+    ] = None,
+    cluster: Annotated[
+        str | None, Parameter(help="A cluster file, or NxG. Default: 1024x8, eight H100 in each node.")
+    ] = None,
     costs: Annotated[Path | None, Parameter(help="Costs as `kant perf fit --out` writes them.")] = None,
     layer: Annotated[int | None, Parameter(help="The layer to picture, from 1. Default: one in the middle.")] = None,
     json: Json = False,
 ) -> int:
     """Predict the step of a training job under each placement: what it goes into, and a picture of the streams."""
-    from kant.model.fabric import Fabric
     from kant.placement.perf.on_fabric import NOTHING_MEASURED
+    from kant.placement.perf.places import places_in
     from kant.placement.perf.step import step as predict
+    from kant.workload.cluster_file import read_cluster
     from kant.workload.measured_file import read_costs
     from kant.workload.training_text import read_training
 
     training = read_training(job)
-    places = [(text, spans_of(text)) for text in placement]
-    fabric = Fabric()
-    if cluster is not None:
-        from kant.workload.cluster_file import read_cluster
-
-        fabric = read_cluster(cluster).fabric
+    if (gpus is None) == (not placement):
+        raise InputError("--placement and --gpus", "one of them")
+    spec = read_cluster(cluster or "1024x8")
+    if gpus is not None and gpus < 1:
+        raise InputError("--gpus", "a number from 1 on", gpus)
+    chosen = [place_of(text) for text in placement or ()] if gpus is None else places_in(spec, gpus)
+    places = [(str(place), place.spans) for place in chosen]
     measured = NOTHING_MEASURED if costs is None else read_costs(costs)
-    found = [(text, spans, predict(training, fabric, spans, measured)) for text, spans in places]
+    found = [(text, spans, predict(training, spec.fabric, spans, measured)) for text, spans in places]
     least = min(len(each.plan.layers) for _, _, each in found)
     if layer is not None and not 1 <= layer <= least:
         raise InputError("--layer", f"a layer of one stage, from 1 to {least}", layer)
@@ -87,21 +95,19 @@ def fit(
     return Reply(fit_json(found), lambda: _show_fit(found, out)).print(json)
 
 
-def spans_of(text: str) -> Spans:
-    """The placement that a text names, as evenly over its domains as can be."""
-    from kant.placement.cost.communication import Spans
+def place_of(text: str) -> Place:
+    """The placement that a text names."""
+    from kant.placement.perf.places import Place
 
     match = _PLACE.fullmatch(text.strip())
     if match is None:
         raise InputError("--placement", _EXPECTED, text)
     nodes, each = int(match[1]), int(match[2])
-    above = [int(part) for part in match[3].split("/")[1:]]
-    domains = [nodes, nodes, *above, *[1] * (3 - len(above))]
+    place = Place(nodes, each, *(int(part) for part in match[3].split("/")[1:]))
+    domains = (nodes, place.leaves, place.spines, place.superspines)
     if nodes * each == 0 or 0 in domains or any(wide > narrow for narrow, wide in pairwise(domains)):
         raise InputError("--placement", _EXPECTED, text)
-    gpus = nodes * each
-    node, hbd, leaf, spine, superspine = (-(-nodes // count) * each for count in domains)
-    return Spans(gpus, nodes, nodes, (node, hbd, leaf, spine, superspine))
+    return place
 
 
 def step_json(text: str, spans: Spans, found: Step, layer: int) -> dict[str, Any]:

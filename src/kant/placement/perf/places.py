@@ -1,0 +1,85 @@
+"""Placements of a job in words: `NODESxGPUS/LEAVES/SPINES/SUPERSPINES`, and those that a cluster has for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kant.model.errors import InputError
+from kant.model.node import ClusterSpec
+from kant.placement.cost.communication import Spans
+
+
+class Place(NamedTuple):
+    """So many nodes with so many GPUs of the job each, as evenly as can be over so many domains of each level."""
+
+    nodes: int
+    gpus: int
+    leaves: int = 1
+    spines: int = 1
+    superspines: int = 1
+
+    def __str__(self) -> str:
+        above = [self.leaves, self.spines, self.superspines]
+        while above and above[-1] == 1:
+            above.pop()
+        return "/".join([f"{self.nodes}x{self.gpus}", *map(str, above)])
+
+    @property
+    def spans(self) -> Spans:
+        """What of it matters to a collective. Each node is an HBD of its own."""
+        domains = (self.nodes, self.nodes, self.leaves, self.spines, self.superspines)
+        node, hbd, leaf, spine, superspine = (-(-self.nodes // count) * self.gpus for count in domains)
+        return Spans(self.nodes * self.gpus, self.nodes, self.nodes, (node, hbd, leaf, spine, superspine))
+
+
+def places_in(cluster: ClusterSpec, gpus: int) -> list[Place]:
+    """Placements that a job of so many GPUs could get in the empty cluster, the closest first.
+
+    On the fewest nodes, with as many of its GPUs on each: in as few domains as can be, over twice and four times as
+    many leaves, over one more spine and superspine than need be; and on half nodes. Raises InputError where the cluster
+    is too small.
+    """
+    size = _usual(node.gpus for node in cluster.nodes)
+    each = next((count for count in range(min(size, gpus), 0, -1) if gpus % count == 0), 0)
+    nodes = gpus // max(each, 1)
+    whole = [node for node in cluster.nodes if node.gpus >= each]
+    if each == 0 or len(whole) < nodes:
+        raise InputError("--gpus", f"at most the {len(whole) * each:,} GPUs of nodes of {each} in the cluster", gpus)
+    domains = [
+        sorted(Counter(getattr(node, level) for node in whole).values(), reverse=True)
+        for level in ("leaf", "spine", "superspine")
+    ]
+    best = _closest(nodes, each, domains)
+    wanted = [best, *(best._replace(leaves=best.leaves * times) for times in (2, 4))]
+    wanted.append(best._replace(leaves=max(best.leaves, best.spines + 1), spines=best.spines + 1))
+    above = best.superspines + 1
+    wanted.append(Place(nodes, each, max(best.leaves, above), max(best.spines, above), above))
+    if each % 2 == 0 and len(whole) >= 2 * nodes:
+        wanted.append(_closest(2 * nodes, each // 2, domains))
+    return list(dict.fromkeys(place for place in wanted if _is_there(place, domains)))
+
+
+def _usual(sizes: Iterable[int]) -> int:
+    """The size that most nodes have; of equal ones the largest."""
+    counts = Counter(sizes)
+    return max(counts, key=lambda size: (counts[size], size))
+
+
+def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> Place:
+    """The fewest domains of each level that have so many nodes between them."""
+    fewest = []
+    for sizes in domains:
+        held = count = 0
+        while held < nodes:
+            held += sizes[count]
+            count += 1
+        fewest.append(count)
+    return Place(nodes, gpus, *fewest)
+
+
+def _is_there(place: Place, domains: Sequence[Sequence[int]]) -> bool:
+    """Whether the cluster has so many domains, and the job a node in each."""
+    asked = (place.leaves, place.spines, place.superspines)
+    return place.nodes >= place.leaves and all(count <= len(sizes) for count, sizes in zip(asked, domains, strict=True))
