@@ -18,6 +18,7 @@ from benchmarks.measure import Figure
 from benchmarks.service import up
 
 JOBS = 200
+LINES = 1000
 WARM_UP = (
     "from kant.scheduler.profile import builtin_profile as p; from kant.sim.warm import warm_up; warm_up(p('kant'))"
 )
@@ -53,8 +54,30 @@ def everyday(home: Path, kant: list[str]) -> Iterator[Figure]:
     for verb, rest in lines.items():
         ours = min(children_cpu([*kant, verb, *rest], home=home) for _ in range(10))
         yield Figure(verb, ours, "CPU-seconds", plain / ours, "importing argparse and http.client", "Python itself")
+        if verb == "submit":
+            yield from lines_of_a_file(home, kant, child.pid, ours)
     child.send_signal(signal.SIGTERM)
     child.wait()
+
+
+def lines_of_a_file(home: Path, kant: list[str], kant_up: int, one: float) -> Iterator[Figure]:
+    """A thousand submissions in one file; `one` is the CPU time of a process for each of them."""
+    path = home / "lines"
+    path.write_text("".join(f"--gpus 1 --env SEED={n} -- python train.py --seed {n}\n" for n in range(LINES)))
+    took = []
+    for _ in range(3):
+        before = cpu_of(kant_up)
+        client = children_cpu([*kant, "submit", "--hold", "--from", str(path)], home=home)
+        took.append((client, client + cpu_of(kant_up) - before))
+    rate = LINES / min(both for _, both in took)
+    ratio = one * LINES / min(client for client, _ in took)
+    yield Figure("submit-lines", rate, "a CPU-second, client and Kant", ratio, "one submit for each", "JSON, SQLite")
+
+
+def cpu_of(process: int) -> float:
+    """CPU time of a process that runs."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def children_cpu(command: list[str], cache: str | None = None, home: Path | None = None) -> float:

@@ -13,6 +13,7 @@ from kant.cli.amounts import mebibytes, moment, most_at_once, pair, parse_array
 from kant.cli.output import Reply, printable
 from kant.cli.place import LIVE, Filter, Wanted
 from kant.cli.places import place_of, questions_of
+from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
 
 if TYPE_CHECKING:
@@ -30,10 +31,15 @@ def submit_job(
     json: bool = False,
     wait: bool = False,
     graph: Path | None = None,
+    lines: Path | None = None,
     there: KubeSubmission | None = None,
     **options: Any,
 ) -> int:
     """Queue a command; `options` are as `wanted` has them."""
+    if lines is not None:
+        from kant.cli.submit_lines import submit_lines
+
+        return submit_lines(lines, command, graph, options, wait, home, json, there)
     asked = wanted(command, **options)
     if graph is not None:
         from kant.cli.submit_graph import submit_graph
@@ -78,6 +84,8 @@ def wanted(
     preemptible: bool = True,
 ) -> Wanted:
     """What the options of `kant submit` ask for. Raises InputError."""
+    if command and command[0].startswith("-"):
+        raise InputError("COMMAND", "options of `kant submit`, and a program after --", command[0])
     return Wanted(
         command=command,
         gpus=gpus,

@@ -61,6 +61,9 @@ class KubernetesPlace:
         )
         return Submitted([self._run(lambda jobs: jobs.submit(request))])
 
+    def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
+        raise InputError("--from", "one job at a time on Kubernetes")
+
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
         raise InputError("--graph", "none on Kubernetes, where jobs do not wait for each other")
 

@@ -34,6 +34,10 @@ class MachinePlace:
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 
+    def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
+        rows = [{"line": number, "job": _wish(wanted, {})} for number, wanted in lines]
+        return Submitted(self.client.post("/v1/batches", {"lines": rows, "env": _environment()})["jobs"])
+
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
         rows = [
             {

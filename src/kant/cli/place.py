@@ -100,6 +100,10 @@ class Place(Source, Protocol):
         """Queue a command."""
         ...
 
+    def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
+        """Queue what the lines of a text ask for, each with its number, or nothing; the ids in their order."""
+        ...
+
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
         """Queue all stages of a workflow, or none; the ids in their order."""
         ...

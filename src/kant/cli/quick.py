@@ -27,18 +27,17 @@ def _whole(text: str) -> int | None:
 
 
 FLAG, UNSET = (lambda _: True), (lambda _: False)
-MANY: dict[str, str] = {
-    "--after": "after", "--after-any": "after", "--after-ok": "after_ok", "--after-not-ok": "after_not_ok",
-    "--env": "env",
-}  # fmt: skip
+NAMES = {"--no-preemptible": "preemptible", "--after-any": "after", "--from": "lines"}
+"""Parameters that are not named as their options."""
+MANY = ("--after", "--after-any", "--after-ok", "--after-not-ok", "--env")
 """Options that may be repeated."""
 HERE: dict[str, Kind] = {"--home": Path, "--json": FLAG}
 OPTIONS: dict[str, dict[str, Kind]] = {
     "submit": {
         "--gpus": _number, "--cpus": _number, "--memory": str, "--time": str, "--name": str, "--queue": str,
         "--priority": _whole, "--array": str, "--begin": str, "--retries": _whole, "--warn": str, "--grace": str,
-        "--workdir": Path, "--hold": FLAG, "--preemptible": FLAG, "--no-preemptible": UNSET, "--wait": FLAG,
-        **dict.fromkeys(MANY, str), **HERE,
+        "--from": Path, "--workdir": Path, "--hold": FLAG, "--preemptible": FLAG, "--no-preemptible": UNSET,
+        "--wait": FLAG, **dict.fromkeys(MANY, str), **HERE,
     },
     "jobs": {
         "--all": FLAG, "--queue": str, "--state": str, "--user": str, "--limit": _whole, "--before": _whole, **HERE,
@@ -59,7 +58,7 @@ def quick(arguments: list[str]) -> Callable[[], int] | None:
     from kant.cli import everyday
 
     match arguments[0], words:
-        case "submit", (_, *_):
+        case "submit", _ if words or "lines" in options:
             return lambda: everyday.submit_job(words, **options)
         case "jobs", ():
             return lambda: everyday.list_jobs(**options)
@@ -81,8 +80,8 @@ def parsed(arguments: list[str]) -> tuple[tuple[str, ...], dict[str, Any]] | Non
             at += 1
             text = arguments[at] if at < end else ""
         value = kind(text)
-        name = MANY.get(option) or option[2:].removeprefix("no-").replace("-", "_")
-        if value is None or (kind not in (FLAG, UNSET) and (not text or text[0] == "-")):
+        name = NAMES.get(option) or option[2:].replace("-", "_")
+        if value is None or (kind not in (FLAG, UNSET) and (not text or (text[0] == "-" and text != "-"))):
             return None
         if option in MANY:
             found[name] = (*found.get(name, ()), value)

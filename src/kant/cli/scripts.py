@@ -28,9 +28,9 @@ SHORT = {
 def expanded(arguments: list[str]) -> list[str]:
     """The arguments of `kant submit`, with what its script says in its head, and what runs the script. Raises
     InputError for a line of the script that cannot be understood."""
-    if any(each == "--graph" or each.startswith("--graph=") for each in arguments):
+    at = command_at(arguments)
+    if any(word.partition("=")[0] in ("--graph", "--from") for word in arguments[:at]):
         return arguments
-    at = _command(arguments)
     if at is None:
         text = _piped()
         if not text:
@@ -54,7 +54,7 @@ def _found_by_name(word: str) -> bool:
     return "/" not in word and which(word) is not None
 
 
-def _command(arguments: list[str]) -> int | None:
+def command_at(arguments: list[str]) -> int | None:
     """Where the command begins; None where there is none."""
     if "--" in arguments:
         at = arguments.index("--") + 1

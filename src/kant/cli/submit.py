@@ -47,6 +47,10 @@ def submit(
     graph: Annotated[
         Path | None, Parameter(help="Instead of a command: all stages of a workflow file (docs/workflows.md).")
     ] = None,
+    lines: Annotated[
+        Path | None,
+        Parameter("--from", help="Instead of a command: a file with a submission on each line; -: standard input."),
+    ] = None,
     wait: Annotated[bool, Parameter(help="Until it is over, and exit with its exit code.", negative="")] = False,
     home: Home = None,
     json: Json = False,

@@ -99,6 +99,20 @@ class WorkflowSubmission(Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
 
+class BatchLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A submission of a batch, and the number of the line where it stands: what is wrong with it is said of that."""
+
+    job: Submission
+    line: Annotated[int, Meta(ge=0, le=10**9)] = 0
+
+
+class Batch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Submissions that are queued together, or none of them. All have `env` beside their own."""
+
+    lines: Annotated[tuple[BatchLine, ...], Meta(min_length=1, max_length=10_000)]
+    env: dict[str, str] = {}
+
+
 @dataclass(slots=True, eq=False)
 class JobRecord:
     """One job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.

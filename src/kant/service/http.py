@@ -16,7 +16,7 @@ from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.live.questions import NotReadyError, UnknownJobError
-from kant.local.record import OVER, Submission, WorkflowSubmission
+from kant.local.record import OVER, Batch, Submission, WorkflowSubmission
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.events import Events
@@ -106,6 +106,10 @@ class Service:
     async def workflow(self, request: web.Request) -> web.Response:
         asked = received(await body(request), WorkflowSubmission)
         return answer(await self.orders.submit_workflow(asked, caller(request)), 201)
+
+    async def batch(self, request: web.Request) -> web.Response:
+        asked = received(await body(request), Batch)
+        return answer(await self.orders.submit_batch(asked, caller(request)), 201)
 
     async def jobs(self, request: web.Request) -> web.Response:
         phases = tuple(part for part in request.query.get("state", "").split(",") if part)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from kant.local.record import JobPhase, JobRecord, Submission, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobRecord, Submission, WorkflowSubmission
 from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
 from kant.service.questions import LocalQuestions
-from kant.service.roles import Caller, check_own
+from kant.service.roles import Caller, ForbiddenError, check_own
 from kant.service.store import digest_of
 from kant.service.views import JobIds
 
@@ -74,6 +74,27 @@ class Orders:
             record.after_ok += tuple(records[other].id for other in stage.after_ok)
             records.append(record)
         return await self._take_in(records, who, "workflow")
+
+    async def submit_batch(self, batch: Batch, who: Caller) -> JobIds:
+        """Queue all submissions of a batch, or none: they are checked before the first is taken in.
+
+        Raises InputError that names the line."""
+        driver = self.driver
+        driver.check_writing()
+        now = driver.clock.micros()
+        wishes = []
+        for line in batch.lines:
+            wish = msgspec.structs.replace(line.job, env=batch.env | line.job.env)
+            try:
+                self._check(wish, who, "batch")
+                check_room(wish, driver.settings.cluster)
+            except ForbiddenError:
+                raise
+            except InputError as error:
+                raise InputError(f"line {line.line}, {error.where}", error.expected, error.got) from None
+            wishes.append(wish)
+        self._check_count(sum(max(len(wish.array), 1) for wish in wishes))
+        return await self._take_in([each for wish in wishes for each in self._records(wish, who, now)], who, "batch")
 
     def _check(self, wish: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""

@@ -63,6 +63,7 @@ RIGHTS = {
     "schema": VIEWER,
     "submit": TENANT,
     "workflow": TENANT,
+    "batch": TENANT,
     "cancel": TENANT,
     "hold": TENANT,
     "release": TENANT,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kant import __version__
-from kant.local.record import JobPhase, Submission, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, Submission, WorkflowSubmission
 from kant.service.views import (
     AuditLog,
     ClusterAnswer,
@@ -53,6 +53,7 @@ ROUTES = (
         "POST", "/v1/workflows", "workflow", "Queue all stages of a workflow, or none.", JobIds, WorkflowSubmission,
         status=201,
     ),
+    Route("POST", "/v1/batches", "batch", "Queue many commands, or none.", JobIds, Batch, status=201),
     Route(
         "GET", "/v1/jobs", "jobs", "Jobs, the latest first, a page at a time.", JobPage,
         query={

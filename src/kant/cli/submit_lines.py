@@ -1,0 +1,101 @@
+"""`kant submit --from`: a submission on each line of a file or of standard input, all of them or none.
+
+A line is what follows `kant submit` on the command line: options, and a command. What the command line itself says
+holds for every line that does not say otherwise. Empty lines and comments (`#`) say nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kant.cli.everyday import wanted
+from kant.cli.output import Reply
+from kant.cli.place import Wanted
+from kant.cli.places import place_of
+from kant.cli.quick import parsed
+from kant.cli.scripts import command_at, expanded
+from kant.model.errors import InputError
+from kant.service.client import RefusedError
+
+if TYPE_CHECKING:
+    from kant.cli.kube_options import KubeSubmission
+
+MOST = 10_000
+MANY = ("env", "after", "after_ok", "after_not_ok")
+"""Options of which a line adds to those of the command line."""
+ONCE = ("wait", "json", "home", "graph", "lines", "there")
+"""Options that are about all lines together."""
+
+
+def submit_lines(
+    path: Path, command: tuple[str, ...], graph: Path | None, options: dict[str, Any], wait: bool, home: Path | None,
+    json: bool, there: KubeSubmission | None,
+) -> int:  # fmt: skip
+    """Queue what the lines ask for, and print the id of each; returns the exit code."""
+    if command or graph is not None:
+        raise InputError("--from", "neither a command nor --graph beside it", command[0] if command else str(graph))
+    source = "standard input" if str(path) == "-" else str(path)
+    lines = [(number, _of_line(f"{source}, line {number}", text, options)) for number, text in _lines(path, source)]
+    if not 1 <= len(lines) <= MOST:
+        raise InputError(source, f"from 1 to {MOST:,} lines with a submission", len(lines))
+    try:
+        jobs = place_of(home, there).submit_batch(lines).jobs
+    except RefusedError as error:
+        raise RefusedError(f"{source}, {error}" if str(error).startswith("line ") else str(error)) from None
+    whole = list(dict.fromkeys(job.partition("_")[0] for job in jobs))
+    Reply({"jobs": jobs}, lambda: print("\n".join(whole))).print(json)
+    if wait:
+        from kant.cli.wait import wait_for
+
+        return wait_for(home, there, tuple(whole))
+    return 0
+
+
+def _lines(path: Path, source: str) -> list[tuple[int, str]]:
+    """The lines that say something, with their numbers."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(source, f"a text in UTF-8 ({error})") from None
+    lines = enumerate(text.splitlines(), start=1)
+    return [(number, line) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
+    """What a line asks for. Raises InputError that names it."""
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError as error:
+        raise InputError(place, f"words as the shell has them ({error})", text) from None
+    if command_at(["submit", *words]) is None:
+        raise InputError(place, "options and a command, such as --gpus 1 -- python train.py", text)
+    arguments = expanded(["submit", *words])
+    read = parsed(arguments) or _by_verbs(arguments, place)
+    command, own = read
+    for name in ONCE:
+        if own.get(name):
+            option = {"lines": "--from", "there": "--kube"}.get(name, f"--{name}")
+            raise InputError(place, "what one job asks for; of all of them together the command line says it", option)
+    own = {name: value for name, value in own.items() if name not in ONCE}
+    together = {name: (*base.get(name, ()), *own[name]) for name in MANY if name in own}
+    try:
+        return wanted(command, **base | own | together)
+    except InputError as error:
+        raise InputError(f"{place}, {error.where}", error.expected, error.got) from None
+
+
+def _by_verbs(arguments: list[str], place: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """A line that is not plain, as the whole command line reads it."""
+    from cyclopts import CycloptsError
+
+    from kant.cli.verbs import app_of
+
+    try:
+        _, bound, _ = app_of("submit").parse_args(arguments, exit_on_error=False, print_error=False)
+    except (CycloptsError, InputError) as error:
+        raise InputError(place, f"what `kant submit` takes ({' '.join(str(error).split())})") from None
+    own = dict(bound.arguments)
+    return own.pop("command", ()), own
