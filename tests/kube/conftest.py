@@ -18,19 +18,30 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.kube.api import Api
-from tests.kube.binaries import Binaries, NoBinariesError, find
+from tests.kube.binaries import Binaries, NoBinariesError, find, find_helm
 from tests.kube.control_plane import ControlPlane
 
 NewPlane = Callable[..., ControlPlane]
+Found = TypeVar("Found")
 
 
 @pytest.fixture(scope="session")
 def binaries() -> Binaries:
     """The real etcd and kube-apiserver. Where there are none the test is skipped, or fails if CI=true."""
+    return found(find)
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> str:
+    """The program helm. Where there is none the test is skipped, or fails if CI=true."""
+    return found(find_helm)
+
+
+def found(find: Callable[..., Found]) -> Found:
     must = os.environ.get("CI") == "true"
     try:
         return find(go_bin=must)

@@ -7,8 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.kube import binaries
-from tests.kube.binaries import NoBinariesError, find
+from tests.kube.binaries import CONTROL_PLANE, HELM, NoBinariesError, find, find_helm
 
 VARIABLES = ("KUBEBUILDER_ASSETS", "TEST_ASSET_ETCD", "TEST_ASSET_KUBE_APISERVER", "TEST_ASSET_KUBE_SCHEDULER")
 GO = """#!/bin/sh
@@ -40,12 +39,12 @@ def program(path: Path, text: str = "#!/bin/sh\n") -> Path:
 
 def test_without_any_one_sentence_says_how_to_get_them(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(machine))
-    with pytest.raises(NoBinariesError, match=r"^no kube-apiserver and etcd .* run \.ci/controlplane.*\)$"):
+    with pytest.raises(NoBinariesError, match=r"^no kube-apiserver, etcd .* run \.ci/controlplane.*\)$"):
         find()
 
 
 def test_the_folder_of_envtest_comes_first(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(machine / "cache" / "kant" / "controlplane" / binaries.key() / "controlplane")
+    program(machine / "cache" / "kant" / "controlplane" / CONTROL_PLANE.key() / "controlplane")
     assert find().combined
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine / "assets"))
     with pytest.raises(NoBinariesError, match=r"expected an executable file .*/assets/etcd"):
@@ -58,7 +57,7 @@ def test_the_folder_of_envtest_comes_first(machine: Path, monkeypatch: pytest.Mo
 
 
 def test_the_cache_of_the_user_counts_beside_the_one_named(machine: Path) -> None:
-    built = program(machine / "home" / ".cache" / "kant" / "controlplane" / binaries.key() / "controlplane")
+    built = program(machine / "home" / ".cache" / "kant" / "controlplane" / CONTROL_PLANE.key() / "controlplane")
     assert find().apiserver == (str(built), "kube-apiserver")
 
 
@@ -80,3 +79,17 @@ def test_a_build_that_fails_says_its_last_line_and_leaves_nothing(
     with pytest.raises(NoBinariesError, match=r"^go build failed: no route to the proxy \(install"):
         find()
     assert not list((machine / "cache").rglob("controlplane*/controlplane"))
+
+
+def test_helm_is_that_of_the_machine_or_built_once(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(machine / "bin"))
+    with pytest.raises(NoBinariesError, match=r"^no helm to test against .*, or install helm\)$"):
+        find_helm()
+    program(machine / "bin" / "go", GO)
+    monkeypatch.setenv("PATH", f"{machine / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("COUNT", str(machine / "count"))
+    built = machine / "cache" / "kant" / "helm" / HELM.key() / "helm"
+    assert find_helm() == find_helm() == str(built)
+    assert (machine / "count").read_text() == "built\n"
+    own = program(machine / "bin" / "helm")
+    assert find_helm() == str(own)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -326,14 +325,10 @@ def test_the_schema_of_the_chart_knows_each_value_and_no_other() -> None:
 
 
 @pytest.fixture
-def helm(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    program = shutil.which("helm")
-    if program is None:
-        pytest.skip("no helm on the path")
-
+def helm(tmp_path: Path, helm_program: str) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         where = [CHART] if verb == "lint" else ["kant", CHART, "--kube-version", "1.36.0"]
-        command = [program, verb, *where, "--namespace", "ml", *arguments]
+        command = [helm_program, verb, *where, "--namespace", "ml", *arguments]
         return subprocess.run(command, capture_output=True, text=True, env={"HOME": str(tmp_path)}, check=False)
 
     return run
@@ -346,6 +341,7 @@ def named(text: str) -> dict[tuple[str, str], Any]:
     return {(thing["kind"], thing["metadata"]["name"]): thing for thing in yaml.safe_load_all(text) if thing}
 
 
+@pytest.mark.long
 def test_helm_renders_what_is_printed(helm: Helm) -> None:
     done = helm("template", "--set", "gates=true")
     assert done.returncode == 0, done.stderr
@@ -368,6 +364,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_chart_passes_helm_lint_and_refuses_wrong_values(helm: Helm) -> None:
     done = helm("lint", "--strict")
     assert done.returncode == 0, done.stdout
@@ -376,6 +373,7 @@ def test_the_chart_passes_helm_lint_and_refuses_wrong_values(helm: Helm) -> None
         assert helm("template", *words).returncode, wrong
 
 
+@pytest.mark.long
 def test_what_people_choose_of_the_deployment_is_in_its_place(helm: Helm) -> None:
     done = helm(
         "template", "--set", "nodeSelector.pool=system,tolerations[0].operator=Exists,priorityClassName=high",
