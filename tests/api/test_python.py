@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +251,27 @@ def test_queues_and_faults_are_read_from_files(tmp_path: Path) -> None:
     queues.write_text('[[queue]]\nname = "other"\n')
     with pytest.raises(kant.InputError, match="every queue of jobs, also 'default'"):
         kant.simulate(SMALL, "1x8", "kant", queues=queues)
+
+
+POLICY = """
+import kant
+class Mine(kant.Order, frozen=True, tag="mine"):
+    factor: int = 2
+    def keys(self, jobs, rows, now):
+        return jobs[rows, kant.columns.J_MILLI] * LITTLE
+jobs = kant.Workload.of({"submit_s": [0, 1], "runtime_s": [9, 9], "gpus": [1, 2]})
+result = kant.simulate(jobs, "1x2", kant.Profile.read("fifo").using(order=Mine()))
+print(result.digests["code"], result.digests["profile"])
+"""
+
+
+def test_what_a_policy_of_a_script_does_is_in_the_digest_of_the_code() -> None:
+    def digests(text: str) -> list[str]:
+        return subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout.split()
+
+    once, moved = digests(POLICY.replace("LITTLE", "3")), digests("\n\n" + POLICY.replace("LITTLE", "3"))
+    other = digests(POLICY.replace("LITTLE", "5"))
+    assert once == moved and once[0] != other[0] and once[1] == other[1]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

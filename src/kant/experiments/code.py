@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from msgspec import Struct
@@ -20,21 +21,53 @@ ROOMS = ("model", "cluster", "compiled", "placement", "queueing", "scheduler", "
 
 
 def code_digest(*policies: Any) -> str:
-    """32 hexadecimal digits of the Python files of Kant that decide, and of the packages that `policies` come from."""
-    others = sorted({name for policy in policies for name in _packages(policy)} - {"kant"})
+    """32 hexadecimal digits of the Python files of Kant that decide, and of the packages that `policies` come from.
+
+    A policy of a notebook or a script has no file that says what it is; of it the byte code of its methods counts.
+    """
+    kinds = {kind for policy in policies for kind in _kinds(policy)}
     seen = hashlib.blake2b(_kant().encode(), digest_size=16)
-    for name in others:
+    for name in sorted({_top(kind) for kind in kinds} - {"kant"}):
         seen.update(_package(name).encode())
+    for kind in sorted(kinds, key=lambda kind: kind.__qualname__):
+        if _top(kind) == "__main__":
+            seen.update("\0".join(_methods(kind)).encode())
     return seen.hexdigest()
 
 
-def _packages(policy: Any) -> Iterator[str]:
-    """The top packages of a policy and of the policies that it is made of."""
-    yield type(policy).__module__.partition(".")[0]
+def _kinds(policy: Any) -> Iterator[type]:
+    """The classes of a policy and of the policies that it is made of."""
+    yield type(policy)
     for name in getattr(policy, "__struct_fields__", ()):
         value = getattr(policy, name)
         if isinstance(value, Struct):
-            yield from _packages(value)
+            yield from _kinds(value)
+
+
+def _top(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+def _methods(kind: type) -> Iterator[str]:
+    """What the methods and the constants of a class say, in order of their names."""
+    for name, value in sorted(vars(kind).items()):
+        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        code = getattr(getattr(function, "py_func", function), "__code__", None)
+        if code is not None:
+            yield name
+            yield from _code(code)
+        elif not name.startswith("_") and isinstance(value, int | float | str | tuple | dict):
+            yield f"{name} {value!r}"
+
+
+def _code(code: CodeType) -> Iterator[str]:
+    """A function as the interpreter has it, without the lines where it stands."""
+    yield f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code(constant)
+        else:
+            yield repr(constant)
 
 
 @cache
@@ -46,7 +79,7 @@ def _kant() -> str:
 
 @cache
 def _package(name: str) -> str:
-    """Of the files of a package or module; of its name alone where it has none, as in a notebook."""
+    """Of the files of a package or module; of its name and version alone where it has none."""
     spec = find_spec(name) if name != "__main__" else None
     if spec is None or spec.origin is None:
         version = str(getattr(import_module(name), "__version__", ""))
