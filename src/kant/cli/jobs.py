@@ -114,6 +114,32 @@ def requeue(*jobs: Ids, home: Home = None, json: Json = False) -> int:
     return _order("requeue", jobs, home, json, Kube())
 
 
+def update(
+    *jobs: Ids,
+    priority: Annotated[int | None, Parameter(help="The higher goes first.", converter=whole)] = None,
+    time: Annotated[str | None, Parameter(help="The longest that it may run, such as 2h.")] = None,
+    queue: Annotated[str | None, Parameter(help="The queue to which it goes.")] = None,
+    name: Annotated[str | None, Parameter(help="What you call it.")] = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Change what waiting jobs ask for. They keep their age."""
+    from kant.model.units import SECOND, parse_duration
+    from kant.service.client import ServiceClient, home_of
+
+    if not jobs:
+        raise InputError("JOBS", "the ids of jobs")
+    asked: dict[str, object] = {"priority": priority, "queue": queue, "name": name}
+    asked["time_s"] = parse_duration(time, "--time") / SECOND if time is not None else None
+    new = {field: value for field, value in asked.items() if value is not None}
+    if not new:
+        raise InputError("update", "one of --priority, --time, --queue or --name")
+    client, done = ServiceClient(home_of(home)), list[str]()
+    for job in jobs:
+        done += client.post(client.job(job, "update"), new)["jobs"]
+    return Reply({"jobs": done}, lambda: None).print(json)
+
+
 def _order(verb: str, jobs: tuple[str, ...], home: Path | None, json: bool, there: Kube) -> int:
     if not jobs:
         raise InputError("JOBS", "the ids of jobs")

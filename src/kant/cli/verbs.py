@@ -23,6 +23,7 @@ VERBS = {
     "hold": "jobs:hold",
     "release": "jobs:release",
     "requeue": "jobs:requeue",
+    "update": "jobs:update",
     "queue": "jobs:queue",
     "top": "jobs:top",
     "page": "page:page",

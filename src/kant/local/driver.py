@@ -28,7 +28,7 @@ from kant.local.completion import Completion
 from kant.local.executor import LocalExecutor
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
-from kant.local.record import Book, JobPhase, JobRecord
+from kant.local.record import Book, JobPhase, JobRecord, Submission
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
 from kant.model.errors import InputError
@@ -197,6 +197,13 @@ class LocalDriver:
         record.phase = JobPhase.BLOCKED
         self.jobs.touch(record)
         self.jobs.block(record)
+        self._awake.set()
+
+    def update(self, record: JobRecord, wish: Submission, digest: bytes) -> None:
+        """Let a job that waits ask for something else. Raises InputError for one that does not wait."""
+        if record.phase not in (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING):
+            raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
+        self.jobs.change(record, wish, digest)
         self._awake.set()
 
     def requeue(self, record: JobRecord) -> None:

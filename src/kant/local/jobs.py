@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from kant.cluster.columns import J_SUBMIT
 from kant.live.core import Core
 from kant.local.clock import SteadyClock
 from kant.local.launch import Launcher
-from kant.local.record import OVER, Book, JobPhase, JobRecord
+from kant.local.record import OVER, Book, JobPhase, JobRecord, Submission
 from kant.local.submission import job_of
 from kant.model.event import JobCancelled, JobSubmitted
 
@@ -57,13 +58,26 @@ class LocalJobs:
         self.inside.clear()
         self.throttled.clear()
 
-    def enter(self, record: JobRecord, moment: int) -> None:
-        """Submit a job to the core."""
+    def enter(self, record: JobRecord, moment: int, came: int = -1) -> None:
+        """Submit a job to the core; where it has come earlier, `came` says when."""
         if record.submission.array_most:
             self.inside.setdefault(record.array, set()).add(record.id)
         name = self.core.fresh_id(record.id)
         self.by_core[name], self.core_id[record.id] = record, name
-        self.core.happen(JobSubmitted(moment, job_of(record, name, moment, self.widest)))
+        self.core.happen(JobSubmitted(moment, job_of(record, name, came if came >= 0 else moment, self.widest)))
+
+    def change(self, record: JobRecord, wish: Submission, digest: bytes) -> None:
+        """Let a job that waits ask for something else. It keeps its age."""
+        name = self.core_id.get(record.id)
+        came = int(self.core.state.jobs[self.core.state.rows[name], J_SUBMIT]) if name is not None else -1
+        self.withdraw(record)
+        record.submission, record.digest = wish, digest
+        self.touch(record)
+        if name is not None and (wish.array_most or came < 0):
+            self.block(record)
+        elif name is not None:
+            self.enter(record, self.core.now, came)
+            self.wake()
 
     def leave(self, record: JobRecord) -> None:
         """Forget the core's id of a job that has left the core."""

@@ -113,6 +113,15 @@ class Batch(Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
 
+class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is to be different of a job that waits; None: as it was. As in a `Submission`."""
+
+    priority: Annotated[int, Meta(ge=-(10**9), le=10**9)] | None = None
+    time_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    queue: Text | None = None
+    name: Text | None = None
+
+
 @dataclass(slots=True, eq=False)
 class JobRecord:
     """One job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.

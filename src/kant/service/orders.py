@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kant.local.record import Batch, JobPhase, JobRecord, Submission, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobRecord, JobUpdate, Submission, WorkflowSubmission
 from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
 from kant.service.questions import LocalQuestions
@@ -18,6 +18,7 @@ FITS = {
     "hold": (JobPhase.WAITING, JobPhase.BLOCKED),
     "release": (JobPhase.HELD,),
     "requeue": (JobPhase.RUNNING,),
+    "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
 """The phases in which jobs of an array are meant by an order."""
 MOST_WAITING = 100_000
@@ -149,6 +150,20 @@ class Orders:
     async def requeue(self, job: str, who: Caller) -> JobIds:
         """Stop the run of a job, which then waits again."""
         return await self._order(job, who, "requeue", self.driver.requeue)
+
+    async def update(self, job: str, asked: JobUpdate, who: Caller) -> JobIds:
+        """Change what a waiting job asks for. Raises InputError, also where nothing is to be different."""
+        new = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+        if not new:
+            raise InputError("the update", "a priority, a time_s, a queue or a name")
+
+        def act(record: JobRecord) -> None:
+            wish = msgspec.structs.replace(record.submission, **new)
+            checked(wish, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+            check_own(who, "update", self.questions.lineage(wish.queue))
+            self.driver.update(record, wish, digest_of(msgspec.json.encode(wish)))
+
+        return await self._order(job, who, "update", act)
 
     async def _order(self, job: str, who: Caller, verb: str, act: Callable[[JobRecord], None]) -> JobIds:
         if verb != "cancel":  # a job may be what fills the disk

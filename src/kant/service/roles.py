@@ -68,6 +68,7 @@ RIGHTS = {
     "hold": TENANT,
     "release": TENANT,
     "requeue": TENANT,
+    "update": TENANT,
     "log": TENANT,
     "audit": OPERATOR,
     "stop": OPERATOR,

@@ -24,7 +24,7 @@ COLUMNS = (
     "ended", "attempt", "failures", "code", "signal", "reason", "stopping", "place", "waits", "waited", "digest",
 )  # fmt: skip
 SHOWN = COLUMNS[:18]
-_MOVES = (*COLUMNS[4:5], *COLUMNS[11:20], "waited")
+_MOVES = (*COLUMNS[4:7], "priority", *COLUMNS[11:20], "waited", "digest")
 _UPSERT = (
     f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (seq) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _MOVES)
