@@ -33,6 +33,7 @@ MODULES = (
     "backfill",
     "serving",
     "steps",
+    "sweep",
 )
 NAMED = ("kubernetes", "service", "starts", "routing")
 SHORT = ("philly", "saturated")

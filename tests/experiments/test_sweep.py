@@ -240,6 +240,21 @@ def test_parts_of_a_trace_are_the_trace_and_each_repeats_with_its_options(tmp_pa
         assert kant(*shlex.split(chosen.command(run))[1:], "--json").json()["digest"] == digest
 
 
+def test_a_fitted_trace_is_drawn_with_the_seed_of_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'profiles = ["fifo"]\nclusters = ["4x8"]\nseeds = 2\n[[workloads]]\ngenerate = "fit.json"\njobs = 40\n'
+    file = write(tmp_path, text, jobs=400)
+    assert kant("trace", "fit", tmp_path / "small.csv", "--out", tmp_path / "fit.json").code == 0
+    assert kant("sweep", file, "--out", tmp_path / "out").code == 0
+    rows = table(tmp_path / "out")
+    assert rows["jobs"].to_list() == [40, 40] and rows["digest"].n_unique() == 2
+    monkeypatch.chdir(tmp_path)
+    chosen = read_sweep(file)
+    draws, simulates = (shlex.split(each)[1:] for each in chosen.command(chosen.experiment.runs[1]).split(" && "))
+    assert kant(*draws).code == 0 and kant(*simulates, "--json").json()["digest"] == rows["digest"][1]
+    file.write_text(text + "load = 1.0\n")
+    assert "what goes with a fitted trace" in kant("sweep", file, "--out", tmp_path / "out").refusal()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from kant.cli.inputs import load_faults, load_profile
-from kant.experiments.design import Drawn, Experiment, Jobs, Run, Source
+from kant.experiments.design import Drawn, DrawnAfter, Experiment, Jobs, Run, Source
 from kant.experiments.figures import SHOWN, check_figure
 from kant.model.errors import InputError
 from kant.model.units import FOREVER, parse_duration, parse_window
 from kant.sim.checks import check_profile, check_queues
 from kant.workload.cluster_file import read_cluster
+from kant.workload.fitted import read_fit
 from kant.workload.read import read_parts
 from kant.workload.tenants_file import read_tenants
 
@@ -63,6 +64,7 @@ class SweepTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 OF_A_TRACE = ("format", "slice", "window")
+OF_A_FIT = ("jobs", "days")
 DRAWN_WITH = ("jobs", "days", "gpus", "load", "services", "tenants")
 
 
@@ -174,9 +176,15 @@ def _sources(
             sources[name] = read_trace(name, entry, here, own, words)
         else:
             options = {field: getattr(entry, field) for field in DRAWN_WITH if getattr(entry, field) is not None}
-            sources[name] = Drawn(name, entry.generate, options)
+            fitted = entry.generate.endswith(".json")
+            if fitted and (other := [field for field in options if field not in OF_A_FIT]):
+                raise InputError(f"{own}: {other[0]}", f"of {' and '.join(OF_A_FIT)} what goes with a fitted trace")
+            file = _found(here, entry.generate)
+            sources[name] = (
+                DrawnAfter(name, read_fit(Path(file)), options) if fitted else Drawn(name, entry.generate, options)
+            )
             given = [word for field, value in options.items() for word in (f"--{field}", f"{value}")]
-            words[name, 0] = ("generate", entry.generate, *given)
+            words[name, 0] = ("generate", file if fitted else entry.generate, *given)
         for part in range(sources[name].parts):
             jobs = sources[name].workload(part, 0)
             if queue_config is not None and queue_config.queues:

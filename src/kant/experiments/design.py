@@ -21,6 +21,7 @@ from kant.model.units import FOREVER
 from kant.scheduler.profile import Profile
 from kant.workload.digest import workload_digest
 from kant.workload.faults_file import NodeHealth
+from kant.workload.fitted import Fitted, draw
 from kant.workload.generate import generate
 from kant.workload.workload import Workload
 
@@ -80,9 +81,29 @@ class Drawn:
         return {"generate": self.row, "seed": seed, **self.options}
 
     def workload(self, part: int, seed: int) -> Workload:
-        drawn = generate(self.row, seed=seed, **self.options)
-        first = int(drawn.submit.min())  # time zero, as when the same jobs are read from a file
-        return replace(drawn, submit=drawn.submit - first, origin=drawn.origin + first)
+        return _from_first(generate(self.row, seed=seed, **self.options))
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnAfter:
+    """Jobs drawn after a trace with the seed of the run. `options` are those of `kant.workload.fitted.draw`."""
+
+    name: str
+    fit: Fitted
+    options: dict[str, Any]
+    parts: int = 1
+
+    def decides(self, part: int, seed: int) -> object:
+        return {"fit": _digest(self.fit), "seed": seed, **self.options}
+
+    def workload(self, part: int, seed: int) -> Workload:
+        return _from_first(draw(self.fit, seed=seed, **self.options))
+
+
+def _from_first(drawn: Workload) -> Workload:
+    """The same with time zero at the first submission, as when the jobs are read from a file."""
+    first = int(drawn.submit.min())
+    return replace(drawn, submit=drawn.submit - first, origin=drawn.origin + first)
 
 
 @dataclass(frozen=True, slots=True)
