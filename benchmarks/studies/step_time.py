@@ -191,6 +191,22 @@ def in_runs() -> Iterator[str]:
                 yield f"| {name} | {says} | `{policy}` | " + " | ".join(parts) + " |"
 
 
+def fitted_on(name: str) -> float:
+    """The contention at which FSMoE's speed-up on one testbed is that of the paper, to a thousandth."""
+    testbed = TESTBEDS[name]
+
+    def speedup(contention: float) -> float:
+        costs = testbed.costs._replace(contention=contention)
+        rows = [schedules(Stack((layer,), costs, steady=True)).seconds for layer in layers(testbed)]
+        return float(np.mean([row[0] / row[-1] for row in rows]))
+
+    low, high = 0.5, 1.0
+    while high - low > 5e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if speedup(middle) < TABLE_5[name][-1] else (low, middle)
+    return (low + high) / 2
+
+
 def page() -> str:
     """The page."""
     lines = [
@@ -202,8 +218,9 @@ def page() -> str:
         "",
         "Mean over 1,458 layers of how many times faster than Tutel a layer's forward and backward pass are",
         "(Pan et al., FSMoE, ASPLOS 2025, arXiv 2501.10714). Costs of links and GEMMs are those that the paper",
-        "measured (`placement/perf/testbeds.py`); the one constant fitted to this table is the contention,",
-        f"{CONTENTION}, which both testbeds share: the speed of each of the two streams of messages while both run.",
+        "measured, with the corrections that its table 2 asks for (`placement/perf/testbeds.py` names them). The one",
+        f"constant fitted to this table is the contention, {CONTENTION}, which both testbeds share:",
+        "the speed of each of the two streams of messages while both run.",
         "",
         "| testbed | schedule | paper | here | off by |",
         "|---|---|---|---|---|",
@@ -214,10 +231,14 @@ def page() -> str:
             lines.append(f"| {name} | {schedule} | {paper:.2f} | {here:.3f} | {here - paper:+.3f} |")
     lines += [
         "",
-        f"All {sum(map(len, rows.values())):,} layers take {spent:.1f} seconds of CPU.",
+        f"All {sum(map(len, rows.values())):,} layers take {spent:.1f} seconds of CPU. Fitted to FSMoE's speed-up",
+        "on one testbed alone the contention would be "
+        + " and ".join(f"{fitted_on(name):.3f} ({name})" for name in TESTBEDS)
+        + ".",
         "",
         "FSMoE plans as if the streams did not slow each other down. Our plan tries each degree on streams that do,",
-        "and takes FSMoE's where that is faster:",
+        "and takes FSMoE's where that is faster. The paper finds other degrees forward than backward in 912 of 1,458",
+        "layers.",
         "",
         "| testbed | layers | times faster than Tutel | than FSMoE's plan, mean | at most | slower | degrees differ "
         "forward and backward |",
