@@ -159,5 +159,5 @@ def test_a_rule_is_that_of_the_api() -> None:
     one = k.Pod(k.Meta("p", "ml"), k.PodSpec(affinity=k.Affinity(None, None, k.PodAffinity((everywhere, there)))))
     first, second = rules_of(one)
     web = k.Pod(k.Meta("w", "z", labels={"app": "web"}))
-    assert first.forbids(web) and first.namespaces == () and not second.forbids(web)
-    assert second.namespaces == ("x", "y") and not second.forbids(k.Pod(k.Meta("w", "x")))  # no selector, no pod
+    assert first.is_about(web) and first.namespaces == () and not second.is_about(web)
+    assert second.namespaces == ("x", "y") and not second.is_about(k.Pod(k.Meta("w", "x")))  # no selector, no pod

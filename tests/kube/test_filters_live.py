@@ -150,3 +150,32 @@ def test_a_port_of_a_host_is_taken_once(plane: ControlPlane, tmp_path: Path) -> 
             assert where(pods)[left] == "n0"
 
     perform(plane, story, tmp_path)
+
+
+def test_replicas_are_spread_over_zones_and_a_pod_comes_beside_those_that_it_needs(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    web = {"labels": {"app": "web"}}
+    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+              "labelSelector": {"matchLabels": {"app": "web"}}}  # fmt: skip
+    term = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": ZONE}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{zone}", labels={ZONE: zone}) for zone in "ab"])
+        async with kant(plane, journal=tmp_path):
+            pods = [make_pod(f"web-{i}", 1, topologySpreadConstraints=[spread], **web) for i in range(4)]
+            await api.create_all([*pods, make_pod("user", 1, affinity=near)])
+            seen = await until(api, lambda pods: len(bound(pods)) == 4 and says(pods, "user", "podAffinity"))
+            assert sorted(where(seen).values()) == ["na", "na", "nb", "nb"]
+            await api.create(make_pod("cache", 1, scheduler="somebody", node="nb", labels={"app": "cache"}))
+            seen = await until(api, lambda pods: "user" in bound(pods))
+            assert where(seen)["user"] == "nb"
+            await api.create(make_pod("full", 5, scheduler="somebody", node="na"))
+            more = [make_pod(f"more-{i}", 1, topologySpreadConstraints=[spread], **web) for i in range(4)]
+            await api.create_all(more)
+            seen = await until(api, lambda pods: sum(name.startswith("more") for name in bound(pods)) == 3)
+            (left,) = {f"more-{i}" for i in range(4)} - set(where(seen))  # zone a is full, and b would have two more
+            await until(api, lambda pods: says(pods, left, "0 of 1 pods fit now"))
+
+    perform(plane, story, tmp_path)

@@ -134,6 +134,12 @@ class Volume(View, frozen=True):
 class SpreadConstraint(View, frozen=True):
     topology_key: str = ""
     when_unsatisfiable: str = ""
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
 
 
 class PodSpec(View, frozen=True):

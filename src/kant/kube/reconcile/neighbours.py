@@ -28,14 +28,16 @@ class Neighbours:
         self.scheduler = scheduler
         self.promised: dict[str, dict[str, None]] = {}
         self.leaving: Mapping[str, Mapping[str, None]] = {}
+        self.promises = 0  # how often that has changed
         self._wide: dict[str, str] = {}  # pods that are promised a node, and have rules that reach beyond it
         self._version = -1
-        self._forbidden: dict[Rule, Domains] = {}
+        self._about: dict[Rule, Domains] = {}
         self._carriers: dict[Rule, Domains] = {}
 
     def promise(self, node: str, pod: str) -> None:
         """A pod is to be bound to a node."""
         self.promised.setdefault(node, {})[pod] = None
+        self.promises += 1
         found = self.mirror.pods.get(pod)
         if found is not None and any(map(_is_wide, rules_of(found))):
             self._wide[pod] = node
@@ -43,6 +45,7 @@ class Neighbours:
     def forget_promises(self) -> None:
         """Nobody is to be bound any more."""
         self.promised.clear()
+        self.promises += 1
         self._wide.clear()
 
     def on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
@@ -64,11 +67,11 @@ class Neighbours:
         for where, other in self._near(node, own, placed):
             if other.metadata.uid in ignored:
                 continue
-            rules = [rule for rule in own if rule.forbids(other)]
-            rules += [rule for rule in rules_of(other) if rule.forbids(pod)]
+            rules = [rule for rule in own if rule.is_about(other)]
+            rules += [rule for rule in rules_of(other) if rule.is_about(pod)]
             if counted and self.is_kin(pod, other):
                 rules = [rule for rule in rules if rule != kin]
-            if any(self._domain(rule.key, node, where) for rule in rules):
+            if any(self.domain(rule.key, node, where) for rule in rules):
                 return other
         return self._far(pod, node, own, ignored)
 
@@ -92,40 +95,41 @@ class Neighbours:
     def _far(self, pod: Pod, node: str, own: Sequence[Rule], ignored: Collection[str]) -> Pod | None:
         """A pod that has a node and is in the way by a rule that reaches beyond nodes, its own or that of the pod."""
         self._refresh()
-        found = [(rule, self._forbidden_by(rule)) for rule in own if _is_wide(rule)]
-        found += [(rule, domains) for rule, domains in self._carriers.items() if rule.forbids(pod)]
+        found = [(rule, self.about(rule)) for rule in own if _is_wide(rule)]
+        found += [(rule, domains) for rule, domains in self._carriers.items() if rule.is_about(pod)]
         for rule, domains in found:
-            domain = self._domain(rule.key, node, node)
+            domain = self.domain(rule.key, node, node)
             for other in domains.get(domain, ()) if domain else ():
                 uid, where = other.metadata.uid, other.spec.node_name
                 if uid not in ignored and uid not in self.leaving.get(where, ()):
                     return other
         return None
 
-    def _forbidden_by(self, rule: Rule) -> Domains:
+    def about(self, rule: Rule) -> Domains:
         """The pods that have nodes and that the rule is about, by their domains."""
-        found = self._forbidden.get(rule)
+        self._refresh()
+        found = self._about.get(rule)
         if found is None:
-            found = self._forbidden[rule] = {}
+            found = self._about[rule] = {}
             for node, uids in self.mirror.on_node.items():
-                domain = self._domain(rule.key, node, node)
+                domain = self.domain(rule.key, node, node)
                 if domain:
-                    here = [pod for uid in uids if rule.forbids(pod := self.mirror.pods[uid])]
+                    here = [pod for uid in uids if rule.is_about(pod := self.mirror.pods[uid])]
                     found.setdefault(domain, []).extend(here)
         return found
 
     def _refresh(self) -> None:
         if self._version == self.mirror.version:
             return
-        self._version, self._forbidden, self._carriers = self.mirror.version, {}, {}
+        self._version, self._about, self._carriers = self.mirror.version, {}, {}
         for uid in self.mirror.wide:
             pod = self.mirror.pods[uid]
             for rule in filter(_is_wide, rules_of(pod)):
-                domain = self._domain(rule.key, pod.spec.node_name, pod.spec.node_name)
+                domain = self.domain(rule.key, pod.spec.node_name, pod.spec.node_name)
                 if domain:
                     self._carriers.setdefault(rule, {}).setdefault(domain, []).append(pod)
 
-    def _domain(self, key: str, one: str, other: str) -> str | None:
+    def domain(self, key: str, one: str, other: str) -> str | None:
         """The domain in which both of these nodes are, by a label; None where they are in none together."""
         nodes = self.mirror.nodes
         first, second = (

@@ -1,11 +1,12 @@
 """Node filters: what the core does not count, checked exactly for each pod before it gets its place.
 
-These are amounts besides GPUs, CPU and memory (ephemeral storage, rdma/hca, hugepages), ports of the host, and pods
-that must not run beside each other. The core chooses nodes without knowing of them. A start that would break one is
-refused; from then on the nodes that fail count as another flavor, until they do not fail any more. So nothing is ever
-overcommitted, while what GPUs bound anyway, such as one adapter for each GPU, costs nothing.
+These are amounts besides GPUs, CPU and memory (ephemeral storage, rdma/hca, hugepages), ports of the host, pods that
+must not run beside each other, those that have to, and spreading that must hold. The core chooses nodes without knowing
+of them. A start that would break one is refused; from then on the nodes that fail count as another flavor, until they
+do not fail any more. So nothing is ever overcommitted, while what GPUs bound anyway, such as one adapter for each GPU,
+costs nothing.
 
-The word is kube-scheduler's (filter plugins NodeResourcesFit, NodePorts, InterPodAffinity).
+The word is kube-scheduler's (filter plugins NodeResourcesFit, NodePorts, InterPodAffinity, PodTopologySpread).
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from hashlib import blake2s
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
+from kant.kube.reconcile.companions import Companions
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
-from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of
+from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of, spreads_of, wanted_beside
+from kant.kube.translate.pods import selection
 from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of
 from kant.kube.translate.volumes import ONE_POD, claims_of
 from kant.model.errors import InputError
@@ -35,6 +38,7 @@ class NodeFilters:
     def __init__(self, mirror: Mirror, scheduler: str) -> None:
         self.mirror = mirror
         self.neighbours = Neighbours(mirror, scheduler)
+        self.companions = Companions(self.neighbours)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, Pod] = {}  # one for each filter in use
         self.spread: set[str] = set()
@@ -93,6 +97,11 @@ class NodeFilters:
             other = next((one for one in others if one is not None), None)
             such = f", such as pod {_name(other)}" if other is not None else ""
             return f"on the nodes that would do are pods beside which it must not run{such}"
+        if kind == "near":
+            return "no pod beside which it has to run is where it would fit (podAffinity)"
+        if kind == "spread":
+            keys = ", ".join(dict.fromkeys(one.like.key for one in spreads_of(pod)))
+            return f"where it would fit there are too many like it already (topologySpreadConstraints by {keys})"
         resource, _, amount = what.partition(" ")
         return f"no node that would do has {amount}{_unit(resource)} of {resource} left"
 
@@ -100,10 +109,15 @@ class NodeFilters:
         names = [_amount_name(*one) for one in others_of(pod.spec).items() if one in self._short] if self._short else []
         names += [f"{FILTER}port {port}" for port in ports_of(pod.spec)]
         rules = rules_of(pod)
-        theirs = [rule for rule in self._rules if rule.forbids(pod)] if self._rules else []
+        theirs = [rule for rule in self._rules if rule.is_about(pod)] if self._rules else []
         if rules or theirs:
             parts = [*sorted(map(repr, rules)), "", *sorted(map(repr, theirs)), apart_group(pod)]
-            names.append(f"{FILTER}beside {blake2s(chr(10).join(parts).encode(), digest_size=6).hexdigest()}")
+            names.append(f"{FILTER}beside {_digest(parts)}")
+        if near := wanted_beside(pod):
+            names.append(f"{FILTER}near {_digest([f'{rule} {rule.is_about(pod)}' for rule in near])}")
+        if spreads := spreads_of(pod):
+            parts = [f"{one} {one.like.is_about(pod)}" for one in spreads]
+            names.append(f"{FILTER}spread {_digest([*parts, repr(selection(pod))])}")
         return names
 
     def _fails(self, name: str, node: str, pod: Pod) -> bool:
@@ -113,6 +127,10 @@ class NodeFilters:
             return any(not self.neighbours.is_kin(pod, one) for one in there)
         if kind == "beside":
             return self.neighbours.conflict(pod, node, counted=True) is not None
+        if kind == "near":
+            return self.companions.lacks(pod, node) is not None
+        if kind == "spread":
+            return self.companions.skewed(pod, node) is not None
         resource, _, text = what.partition(" ")
         return self._is_short(node, resource, int(text))
 
@@ -133,6 +151,7 @@ class NodeFilters:
         """Whether one of these nodes fails a filter no more, or any does on which pods elsewhere bear."""
         own = (rule for pod in self.pods.values() for rule in rules_of(pod))
         wide = bool(self.mirror.wide) or any(rule.key != HOSTNAME for rule in own)
+        wide |= any(wanted_beside(pod) or spreads_of(pod) for pod in self.pods.values())
         seen = self.failing if wide else [node for node in nodes if node in self.failing]
         return any(not self._fails(name, node, self.pods[name]) for node in seen for name in self.failing[node])
 
@@ -157,6 +176,15 @@ class NodeFilters:
             if other is not None:
                 self._clean.clear()
                 return f"it must not run beside pod {_name(other)}, as on node {node}"
+            if self.companions.lacks(pod, node, placed, going) is not None:
+                self._clean.clear()
+                return f"no pod beside which it has to run is near node {node} (podAffinity)"
+            spread = self.companions.skewed(pod, node, placed, going)
+            if spread is not None:
+                self._clean.clear()
+                return (
+                    f"on node {node} there would be too many like it (topologySpreadConstraints by {spread.like.key})"
+                )
         return ""
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NOBODY) -> str:
@@ -232,6 +260,10 @@ class NodeFilters:
             cpu=there.cpu - sum(one.cpu for one in used),
             memory=there.memory - sum(one.memory for one in used),
         )
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return blake2s(chr(10).join(parts).encode(), digest_size=6).hexdigest()
 
 
 def _by_node(placed: Placed) -> dict[str, list[Pod]]:

@@ -1,7 +1,7 @@
-"""Pods that must not run beside each other: required anti-affinity, of the one or of the other, and ports of the host.
+"""What a pod demands of the pods around it: whom it must not run beside, whom it must, and how evenly they spread.
 
-A pod obeys its own rules, and those of the pods that are there already. Source: kube-scheduler's plugins
-InterPodAffinity and NodePorts.
+A pod obeys its own rules, and the anti-affinity of the pods that are there already. Source: kube-scheduler's plugins
+InterPodAffinity, PodTopologySpread and NodePorts.
 """
 
 from __future__ import annotations
@@ -11,27 +11,69 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kant.kube.objects import views as k
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.selectors import matches
 
 
 class Rule(NamedTuple):
-    """No pod of these namespaces (none: of any) with labels that `selector` matches, in one domain of the label `key`.
+    """Pods of these namespaces (none: of any) with labels that `selector` matches, in one domain of the label `key`.
 
-    `selector` is the text of a list of requirements, equal for equal selectors; "" matches nothing.
+    As anti-affinity none of them may be there, as affinity one has to. `selector` is the text of a list of
+    requirements, equal for equal selectors; "" matches nothing.
     """
 
     namespaces: tuple[str, ...]
     selector: str
     key: str = HOSTNAME
 
-    def forbids(self, pod: k.Pod) -> bool:
+    def is_about(self, pod: k.Pod) -> bool:
         """Whether the rule is about this pod."""
         meta = pod.metadata
         if not self.selector or (self.namespaces and meta.namespace not in self.namespaces):
             return False
         return all(matches(meta.labels or {}, one) for one in _requirements(self.selector))
+
+
+class Spread(NamedTuple):
+    """At most `skew` more pods that `like` is about in a node's domain than in the emptiest domain of its label.
+
+    Domains are those of the nodes that the pod selects and whose taints it tolerates, each only where it says so
+    (`by_selector`, `by_taints`). Where there are fewer than `least` the emptiest counts as empty.
+    """
+
+    like: Rule
+    skew: int
+    least: int
+    by_selector: bool
+    by_taints: bool
+
+
+def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
+    """The required affinity of a pod to pods: of each rule one has to be in the domain of its node."""
+    affinity = pod.spec.affinity
+    near = affinity.pod_affinity if affinity is not None else None
+    if near is None:
+        return ()
+    return tuple(_rule(term, pod) for term in near.required_during_scheduling_ignored_during_execution)
+
+
+def spreads_of(pod: k.Pod) -> tuple[Spread, ...]:
+    """The topology spread constraints of a pod that must hold (DoNotSchedule)."""
+    labels, found = pod.metadata.labels or {}, []
+    for one in pod.spec.topology_spread_constraints:
+        if one.when_unsatisfiable == "ScheduleAnyway":
+            continue
+        selector = one.label_selector
+        own = tuple(k.Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
+        if selector is not None and own:
+            selector = replace(selector, match_expressions=(*selector.match_expressions, *own))
+        like = Rule((pod.metadata.namespace,), selector_text(selector), one.topology_key)
+        by_selector, by_taints = one.node_affinity_policy != "Ignore", one.node_taints_policy == "Honor"
+        found.append(Spread(like, one.max_skew, one.min_domains or 1, by_selector, by_taints))
+    return tuple(found)
 
 
 def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
@@ -84,7 +126,7 @@ def _rule(term: k.PodTerm, pod: k.Pod) -> Rule:
 
 
 def _is_to_its_own_kind(rule: Rule, pod: k.Pod) -> bool:
-    return rule.namespaces == (pod.metadata.namespace,) and rule.key == HOSTNAME and rule.forbids(pod)
+    return rule.namespaces == (pod.metadata.namespace,) and rule.key == HOSTNAME and rule.is_about(pod)
 
 
 @lru_cache(maxsize=1024)

@@ -10,19 +10,19 @@ from msgspec.structs import replace
 
 from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.validation import InvalidObject, invalid
+from kant.kube.objects.validation import InvalidObject, invalid, unsupported
 from kant.kube.translate.annotations import Annotations, annotations_of
 from kant.kube.translate.flavors import NOWHERE, Flavors
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
-from kant.kube.translate.levels import Levels
-from kant.kube.translate.neighbours import apart_group
+from kant.kube.translate.levels import Levels, level_asked
+from kant.kube.translate.neighbours import apart_group, spreads_of, wanted_beside
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.resources import GPU_RESOURCES, requests_of
 from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
-from kant.model.job import Demand, Job, PodGroup, Role
+from kant.model.job import LEVELS, Demand, Job, Level, PodGroup, Role
 
 _DIGITS = re.compile(r"([0-9]+)")
 _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
@@ -123,6 +123,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
     annotations = one.annotations
     if one.apart and annotations.cut:
         raise InputError(f"{about(first)}, spec.affinity.podAntiAffinity", "no anti-affinity beside slices of a gang")
+    within = _together(pods, setting.levels, annotations)
     roles = tuple(_role(name, [other for other in read if other.demand == demand]) for demand in groups)
     alike = roles[0] if len(set(roles)) == 1 else Role()
     priority = spec.priority if spec is not None and spec.priority is not None else None
@@ -140,8 +141,8 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         preemptible=annotations.preemptible,
         name=title(first),
         limit=annotations.limit,
-        within=annotations.within,
-        within_required=annotations.within_required,
+        within=within or annotations.within,
+        within_required=bool(within) or annotations.within_required,
         flavors=alike.flavors,
         training=annotations.training,
         preempts=all(pod.spec.preemption_policy != "Never" for pod in pods),
@@ -168,6 +169,25 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
         apart_group(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
     )
+
+
+def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
+    """The level of which one domain has to hold the gang, as its required affinity to its own pods says; "" for none.
+
+    Raises InputError for a label that is no level, and for spreading among the pods of a gang that must hold.
+    """
+    found: list[Level] = [annotations.within] if annotations.within_required and annotations.within else []
+    asked = False
+    for pod in pods if len(pods) > 1 else ():
+        for spread in spreads_of(pod):
+            if any(spread.like.is_about(other) for other in pods):
+                where = f"{about(pod)}, spec.topologySpreadConstraints"
+                unsupported(where, "spreading of the pods of one gang with whenUnsatisfiable DoNotSchedule")
+        for rule in wanted_beside(pod):
+            if any(rule.is_about(other) for other in pods):
+                asked = True
+                found.append(level_asked(levels, rule.key, f"{about(pod)}, spec.affinity.podAffinity, topologyKey"))
+    return min(found, key=LEVELS.index) if asked else ""
 
 
 def _role(name: str, alike: list[_Read]) -> Role:

@@ -62,6 +62,11 @@ class Selection(NamedTuple):
     def _asked(self) -> list[k.Requirement]:
         return [*self.always, *(one for term in self.terms or () for one in term.requirements)]
 
+    def selects(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node with these labels and this name is among those that it selects, whatever devices it has."""
+        own = tuple(one for one in self.always if not one.key.startswith(DEVICE))
+        return self._replace(always=own).admits({**labels, NAME: name}, ())
+
     def admits(self, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
         """Whether a node with these labels and taints will do."""
         if not all(matches(labels, requirement) for requirement in self.always):
@@ -153,21 +158,19 @@ def tolerates(toleration: k.Toleration, taint: Taint) -> bool:
 def check_neighbours(pod: k.Pod, where: str) -> None:
     """Raise InputError for rules about the pods beside it that must hold, and that Kant cannot keep."""
     spec = pod.spec
-    beside = spec.affinity.pod_affinity if spec.affinity else None
-    if beside and beside.required_during_scheduling_ignored_during_execution:
-        unsupported(f"{where}.affinity.podAffinity", "required affinity to pods")
-    for constraint in spec.topology_spread_constraints:
-        if constraint.when_unsatisfiable != "ScheduleAnyway":
-            unsupported(f"{where}.topologySpreadConstraints", "spreading with whenUnsatisfiable DoNotSchedule")
     if spec.resource_claims:
         unsupported(f"{where}.resourceClaims", "resource claims (dynamic resource allocation)")
-    anti = spec.affinity.pod_anti_affinity if spec.affinity else None
-    for term in anti.required_during_scheduling_ignored_during_execution if anti else ():
-        place = f"{where}.affinity.podAntiAffinity"
-        if term.namespace_selector not in (None, k.LabelSelector()):
-            unsupported(f"{place}, namespaceSelector", "namespaces that are selected by their labels")
-        for requirement in term.label_selector.match_expressions if term.label_selector else ():
-            _check(requirement, f"{place}, {requirement.key}")
+    for constraint in spec.topology_spread_constraints:
+        for requirement in constraint.label_selector.match_expressions if constraint.label_selector else ():
+            _check(requirement, f"{where}.topologySpreadConstraints, {requirement.key}")
+    affinity = spec.affinity or k.Affinity()
+    for terms, word in ((affinity.pod_affinity, "podAffinity"), (affinity.pod_anti_affinity, "podAntiAffinity")):
+        for term in terms.required_during_scheduling_ignored_during_execution if terms else ():
+            place = f"{where}.affinity.{word}"
+            if term.namespace_selector not in (None, k.LabelSelector()):
+                unsupported(f"{place}, namespaceSelector", "namespaces that are selected by their labels")
+            for requirement in term.label_selector.match_expressions if term.label_selector else ():
+                _check(requirement, f"{place}, {requirement.key}")
 
 
 def selects(selector: k.LabelSelector, labels: Mapping[str, str]) -> bool:

@@ -1,0 +1,122 @@
+"""Pods that have to be beside others, or evenly spread among domains: whether a node will do for one of them now.
+
+Sources: the filters of kube-scheduler's plugins InterPodAffinity and PodTopologySpread, as version 1.34 has them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from kant.kube.follow.mirror import is_over
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
+from kant.kube.translate.flavors import admits
+from kant.kube.translate.neighbours import Rule, Spread, domain_of, spreads_of, wanted_beside
+from kant.kube.translate.pods import selection
+from kant.kube.translate.selectors import Selection
+
+
+class Companions:
+    """Asks of the pods that have nodes, or are promised some, and of those that are to be placed with them."""
+
+    def __init__(self, neighbours: Neighbours) -> None:
+        self.neighbours = neighbours
+        self.mirror = neighbours.mirror
+        self._seen: tuple[int, int, int] = (-1, -1, -1)
+        self._counts: dict[tuple[Rule, int], Counter[str]] = {}
+        self._among: dict[tuple[Spread, Selection], dict[str, str]] = {}  # kept as long as the counts that name them
+
+    def lacks(self, pod: Pod, node: str, placed: Placed = (), going: Collection[str] = NOBODY) -> Rule | None:
+        """A rule of the pod's required affinity that the node does not meet; None where it meets all.
+
+        A pod that its own rule is about meets it anywhere in a domain while no other pod does: the first of its kind.
+        """
+        for rule in wanted_beside(pod):
+            own, counts = self._domain(rule.key, node), self._count(rule, placed, going, pod)
+            if own is None or not (counts[own] or (rule.is_about(pod) and not counts.total())):
+                return rule
+        return None
+
+    def skewed(self, pod: Pod, node: str, placed: Placed = (), going: Collection[str] = NOBODY) -> Spread | None:
+        """A spread constraint of the pod that its running at the node breaks; None where it keeps all."""
+        for one in spreads_of(pod):
+            own = self._domain(one.like.key, node)
+            if own is None:
+                return one
+            among = self._eligible(one, pod)
+            domains = set(among.values())
+            counts = self._count(one.like, placed, going, pod, among)
+            emptiest = min((counts[domain] for domain in domains), default=0) if len(domains) >= one.least else 0
+            if counts[own] + one.like.is_about(pod) - emptiest > one.skew:
+                return one
+        return None
+
+    def _domain(self, key: str, node: str) -> str | None:
+        view = self.mirror.nodes.get(node)
+        return domain_of(view.metadata.labels, node, key) if view is not None else None
+
+    def _eligible(self, spread: Spread, pod: Pod) -> dict[str, str]:
+        """The nodes among which the pod is to be spread, with their domains."""
+        self._refresh()
+        wishes = selection(pod)
+        found = self._among.get((spread, wishes))
+        if found is None:
+            free = Selection((), None, wishes.tolerations)
+            found = self._among[spread, wishes] = {}
+            for name, view in self.mirror.nodes.items():
+                domain = domain_of(view.metadata.labels, name, spread.like.key)
+                selected = not spread.by_selector or wishes.selects(view.metadata.labels or {}, name)
+                if domain is not None and selected and (not spread.by_taints or admits(free, view)):
+                    found[name] = domain
+        return found
+
+    def _count(
+        self,
+        rule: Rule,
+        placed: Placed,
+        going: Collection[str],
+        pod: Pod,
+        among: Mapping[str, str] | None = None,
+    ) -> Counter[str]:
+        """How many pods that a rule is about are in each domain, but for the pod itself.
+
+        With `among` only those on these nodes, and none that is ending.
+        """
+        self._refresh()
+        mirror, known = self.mirror, (rule, id(among))
+        counts = self._counts.get(known)
+        if counts is None:
+            counts = self._counts[known] = Counter()
+            for domain, pods in self.neighbours.about(rule).items():
+                counts[domain] += sum(self._stays(one, among) for one in pods)
+            for node, uids in self.neighbours.promised.items():
+                there = self._domain(rule.key, node)
+                found = [one for uid in uids if (one := mirror.pods.get(uid)) is not None and not one.spec.node_name]
+                if there is not None and (among is None or node in among):
+                    counts[there] += sum(rule.is_about(one) for one in found)
+        if not placed and not going:
+            return counts
+        counts = counts.copy()
+        for node, one in placed:
+            there = self._domain(rule.key, node)
+            counted = one.metadata.uid != pod.metadata.uid and (among is None or node in among)
+            if there is not None and counted and rule.is_about(one):
+                counts[there] += 1
+        for gone in [mirror.pods[uid] for uid in going if uid in mirror.pods]:
+            there = self._domain(rule.key, gone.spec.node_name)
+            if there is not None and rule.is_about(gone) and self._stays(gone, among):
+                counts[there] -= 1
+        return counts
+
+    def _stays(self, pod: Pod, among: Mapping[str, str] | None) -> bool:
+        node, meta = pod.spec.node_name, pod.metadata
+        if meta.uid in self.neighbours.leaving.get(node, {}) or is_over(pod):
+            return False
+        return among is None or (node in among and meta.deletion_timestamp is None)
+
+    def _refresh(self) -> None:
+        neighbours = self.neighbours
+        seen = (self.mirror.version, neighbours.promises, sum(map(len, neighbours.leaving.values())))
+        if seen != self._seen:
+            self._seen, self._counts, self._among = seen, {}, {}
