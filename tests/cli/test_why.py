@@ -82,6 +82,8 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
         "job runs is expected to end at 0d 01:00:00 and holds 6 GPUs",
         "what would free it",
         "job runs ends (expected at 0d 01:00:00): then there is a place",
+        "starts now if",
+        "job runs stops: 0.2 GPU-hours lost (proven the cheapest)",
         "position",
         "1 of 1 among the waiting jobs that compete for its GPUs, 1 of 1 in its queue",
         "expected start",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from kant.cli.show import console, section
-from kant.cli.show_everyday import earlier_said, rests_on, waits
+from kant.cli.show_everyday import earlier_said, now_if, rests_on, waits
 from kant.model.units import SECOND, clock, show_duration
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
     """An explanation for the terminal."""
     from kant.insight.facts import fact_sentence
     from kant.insight.suggestions import suggestion_sentence
+    from kant.live.answers import changes_json
     from kant.model.decision import sentence
 
     now = found.now
@@ -132,6 +133,7 @@ def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
     section("evidence", [fact_sentence(each) for each in found.facts])
     section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
     section("what would free it", [suggestion_sentence(each) for each in found.suggestions])
+    section("starts now if", now_if(changes_json(found.starts_now)))
     rivals, own = found.among_competitors, found.in_queue
     section(
         "position",

@@ -47,6 +47,7 @@ def show_why(found: dict[str, Any]) -> None:
     say(f"it has waited {show_duration(now - answer['since_us'])}", "dim")
     section("evidence", [each["sentence"] for each in answer["facts"]])
     section("what would free it", [each["sentence"] for each in answer["remedies"]])
+    section("starts now if", now_if(answer["starts_now_if"]))
     ranks = (
         f"{rivals['rank']:,} of {rivals['of']:,} among the waiting jobs that compete for its GPUs, "
         f"{own['rank']:,} of {own['of']:,} in its queue"
@@ -77,6 +78,12 @@ def stage_told(stage: dict[str, Any] | None) -> list[str]:
 def rests_on(row: dict[str, Any]) -> list[str]:
     """What an expected start rests on, as far as that is known."""
     return [row["rests_on"]["sentence"]] if row["rests_on"] else []
+
+
+def now_if(found: dict[str, Any]) -> list[str]:
+    """What starts a job now; a job that can never start has said so already."""
+    none = found["none"]
+    return [each["sentence"] for each in found["changes"]] or ([none] if none and none.startswith("proven") else [])
 
 
 def waits(waited: dict[str, int]) -> list[str]:

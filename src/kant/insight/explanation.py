@@ -13,6 +13,7 @@ from kant.insight.facts import Fact
 from kant.insight.find_facts import find_facts
 from kant.insight.find_suggestions import find_suggestions
 from kant.insight.protected_victims import protected_victims
+from kant.insight.starts_now import NoChange, StartsNow, starts_now
 from kant.insight.suggestions import Suggestion
 from kant.model.decision import Reason
 from kant.scheduler.cycle import Scheduler
@@ -33,7 +34,8 @@ class Explanation:
     `reason` is None where nothing keeps the next cycle from starting it. Ranks follow the profile's order:
     `among_competitors` counts the waiting jobs that compete for a pool of the job, `in_queue` those of its own queue.
     `expected` is its expected start, as a forecast of `as_of` said (microseconds; -1: there was none). `choice` says
-    whether a gang does better to wait for one topology domain; None where it has no choice.
+    whether a gang does better to wait for one topology domain; None where it has no choice. `starts_now` has the
+    changes that start it at once.
     """
 
     job: str
@@ -51,6 +53,7 @@ class Explanation:
     expected: ExpectedStart
     choice: WaitOrPlace | None
     as_of: int = -1
+    starts_now: tuple[StartsNow, ...] | NoChange = ()
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
@@ -91,6 +94,7 @@ def explain(
         expected=forecast.start if forecast is not None else ExpectedStart(),
         choice=forecast.choice if forecast is not None else None,
         as_of=as_of,
+        starts_now=starts_now(diagnosis, row),
     )
 
 

@@ -84,9 +84,9 @@ def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
     ending = [pair for pair in expected_ends(diagnosis, reach) if pair[1] in state.running][:MOST_ENDS]
     candidates = [Candidate(running, state.running[running], 0, 0, ()) for _, running in ending]
     end_of = {running: end for end, running in ending}
-    admits = partial(_admits, diagnosis, row, shape)
+    allowed = partial(admits, diagnosis, row, shape)
     with diagnosis.rolled_back():
-        proof = Proof(placer, shape, row, candidates, admits)
+        proof = Proof(placer, shape, row, candidates, allowed)
         enough = proof.shortest_prefix()
         if enough is None:
             return ()
@@ -95,7 +95,7 @@ def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
             needed = proof.chosen(proof.drop_unneeded(enough, range(last - 1, -1, -1)))
         else:
             gone, placed = proof.carry_out(enough)
-            needed = keep_in_place(placer, shape, placed, gone, admits)
+            needed = keep_in_place(placer, shape, placed, gone, allowed)
             proof.rollback()
         found = _jobs_end(diagnosis, needed, end_of)
         alone = next((who for i, who in enumerate(candidates[:MOST_ALONE]) if last and proof.suffices(1 << i)), None)
@@ -109,7 +109,7 @@ def _jobs_end(diagnosis: Diagnosis, ending: list[Candidate], end_of: dict[int, i
     return JobsEnd(names, known(max(end_of[who.row] for who in ending)), len(ending) - len(names))
 
 
-def _admits(diagnosis: Diagnosis, row: int, shape: Shape, gone: Collection[Candidate]) -> bool:
+def admits(diagnosis: Diagnosis, row: int, shape: Shape, gone: Collection[Candidate]) -> bool:
     """Whether the quota lets the job start once these running jobs have gone."""
     quota_usage = diagnosis.state.quota_usage
     if not diagnosis.uses_quotas or quota_usage.tree is None:
@@ -134,7 +134,7 @@ def more_quota(diagnosis: Diagnosis, row: int, reason: OverQuota, shape: Shape) 
     own = diagnosis.admission.quota_tree.queues[quota_usage.node_of[queue]].name
     grows, more = reason.queue if reason.limit == "user" else own, reason.asked - reason.available
     queues = tuple(
-        _grown(queue, reason, more) if queue.name == grows else queue for queue in quota_usage.queue_config.queues
+        grown(queue, reason, more) if queue.name == grows else queue for queue in quota_usage.queue_config.queues
     )
     tree = QuotaTree(QueueConfig(queues, quota_usage.queue_config.prices))
     if not reason.ever:
@@ -147,7 +147,7 @@ def more_quota(diagnosis: Diagnosis, row: int, reason: OverQuota, shape: Shape) 
     return (MoreQuota(grows, reason.model, reason.resource, more, reason.limit, then),)
 
 
-def _grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
+def grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
     """The queue with a larger quota: its nominal amount, or the limit of one user."""
     quotas = list(queue.quotas)
     at = next((i for i, q in enumerate(quotas) if (q.model, q.resource) == (reason.model, reason.resource)), -1)

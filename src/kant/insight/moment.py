@@ -29,9 +29,7 @@ class Moment:
 
     def thawed(self) -> ClusterState:
         """A state of its own each time."""
-        found = pickle.loads(self.state)
-        assert isinstance(found, ClusterState)
-        return found
+        return thaw(self.state)
 
 
 def freeze(state: ClusterState) -> bytes:
@@ -40,6 +38,13 @@ def freeze(state: ClusterState) -> bytes:
     twin.followers, twin.job_changes, twin._competing = [], ChangeLog(), None
     twin.jobs = state.jobs[: len(state.ids) + 1]
     return pickle.dumps(twin, pickle.HIGHEST_PROTOCOL)
+
+
+def thaw(frozen: bytes) -> ClusterState:
+    """A state as it was when it was frozen."""
+    found = pickle.loads(frozen)
+    assert isinstance(found, ClusterState)
+    return found
 
 
 def moment_of(scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0) -> Moment:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kant.cluster import columns as c
@@ -15,6 +16,7 @@ from kant.cluster.state import ClusterState
 from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, WaitOrPlace, basis_sentence, is_final
 from kant.insight.explanation import Explanation
 from kant.insight.facts import fact_sentence
+from kant.insight.starts_now import NoChange, StartsNow, change_sentence
 from kant.insight.suggestions import suggestion_sentence
 from kant.live.sentences import public_id, with_public_ids
 from kant.model.decision import Reason, sentence
@@ -34,7 +36,21 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "in_queue": {"rank": found.in_queue.rank, "of": found.in_queue.of},
         "wait_or_place": either(found.choice),
         "as_of_us": found.as_of,
+        "starts_now_if": changes_json(found.starts_now),
     } | start_json(found.expected, found.reason)
+
+
+def changes_json(found: tuple[StartsNow, ...] | NoChange) -> dict[str, Any]:
+    """What starts a job now, with the ids by which people know jobs; `none` says why nothing does."""
+    if isinstance(found, NoChange):
+        return {"changes": [], "none": found.why}
+    changes = []
+    for change in found:
+        stopped = tuple(with_public_ids(each) for each in change.stopped)
+        own = msgspec.structs.replace(change, stopped=stopped, yields=public_id(change.yields))
+        exact = {"cheapest": own.is_cheapest, "sentence": change_sentence(own)}
+        changes.append(msgspec.to_builtins(own) | exact)
+    return {"changes": changes, "none": None}
 
 
 def known(found: Explanation) -> Explanation:

@@ -1,0 +1,298 @@
+"""Starts now if: the cheapest legal change after which a waiting job has a quota and a place at once.
+
+Three kinds of change are tried, each on the trial or on a copy, so what is named has been seen to suffice: running jobs
+that may be stopped move or stop, at the price of the GPU time that they lose since they last saved their work; a quota
+is raised; a node that is out of service returns. With few running jobs every set of them is tried, in the order of
+their price, so the one that is named is the cheapest. With more the search is greedy, and a bound says how much cheaper
+another set could be at best: whatever stops has to free the GPUs that are missing (the fractional knapsack).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import combinations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kant.cluster import columns as c
+from kant.cluster.quota_tree import QuotaTree, Shortage
+from kant.cluster.shapes import Shape
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.find_facts import competitors
+from kant.insight.find_suggestions import admits, grown
+from kant.insight.moment import freeze, thaw
+from kant.model.decision import NoFit, OverQuota, Reserved, amount, sentence
+from kant.model.event import NodeChanged
+from kant.model.status import NodeStatus
+from kant.model.units import GPU, HOUR, SECOND
+from kant.queueing.preemption.candidate import Candidate
+from kant.queueing.preemption.proof import Proof
+from kant.queueing.preemption.shrinking import lost_work
+from kant.queueing.rejection import never_starts
+from kant.scheduler.cycle import Scheduler
+
+MOST_TRIED = 8
+"""With up to so many jobs that may be stopped all sets of them are tried."""
+
+MOST_NODES = 8
+"""Nodes of which the return is tried."""
+
+PRICE_HOUR = GPU * (HOUR // SECOND)
+"""A GPU-hour in the unit of prices: milli-GPU-seconds."""
+
+
+class Stopped(Struct, frozen=True):
+    """A running job that makes room, at a price of milli-GPU-seconds; with `moves` it goes on elsewhere at once."""
+
+    job: str
+    queue: str
+    price: int
+    moves: bool
+
+
+class Raise(Struct, frozen=True):
+    """The limit of `queue` on a resource of a GPU model ("": all) grows by `more`: `quota`, `borrowing` or `user`."""
+
+    queue: str
+    model: str
+    resource: str
+    more: int
+    limit: str
+
+
+class StartsNow(Struct, frozen=True):
+    """One change: all of `stopped`, `quotas` and `nodes` together, and the job `yields` gives up its reservation.
+
+    The price is that of the jobs that stop.
+
+    No set of jobs that does the same costs less than `bound` (milli-GPU-seconds).
+    """
+
+    stopped: tuple[Stopped, ...] = ()
+    quotas: tuple[Raise, ...] = ()
+    nodes: tuple[str, ...] = ()
+    yields: str = ""
+    price: int = 0
+    bound: int = 0
+
+    @property
+    def is_cheapest(self) -> bool:
+        """Whether it is proven that no set of jobs costs less."""
+        return self.price == self.bound
+
+
+class NoChange(Struct, frozen=True):
+    """There is no such change, and why."""
+
+    why: str
+
+
+def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChange:
+    """The cheapest change of each kind that lets the waiting job start, the cheapest first; empty where none is needed.
+
+    The job itself is taken to be the next in order.
+    """
+    never = never_starts(diagnosis.cycle, row) or diagnosis.gating_reason(row)
+    if never is not None:
+        return NoChange(sentence(never))
+    missing, shape = diagnosis.missing(row)
+    if missing is None:
+        return ()
+    if isinstance(missing, Reserved):
+        return (StartsNow(yields=missing.job),)
+    found = []
+    raised = _raised(diagnosis, row, shape)
+    with diagnosis.without_reservation_of(row):
+        fits = not isinstance(diagnosis.missing_place(row, shape), NoFit)
+        if raised and fits:
+            found.append(StartsNow(quotas=raised))
+        found += _by_stops(diagnosis, row, shape, partial(admits, diagnosis, row, shape))
+        if raised and not fits:
+            found += [_with(change, raised) for change in _by_stops(diagnosis, row, shape, None)]
+        if not fits:
+            found += _by_nodes(diagnosis, row, shape, raised)
+    if not found:
+        return NoChange(_proof(diagnosis, row, shape))
+    return tuple(sorted(set(found), key=lambda one: (one.price, len(one.stopped), len(one.quotas), one.nodes)))
+
+
+def _with(change: StartsNow, raised: tuple[Raise, ...]) -> StartsNow:
+    return replace(change, quotas=raised)
+
+
+# --- jobs that stop -----------------------------------------------------------------------------------------------
+
+
+def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[bool] | None) -> list[StartsNow]:
+    """The cheapest set of running jobs that may be stopped, without which the job starts; none where there is none."""
+    candidates = _candidates(diagnosis, row, shape, allowed is not None)
+    if not candidates:
+        return []
+    with diagnosis.rolled_back():
+        proof = Proof(diagnosis.placer, shape, row, candidates, allowed)
+        if len(candidates) <= MOST_TRIED:
+            chosen = _cheapest(proof)
+            bound = _price(proof.chosen(chosen)) if chosen else 0
+        else:
+            chosen = _greedy(proof)
+            bound = _bound(diagnosis, shape, candidates)
+        if not chosen:
+            return []
+        price = _price(proof.chosen(chosen))
+        victims, _ = proof.carry_out(chosen)
+        moving = {who.row for who in victims if _moves(diagnosis, who.row)}
+        names = list(diagnosis.state.queues)
+        stopped = tuple(
+            Stopped(
+                diagnosis.state.ids[who.row],
+                names[int(diagnosis.state.jobs[who.row, c.J_QUEUE])],
+                who.cost,
+                who.row in moving,
+            )
+            for who in victims
+        )
+    return [StartsNow(stopped, price=price, bound=min(bound, price))]
+
+
+def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) -> list[Candidate]:
+    """The running jobs that may be stopped, the cheapest GPU first. A base job with replicas stays."""
+    state, cycle = diagnosis.state, diagnosis.cycle
+    reach = competitors(diagnosis, shape)
+    if by_quota and diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
+        reach = sorted(state.running)
+    found = [
+        Candidate(one, state.running[one], int(state.jobs[one, c.J_MILLI]), lost_work(cycle, one), ())
+        for one in reach
+        if state.jobs[one, c.J_PREEMPTIBLE] and not state.burst_replicas.get(one)
+    ]
+    return sorted(found, key=lambda who: (who.cost / max(who.milli, 1), who.row))
+
+
+def _price(chosen: Sequence[Candidate]) -> int:
+    return sum(who.cost for who in chosen)
+
+
+def _cheapest(proof: Proof) -> int:
+    """The cheapest set that suffices, of several the smallest; 0: none does."""
+    places = range(len(proof.ordered))
+    sets = [sum(1 << place for place in chosen) for count in places for chosen in combinations(places, count + 1)]
+    sets.sort(key=lambda which: (_price(proof.chosen(which)), which.bit_count(), which))
+    return next((which for which in sets if proof.suffices(which)), 0)
+
+
+def _greedy(proof: Proof) -> int:
+    """A set that suffices and of which no job can be left out: the cheapest first, then without the dear ones."""
+    enough = proof.shortest_prefix()
+    if enough is None:
+        return 0
+    dear = sorted(range(len(proof.ordered)), key=lambda place: (-proof.ordered[place].cost, place))
+    return proof.drop_unneeded(enough, dear)
+
+
+def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) -> int:
+    """The least that jobs cost which together hold as many GPUs as are missing, where parts of jobs count too."""
+    state = diagnosis.state
+    free = sum(
+        int(capacity - allocated)
+        for pool, (_, capacity, allocated, _) in enumerate(state.pools.tolist())
+        if shape.pool_bits >> pool & 1
+    )
+    missing, price = shape.gpu_milli - free, 0
+    for who in candidates:  # the cheapest GPU first
+        if missing <= 0:
+            break
+        part = min(who.milli, missing)
+        price += who.cost * part // max(who.milli, 1)
+        missing -= part
+    return price
+
+
+def _moves(diagnosis: Diagnosis, row: int) -> bool:
+    """Whether a stopped job fits elsewhere at once; then it is there on the trial."""
+    return not isinstance(diagnosis.placer.place(diagnosis.state.shape_of(row), row), NoFit)
+
+
+# --- quotas, nodes, and the proof that nothing helps ----------------------------------------------------------------
+
+
+def _raised(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[Raise, ...]:
+    """The limits that bind, one after the other, each raised by what is missing; empty where none does."""
+    if not diagnosis.uses_quotas:
+        return ()
+    usage, found = diagnosis.state.quota_usage, list[Raise]()
+    config = usage.queue_config
+    queue, user = diagnosis.state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
+    node = usage.node_of[queue]
+    short = diagnosis.admission.shortage(row, shape)
+    while isinstance(short, OverQuota) and len(found) < 8:
+        own = diagnosis.admission.quota_tree.queues[node].name
+        name = short.queue if short.limit == "user" else own
+        more = short.asked - short.available
+        found.append(Raise(name, short.model, short.resource, more, short.limit))
+        queues = tuple(grown(each, short, more) if each.name == name else each for each in config.queues)
+        config = type(config)(queues, config.prices)
+        tree = QuotaTree(config)
+        for charged, who, _, amounts in usage.charged.values():
+            if usage.node_of[charged] >= 0:
+                tree.charge(usage.node_of[charged], who, amounts)
+        left = tree.shortage(node, user, usage.amounts(shape))
+        short = None if left is None else _over(tree, left)
+    return tuple(found) if short is None else ()
+
+
+def _over(tree: QuotaTree, short: Shortage) -> OverQuota:
+    model, resource = short.key
+    return OverQuota(tree.queues[short.queue].name, model, resource, short.asked, short.available, short.kind)
+
+
+def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, raised: tuple[Raise, ...]) -> list[StartsNow]:
+    """The first node that is out of service and after whose return alone the job has a place."""
+    state = diagnosis.state
+    out = [node for node, status in enumerate(state.table[:, c.STATUS].tolist()) if status != NodeStatus.IN_SERVICE]
+    out = [node for node in out if shape.pool_bits >> int(state.table[node, c.POOL]) & 1][:MOST_NODES]
+    if not out:
+        return []
+    frozen = freeze(state)
+    for node in out:
+        twin = thaw(frozen)
+        name = twin.spec.nodes[node].name
+        twin.apply(NodeChanged(diagnosis.now, name, NodeStatus.IN_SERVICE))
+        other = Diagnosis(Scheduler(twin, diagnosis.profile, 0), diagnosis.now)
+        if other.missing_place(row, twin.shapes.shapes[shape.index]) is None:
+            return [StartsNow(quotas=raised, nodes=(name,))]
+    return []
+
+
+def _proof(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
+    """Why no change does."""
+    stay = [one for one in competitors(diagnosis, shape) if not diagnosis.state.jobs[one, c.J_PREEMPTIBLE]]
+    jobs = f"{len(stay)} running job{'s' * (len(stay) != 1)} that may not be stopped"
+    left = f"{jobs} hold{'s' * (len(stay) == 1)} what it needs" if stay else "quotas and places leave it none"
+    return f"proven: though all stop that may be stopped, it has no place now: {left}"
+
+
+def price_text(price: int) -> str:
+    """A price for people."""
+    return f"{price / PRICE_HOUR:.3g} GPU-hours"
+
+
+def change_sentence(change: StartsNow) -> str:
+    """A change for people, with its price and how good it is."""
+    parts = []
+    for moves, verb in ((True, "move"), (False, "stop")):
+        jobs = [one for one in change.stopped if one.moves is moves]
+        if jobs:
+            names = ", ".join(one.job for one in jobs[:5]) + (f" and {len(jobs) - 5:,} more" if jobs[5:] else "")
+            parts.append(f"job{'s' * (len(jobs) > 1)} {names} {verb}{'s' * (len(jobs) == 1)}")
+    for one in change.quotas:
+        what = "the limit of its user" if one.limit == "user" else "the quota"
+        parts.append(f"{what} of queue {one.queue} is raised by {amount(one.more, one.resource)}")
+    parts += [f"node {name} returns" for name in change.nodes]
+    parts += [f"job {change.yields} gives up its reservation"] if change.yields else []
+    text = " and ".join(parts)
+    if not change.stopped:
+        return text
+    proven = "proven the cheapest" if change.is_cheapest else f"no set loses less than {price_text(change.bound)}"
+    return f"{text}: {price_text(change.price)} lost ({proven})"
