@@ -12,7 +12,8 @@ from tests.serving.test_fleet import columns_of, complete
 from kant.serving import columns as c
 from kant.serving.engine import FOREVER, Engine
 from kant.serving.fleet import simulate
-from kant.serving.router import HOLD, ROUTERS, Draw, Incoming, LeastTokens, Router, router_named
+from kant.serving.router import ROUTERS, LeastTokens, router_named
+from kant.serving.routing import HOLD, Draw, Incoming, Router
 from kant.serving.site import EngineSite, ObservedSite, Site
 
 COUNTS = ("round-robin", "random", "two-choices", "shortest-queue", "least-tokens", "program-affinity")
@@ -50,11 +51,12 @@ def test_a_twin_of_what_was_observed_has_what_the_engine_has(case: Case, more: f
             site.said(i, int(engine.requests[i, c.DONE]))
     exact = EngineSite(engine, lambda: engine.requests[:, c.OUTPUT].astype(np.float64))
     assert (site.requests, site.tokens()) == (exact.requests, exact.tokens())
-    assert sorted((s.prompt, s.done) for s in site.sent()) == sorted((s.prompt, s.done) for s in exact.sent())
+    seen, known = (sorted(zip(*(column.tolist() for column in s.loads()), strict=True)) for s in (site, exact))
+    assert seen == known
     twin, _ = site.twin(0.0)
     twin.run()
     assert (twin.requests[: twin.count, c.STATE] == c.FINISHED).all()
-    assert twin.requests[: twin.count, c.OUTPUT].sum() == sum(s.predicted for s in site.sent())
+    assert twin.requests[: twin.count, c.OUTPUT].sum() == site.loads()[2].sum()
 
 
 @given(cases(policy="fcfs"), st.lists(st.tuples(st.integers(0, 13), st.floats(0, 1)), max_size=8))

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json, Seed, check_out, whole
 from kant.cli.output import print_json
 from kant.cli.serve_engine import EngineOptions, engine_settings
-from kant.cli.serve_route import mock, route
+from kant.cli.serve_route import mock, pick, route
 
 if TYPE_CHECKING:
     from kant.serving.engine import EngineSettings
@@ -24,6 +24,7 @@ serve_app = App(
     help_format="plaintext",
 )
 serve_app.command(route)
+serve_app.command(pick)
 serve_app.command(mock)
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]

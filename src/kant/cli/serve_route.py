@@ -1,4 +1,4 @@
-"""`kant serve route` and `kant serve mock`: the router before real engines, and engines without a GPU to try it."""
+"""`kant serve route`, `pick` and `mock`: before real engines, beside Envoy, and engines without a GPU to try it."""
 
 from __future__ import annotations
 
@@ -62,16 +62,14 @@ def route(
     _need_aiohttp()
     from kant.cli.show import console
     from kant.gateway.dispatch import Dispatcher, Limits
-    from kant.gateway.proxy import ProxyOptions, origin
+    from kant.gateway.proxy import ProxyOptions
     from kant.gateway.server import RouterServer, ServerOptions, address, run
     from kant.gateway.tenants import everybody, read_tenants
     from kant.serving.policies import policy_named
     from kant.serving.predictor import LengthRanker
     from kant.serving.router import router_named
 
-    urls = [origin(url) for url in backends.split(",") if url.strip()]
-    if not urls or len(set(urls)) < len(urls):
-        raise InputError("--backends", "addresses of engines, each once", backends)
+    urls = _urls(backends)
     limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
     proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001))
     options = ServerOptions(
@@ -95,6 +93,59 @@ def route(
             console.print(f"http://{host}:{server.operators_port}/backends is for operators", soft_wrap=True)
 
     run(make, ready)
+
+
+def pick(
+    *,
+    backends: Annotated[str, Parameter(help="Addresses of engines, such as http://10.0.0.1:8000.")],
+    policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
+    router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
+    listen: Annotated[str, Parameter(help="Where Envoy asks, HOST:PORT.")] = "127.0.0.1:9002",
+    in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
+    held: Annotated[int, Parameter(help="Requests that may wait in the picker.", converter=whole)] = 10_000,
+    hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the picker.")] = 30.0,
+    scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
+    engine: EngineOptions = ENGINE,
+    seed: Seed = 0,
+) -> None:
+    """Pick endpoints for Envoy: the Gateway API Inference Extension's protocol 1.0, until told to stop."""
+    try:
+        import grpc
+
+        del grpc
+    except ModuleNotFoundError:
+        raise InputError("this installation", "the extra `picker` (pip install 'kant[picker]')") from None
+    from kant.cli.show import console
+    from kant.gateway.dispatch import Dispatcher, Limits
+    from kant.gateway.picker import PickerServer
+    from kant.gateway.server import address, run
+    from kant.serving.policies import policy_named
+    from kant.serving.router import router_named
+
+    urls = _urls(backends)
+    limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
+    _seconds("--hold-s", hold_s, 0.001)
+    _seconds("--scrape-s", scrape_s, 0.05)
+    host = address(listen, "--listen")[0]
+    settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
+
+    def make() -> PickerServer:
+        return PickerServer(Dispatcher(urls, settings, chosen, choice, limits, seed), listen, hold_s, scrape_s)
+
+    def ready(server: PickerServer) -> None:
+        console.print(f"{host}:{server.port} picks among {len(urls)} endpoints", soft_wrap=True)
+
+    run(make, ready)
+
+
+def _urls(backends: str) -> list[str]:
+    """The addresses of `--backends`, each once."""
+    from kant.gateway.proxy import origin
+
+    urls = [origin(url) for url in backends.split(",") if url.strip()]
+    if not urls or len(set(urls)) < len(urls):
+        raise InputError("--backends", "addresses of engines, each once", backends)
+    return urls
 
 
 def mock(

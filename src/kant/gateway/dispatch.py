@@ -21,7 +21,7 @@ from kant.serving import columns as c
 from kant.serving.engine import Engine, EngineSettings
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
-from kant.serving.router import HOLD, PROGRAMS, Incoming, Router, decide
+from kant.serving.routing import HOLD, PROGRAMS, Incoming, Overtaking, Router, decide
 from kant.serving.site import ObservedSite
 
 NOBODY = -1
@@ -98,6 +98,11 @@ class Placement:
     over: bool = False
     withdraw: Callable[[], None] | None = None
     """Called where its backend is found to be lost."""
+
+    @property
+    def size(self) -> float:
+        """Tokens of prompt and predicted output."""
+        return self.prompt + self.predicted
 
     def __lt__(self, other: Placement) -> bool:
         return (self.priority, self.order) < (other.priority, other.order)
@@ -176,8 +181,12 @@ class Dispatcher:
         Raises RefusedError where no backend has its model, or too many are held.
         """
         model = placed.ask.model
-        queue = self.held.get(model)
-        if not queue and self._place(placed):
+        overtaking = Overtaking(self.router)
+        for waits in self.held.get(model, ()):
+            overtaking.held(waits.size)
+            if not self.router.overtaken:
+                break
+        if overtaking.may_ask(placed.size) and self._place(placed):
             return True
         if not any(backend.serves(model) for backend in self.backends):
             raise RefusedError(404, f"the model {model[:100]!r} is not served here", "invalid_request_error")
@@ -225,14 +234,32 @@ class Dispatcher:
         """Place who is held, in order of priority, until one of them must still wait; each model has its own queue."""
         for model in list(self.held):
             queue = self.held[model]
+            overtaking = Overtaking(self.router)
+            stay: list[Placement] = []
             while queue:
-                if not self._place(queue[0]):
-                    break
                 placed = heapq.heappop(queue)
-                assert placed.placed is not None
-                placed.placed.set_result(None)
-            if not queue:
+                if overtaking.may_ask(placed.size) and self._place(placed):
+                    assert placed.placed is not None
+                    placed.placed.set_result(None)
+                    continue
+                overtaking.held(placed.size)
+                stay.append(placed)
+                if not self.router.overtaken:
+                    break
+            self.held[model] = stay + queue
+            heapq.heapify(self.held[model])
+            if not self.held[model]:
                 del self.held[model]
+
+    def move(self, placed: Placement, other: Backend) -> None:
+        """A request turns out to be on another backend."""
+        assert placed.backend is not None
+        placed.backend.rows.pop(placed.row)
+        sent = placed.backend.site.end(placed.row)
+        placed.backend = other
+        other.rows[placed.row] = placed
+        other.site.send(placed.row, placed.prompt, placed.predicted)
+        other.site.said(placed.row, sent.done)
 
     def said(self, placed: Placement, done: int) -> None:
         """So many tokens of its output have come."""

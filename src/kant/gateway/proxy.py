@@ -133,7 +133,7 @@ class Proxy:
         try:
             ask = read_ask(request.path, await request.read(), request.headers.get(PROGRAM, ""))
             self.dispatcher.now = began
-            placed = self.dispatcher.come(ask, _predicted(request.headers.get(PREDICTED)))
+            placed = self.dispatcher.come(ask, predicted_tokens(request.headers.get(PREDICTED)))
             return await self._serve(request, placed, began)
         except (asyncio.CancelledError, ConnectionError):
             self.meters.gone.inc()
@@ -336,7 +336,7 @@ def _refusal(error: RefusedError) -> web.Response:
     return web.Response(body=error.body(), status=error.status, headers=headers)
 
 
-def _predicted(text: str | None) -> float | None:
+def predicted_tokens(text: str | None) -> float | None:
     """Tokens as a header says; what is no such number is ignored."""
     if text is None or not text.isascii() or not text.replace(".", "", 1).isdigit() or len(text) > 12:
         return None

@@ -7,26 +7,19 @@ import contextlib
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
-import aiohttp
 import msgspec
 from aiohttp import web
 
 from kant.gateway.ask import error_body
 from kant.gateway.dispatch import Backend, Dispatcher
+from kant.gateway.looks import look_at
 from kant.gateway.meters import Meters
 from kant.gateway.proxy import MOST_BODY, Proxy, ProxyOptions
-from kant.gateway.scrape import read_metrics, read_models
 from kant.gateway.tenants import Tenants
 from kant.model.errors import InputError
-from kant.serving.router import TICK_S
-
-LOOK_S = 5.0
-"""Seconds for which a backend may take to answer a look."""
-
-MISSED = 3
-"""Looks without an answer after which a backend is lost."""
+from kant.serving.routing import TICK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +60,14 @@ class RouterServer:
         except BaseException:
             await self._close()
             raise
-        loops = [self._look_at(backend) for backend in self.dispatcher.backends]
+        session, every_s = self.proxy.session, self.options.scrape_s
+        loops = [look_at(backend, self.dispatcher, session, every_s) for backend in self.dispatcher.backends]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
         if self.dispatcher.router.holds:
             self._tasks.append(asyncio.create_task(self._tick()))
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._close()
 
     async def _close(self) -> None:
@@ -117,38 +111,6 @@ class RouterServer:
             await asyncio.sleep(TICK_S)
             self.dispatcher.ask_again()
 
-    async def _look_at(self, backend: Backend) -> None:
-        """Scrape a backend for ever; it is lost after some looks without an answer, and found with the next answer."""
-        missed = 0
-        while True:
-            try:
-                await self._look(backend)
-                missed = 0
-                self.dispatcher.found(backend)
-            except (aiohttp.ClientError, OSError, TimeoutError):
-                missed += 1
-                if missed == MISSED:
-                    self.dispatcher.lost(backend)
-            await asyncio.sleep(self.options.scrape_s)
-
-    async def _look(self, backend: Backend) -> None:
-        session = self.proxy.session
-        timeout = aiohttp.ClientTimeout(total=LOOK_S)
-        if backend.models is None:
-            async with session.get(backend.url + "/v1/models", timeout=timeout) as answer:
-                backend.models = read_models(await answer.content.read(1 << 20)) if answer.status == 200 else None
-        before = len(backend.rows), backend.site.tokens() - backend.site.other_tokens
-        async with session.get(backend.url + "/metrics", timeout=timeout) as answer:
-            text = (await answer.content.read(8 << 20)).decode("utf-8", "replace")
-        scraped = read_metrics(text) if answer.status == 200 else None
-        if scraped is None:  # an engine without metrics: that it answers says that it lives
-            async with session.get(backend.url + "/health", timeout=timeout) as answer:
-                if answer.status >= 500:
-                    raise aiohttp.ClientError(f"its health is {answer.status}")
-            return
-        after = len(backend.rows), backend.site.tokens() - backend.site.other_tokens
-        backend.compare(scraped, max(before[0], after[0]), max(before[1], after[1]))
-
     # --- operators --------------------------------------------------------------------------------------------------
 
     async def _operate(self, request: web.BaseRequest) -> web.Response:
@@ -189,7 +151,22 @@ def _answer(status: int, message: str) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def run(make: Callable[[], RouterServer], ready: Callable[[RouterServer], None]) -> None:
+class Server(Protocol):
+    """What runs until it is told to stop."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    async def drain(self) -> None:
+        """Take no further requests, and wait for those in flight."""
+        ...
+
+
+S = TypeVar("S", bound=Server)
+
+
+def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once."""
 
     async def main() -> None:

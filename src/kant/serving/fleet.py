@@ -16,7 +16,8 @@ from kant.serving.engine import FOREVER, Engine, EngineSettings
 from kant.serving.layers import interrupt
 from kant.serving.policy import Job, Policy
 from kant.serving.requests import Requests
-from kant.serving.router import HOLD, TICK_S, Incoming, RoundRobin, Router, decide
+from kant.serving.router import RoundRobin
+from kant.serving.routing import HOLD, TICK_S, Incoming, Overtaking, Router, decide
 from kant.serving.site import EngineSite, ObservedSite, Site
 from kant.serving.summary import Served
 
@@ -39,9 +40,15 @@ class Fleet:
     policy: Policy
     router: Router
     draw: np.random.Generator
+    sizes: list[float] = field(default_factory=list)
+    """Prompt and predicted output of each request."""
+    predicted: list[Times] = field(default_factory=list)
+    """What is predicted of the requests of each engine, by its own numbers."""
     observed: list[ObservedSite] = field(default_factory=list)
     held: deque[int] = field(default_factory=deque)
     """Requests that the router holds, in order."""
+    asked: int = 0
+    """How many requests had ended when the router was last asked about these."""
 
     def sites(self) -> list[Site]:
         """The engines as the router sees them."""
@@ -49,27 +56,41 @@ class Fleet:
             return list(self.observed)
 
         def predicted(k: int) -> Callable[[], Times]:
-            return lambda: self.requests.predicted[self.origin[k]]
+            return lambda: self.predicted[k]
 
         return [EngineSite(engine, predicted(k), k) for k, engine in enumerate(self.engines)]
 
     def come(self, i: int, now: float, sites: Sequence[Site]) -> None:
-        """Request `i` comes now: it is routed, unless others are held before it or the router holds it."""
-        self.held.append(i)
-        self.ask_again(now, sites)
+        """Request `i` comes now: it is routed, unless it may not overtake one that is held, or the router holds it."""
+        overtaking = Overtaking(self.router)
+        for held in self.held:
+            overtaking.held(self.sizes[held])
+        if not (overtaking.may_ask(self.sizes[i]) and self._route(i, now, sites)):
+            self.held.append(i)
 
     def ask_again(self, now: float, sites: Sequence[Site]) -> None:
-        """Route who is held, in order, until the router holds one of them."""
-        while self.held:
-            i = self.held[0]
-            k = 0
-            if len(sites) > 1 or self.router.holds:
-                self._observe()
-                k = decide(self.router, self.incoming(i, now), sites, self.draw)
-            if k == HOLD:
-                return
-            self.held.popleft()
+        """Route who is held, in order, but for those that may not overtake one that stays."""
+        overtaking = Overtaking(self.router)
+        self.asked = self.over()
+        for i in list(self.held):
+            if overtaking.may_ask(self.sizes[i]) and self._route(i, now, sites):
+                self.held.remove(i)
+            else:
+                overtaking.held(self.sizes[i])
+
+    def _route(self, i: int, now: float, sites: Sequence[Site]) -> bool:
+        """Ask the router about a request; False where it holds it."""
+        k = 0
+        if len(sites) > 1 or self.router.holds:
+            self._observe()
+            k = decide(self.router, self.incoming(i, now), sites, self.draw)
+        if k != HOLD:
             self.add(i, now, k)
+        return k != HOLD
+
+    def over(self) -> int:
+        """How many requests have ended."""
+        return sum(engine.count - int(engine.state[c.RUNS] + engine.state[c.WAITS]) for engine in self.engines)
 
     def incoming(self, i: int, now: float) -> Incoming:
         """Request `i` as a router sees it."""
@@ -98,6 +119,9 @@ class Fleet:
         job = Job(prompt, predicted, float(requests.priority[i]), program)
         priority = self.policy.arrived(engine, job, engine.count)
         self.origin[k].append(i)
+        if len(self.origin[k]) > len(self.predicted[k]):
+            self.predicted[k] = np.concatenate([self.predicted[k], np.zeros(len(self.predicted[k]) + 16)])
+        self.predicted[k][len(self.origin[k]) - 1] = predicted
         self.where[i] = k
         self.number[i] = engine.add(now, prompt, int(requests.output[i]), priority, contents)
         if self.observed:
@@ -164,6 +188,8 @@ def simulate(
         policy,
         router or RoundRobin(),
         np.random.Generator(np.random.PCG64(seed)),
+        (requests.prompt + requests.predicted).tolist(),
+        [np.zeros(0) for _ in range(engines)],
         [ObservedSite(settings, k) for k in range(engines)] if observed else [],
     )
     series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(count))
@@ -215,7 +241,8 @@ def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
                 return
             tick += TICK_S
             reach(tick)
-            fleet.ask_again(tick, sites)
+            if fleet.over() > fleet.asked:
+                fleet.ask_again(tick, sites)
 
     for i, now in enumerate(arrival.tolist()):
         while look < now:
@@ -252,7 +279,8 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int]) -> list[tuple[
             return series
         if again < min(event, due):
             clock = again
-            fleet.ask_again(clock, sites)
+            if fleet.over() > fleet.asked:
+                fleet.ask_again(clock, sites)
             continue
         clock = max(clock, min(event, due))
         if event > due or (event == due and not engine.state[c.PLANNED]):

@@ -10,72 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
-
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
+from kant.serving.routing import LAST, PROGRAMS, ROUTES, Draw, Incoming, Router
 from kant.serving.site import Site
-
-Draw = np.random.Generator
-
-HOLD = -1
-"""What a router says to have a request wait with it."""
-
-TICK_S = 0.02
-"""Seconds after which a router is asked again about a request that it holds (arXiv 2408.13510)."""
-
-LAST = 1 << 40
-"""A tie that nobody loses to."""
-
-PROGRAMS = 1 << 16
-"""Programs that a router remembers; the one it has known longest is forgotten first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A request as a router sees it."""
-
-    now: float
-    prompt: int
-    predicted: float
-    program: int
-
-
-ROUTES: Tags = {
-    "level": ("cluster",),
-    "architecture": ("two-level",),
-    "unit": ("request",),
-    "timing": ("online",),
-    "knowledge": ("none",),
-    "objective": ("latency",),
-    "preemption": ("none",),
-    "resources": ("1-d",),
-    "method": ("rule",),
-    "freshness": ("live",),
-}
-"""What routers have in common (`kant.model.taxonomy`)."""
-
-
-class Router:
-    """Chooses an engine for each request: the base of all routers."""
-
-    source: ClassVar[str]
-    tags: ClassVar[Tags]
-    holds: ClassVar[bool] = False
-    """Whether it may say HOLD."""
-
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        """The place among `sites` of the engine that gets the request, or HOLD to be asked again a little later."""
-        raise NotImplementedError
-
-
-def decide(router: Router, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-    """What the router says; nobody is held where no engine has anything to do."""
-    if len(sites) == 1 and not router.holds:
-        return 0
-    k = router.choose(request, sites, draw)
-    return 0 if k == HOLD and all(site.requests == 0 for site in sites) else k
 
 
 def least(values: Sequence[float]) -> int:

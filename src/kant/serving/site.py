@@ -6,7 +6,7 @@ tokens have come back: that is `ObservedSite`. The simulator has both views, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -61,8 +61,8 @@ class Site(Protocol):
         """Llumnix's load, larger for less: free KV less what waits, for each request that runs."""
         ...
 
-    def sent(self) -> Iterator[Sent]:
-        """Its requests, in no order."""
+    def loads(self) -> tuple[Table, Table, Times]:
+        """Of each of its requests: tokens of the prompt, of the output so far, and of the output as predicted."""
         ...
 
     def twin(self, now: float) -> tuple[Engine, float]:
@@ -109,11 +109,11 @@ class EngineSite:
         free = int(engine.state[c.FREE]) * engine.settings.block_size - int(waits[:, c.PROMPT].sum())
         return free / max(1, int(engine.state[c.RUNS]))
 
-    def sent(self) -> Iterator[Sent]:
-        predicted = self.predicted()
-        for r in self.engine.live():
-            row = self.engine.requests[r]
-            yield Sent(int(row[c.PROMPT]), float(predicted[r]), int(row[c.DONE]))
+    def loads(self) -> tuple[Table, Table, Times]:
+        engine = self.engine
+        live = np.concatenate([engine.running[: engine.state[c.RUNS]], engine.waiting[: engine.state[c.WAITS]]])
+        rows = engine.requests[live]
+        return rows[:, c.PROMPT], rows[:, c.DONE], self.predicted()[live]
 
     def twin(self, now: float) -> tuple[Engine, float]:
         return self.engine.fork(self.predicted())[0], now
@@ -151,8 +151,11 @@ class ObservedSite:
         free = self.settings.tokens - self._blocks * self.settings.block_size - self._unbegun - self.other_tokens
         return free / max(1, self._begun + self.other_requests)
 
-    def sent(self) -> Iterator[Sent]:
-        return iter(self.live.values())
+    def loads(self) -> tuple[Table, Table, Times]:
+        sent = self.live.values()
+        prompt, done = [s.prompt for s in sent], [s.done for s in sent]
+        predicted = np.array([s.predicted for s in sent], dtype=np.float64)
+        return np.array(prompt, dtype=np.int64), np.array(done, dtype=np.int64), predicted
 
     def send(self, key: int, prompt: int, predicted: float) -> None:
         """A request has been sent."""

@@ -1,0 +1,54 @@
+"""Looks at backends: their metrics, their models, and whether they live."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+
+from kant.gateway.dispatch import Backend, Dispatcher
+from kant.gateway.scrape import read_metrics, read_models
+
+LOOK_S = 5.0
+"""Seconds for which a backend may take to answer a look."""
+
+MISSED = 3
+"""Looks without an answer after which a backend is lost."""
+
+
+async def look_at(backend: Backend, dispatcher: Dispatcher, session: aiohttp.ClientSession, every_s: float) -> None:
+    """Scrape a backend for ever; it is lost after some looks without an answer, and found with the next answer."""
+    missed = 0
+    while True:
+        try:
+            await _look(backend, session)
+            missed = 0
+            dispatcher.found(backend)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            missed += 1
+            if missed == MISSED:
+                dispatcher.lost(backend)
+        await asyncio.sleep(every_s)
+
+
+async def _look(backend: Backend, session: aiohttp.ClientSession) -> None:
+    timeout = aiohttp.ClientTimeout(total=LOOK_S)
+    if backend.models is None:
+        async with session.get(backend.url + "/v1/models", timeout=timeout) as answer:
+            backend.models = read_models(await answer.content.read(1 << 20)) if answer.status == 200 else None
+    before = _own(backend)
+    async with session.get(backend.url + "/metrics", timeout=timeout) as answer:
+        text = (await answer.content.read(8 << 20)).decode("utf-8", "replace")
+    scraped = read_metrics(text) if answer.status == 200 else None
+    if scraped is None:  # an engine without metrics: that it answers says that it lives
+        async with session.get(backend.url + "/health", timeout=timeout) as answer:
+            if answer.status >= 500:
+                raise aiohttp.ClientError(f"its health is {answer.status}")
+        return
+    after = _own(backend)
+    backend.compare(scraped, max(before[0], after[0]), max(before[1], after[1]))
+
+
+def _own(backend: Backend) -> tuple[int, int]:
+    """Requests and tokens that we have sent there."""
+    return len(backend.rows), backend.site.tokens() - backend.site.other_tokens

@@ -1,0 +1,307 @@
+"""An endpoint picker for the Gateway API Inference Extension: Envoy asks, and the dispatcher says which engine.
+
+The protocol is version 1.0.0 of kubernetes-sigs/gateway-api-inference-extension, docs/proposals/004-endpoint-picker-
+protocol: Envoy's ext_proc with streamed bodies. The head of a request is answered once its body is whole, with the
+endpoint in a header and, equal, in the dynamic metadata; further endpoints follow for Envoy's own retries. What comes
+back is handed on as it is, and its tokens are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import grpc
+from google.protobuf import struct_pb2
+
+from kant.gateway.ask import FORWARDS, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.dispatch import Backend, Dispatcher, Placement
+from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
+from kant.gateway.looks import look_at
+from kant.gateway.proxy import MOST_ANSWER, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
+from kant.model.errors import InputError
+from kant.serving.routing import TICK_S
+
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+HEALTH = ("", "liveness", "readiness", SERVICE)
+DESTINATION = "x-gateway-destination-endpoint"
+SERVED = "x-gateway-destination-endpoint-served"
+SUBSET = "x-gateway-destination-endpoint-subset"
+SUBSET_SPACE, SPACE = "envoy.lb.subset_hint", "envoy.lb"
+OVERWRITE = 2
+"""HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD."""
+
+PIECE = 62 << 10
+"""Bytes of a body in one answer: Envoy's limit for a streamed one is 64 KiB."""
+
+FALLBACKS = 2
+"""Further endpoints, for Envoy's retries."""
+
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
+
+
+def endpoint(backend: Backend) -> str:
+    """`ip:port` of a backend."""
+    return urlsplit(backend.url).netloc
+
+
+class Picker:
+    """The handlers of the gRPC services."""
+
+    def __init__(self, dispatcher: Dispatcher, hold_s: float) -> None:
+        self.dispatcher, self.hold_s = dispatcher, hold_s
+
+    async def process(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:
+        """ExternalProcessor/Process: one HTTP request and its response."""
+        exchange = _Exchange(self)
+        try:
+            async for request in requests:
+                for answer in await exchange.take(request):
+                    yield answer
+                if exchange.over:
+                    return
+        finally:
+            exchange.close()
+
+    async def check(self, request: Any, _: Any) -> Any:
+        """Health/Check of the names that the protocol asks for."""
+        if request.service not in HEALTH:
+            return HealthCheckResponse(status=SERVICE_UNKNOWN)
+        ready = request.service == "liveness" or any(backend.up for backend in self.dispatcher.backends)
+        return HealthCheckResponse(status=SERVING if ready else NOT_SERVING)
+
+
+class _Exchange:
+    """One HTTP request on its way through Envoy, and back."""
+
+    def __init__(self, picker: Picker) -> None:
+        self.picker, self.dispatcher = picker, picker.dispatcher
+        self.headers: dict[str, str] = {}
+        self.subset: frozenset[str] | None = None
+        self.body = bytearray()
+        self.placed: Placement | None = None
+        self.count = EventCount()
+        self.answer = bytearray()
+        self.status, self.streams, self.over = 0, False, False
+
+    async def take(self, request: Any) -> list[Any]:
+        """The answers to one message of Envoy."""
+        kind = request.WhichOneof("choice")
+        try:
+            match kind:
+                case "request_headers":
+                    self.headers = _headers(request.request_headers.headers)
+                    self.subset = _subset(request.metadata_context)
+                    return await self._pick(True) if request.request_headers.end_of_stream else []
+                case "request_body":
+                    self.body += request.request_body.body
+                    if len(self.body) > MOST_BODY:
+                        said = f"the body: expected at most {MOST_BODY} bytes"
+                        raise RefusedError(413, said, "invalid_request_error")
+                    return await self._pick(False) if request.request_body.end_of_stream else []
+                case "request_trailers":
+                    return [ProcessingResponse(request_trailers={})]
+                case "response_headers":
+                    return self._response(request)
+                case "response_body":
+                    return self._came(request.response_body)
+                case "response_trailers":
+                    self._end()
+                    return [ProcessingResponse(response_trailers={})]
+        except RefusedError as error:
+            self.over = True
+            return [_immediate(error)]
+        return []
+
+    async def _pick(self, bodiless: bool) -> list[Any]:
+        """Choose an endpoint; the answers to the request's head and body."""
+        path = self.headers.get(":path", "").partition("?")[0]
+        if bodiless or path not in FORWARDS:  # nothing to count: any backend will do
+            chosen = next((b for b in self.dispatcher.backends if self._eligible(b)), None)
+            if chosen is None:
+                raise RefusedError(503, "no endpoint is ready", "overloaded")
+            return self._destination([chosen], None if bodiless else bytes(self.body))
+        ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
+        self.placed = self.dispatcher.come(ask, predicted_tokens(self.headers.get(PREDICTED)))
+        self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))
+        if not any(self._eligible(b) for b in self.dispatcher.backends):
+            raise RefusedError(503, "no endpoint is ready", "overloaded")
+        await self._wait(self.placed)
+        chosen = self.placed.backend
+        assert chosen is not None
+        others = [b for b in self.dispatcher.backends if b is not chosen and self._eligible(b) and b.serves(ask.model)]
+        others.sort(key=lambda b: (b.site.requests, b.number))
+        priority = self.dispatcher.sent_priority(self.placed)
+        body = ask.forwarded(priority, self.dispatcher.policy.by_priority)
+        return self._destination([chosen, *others[:FALLBACKS]], body)
+
+    async def _wait(self, placed: Placement) -> None:
+        try:
+            if self.dispatcher.offer(placed):
+                return
+            assert placed.placed is not None
+            async with asyncio.timeout(self.picker.hold_s):
+                await placed.placed
+        except TimeoutError:
+            said = f"no endpoint has had room for {self.picker.hold_s:g} seconds"
+            raise RefusedError(429, said, "overloaded") from None
+
+    def _eligible(self, backend: Backend, now: bool = True) -> bool:
+        """Whether the gateway allows a backend, and if asked whether it is up."""
+        allowed = self.subset is None or endpoint(backend) in self.subset
+        return allowed and (not now or (backend.up and not backend.draining))
+
+    def _destination(self, chosen: list[Backend], body: bytes | None) -> list[Any]:
+        """The head with the endpoints, then the body in pieces."""
+        where = ",".join(map(endpoint, chosen))
+        changed = [(DESTINATION, where)]
+        if body is not None and len(body) != len(self.body):
+            changed.append(("content-length", str(len(body))))
+        mutation = {
+            "set_headers": [
+                {"header": {"key": key, "raw_value": value.encode()}, "append_action": OVERWRITE}
+                for key, value in changed
+            ]
+        }
+        head = ProcessingResponse(
+            request_headers={"response": {"header_mutation": mutation, "clear_route_cache": True}}
+        )
+        head.dynamic_metadata.update({SPACE: {DESTINATION: where}})
+        if body is None:
+            return [head]
+        pieces = [body[k : k + PIECE] for k in range(0, len(body), PIECE)] or [b""]
+        last = len(pieces) - 1
+        return [head, *(ProcessingResponse(request_body=_streamed(p, k == last)) for k, p in enumerate(pieces))]
+
+    def _response(self, request: Any) -> list[Any]:
+        """The head of the response: which endpoint has served, and whether it streams."""
+        headers = _headers(request.response_headers.headers)
+        self.status = int(headers[":status"]) if headers.get(":status", "").isdigit() else 0
+        self.streams = headers.get("content-type", "").startswith("text/event-stream")
+        for entry in request.metadata_context.filter_metadata:
+            if entry.key == SPACE and SERVED in entry.value:
+                self._moved(str(entry.value[SERVED]))
+        if request.response_headers.end_of_stream:
+            self._end()
+        return [ProcessingResponse(response_headers={"response": {}})]
+
+    def _moved(self, where: str) -> None:
+        """Another endpoint than the first has served: a retry of Envoy's."""
+        placed = self.placed
+        if placed is None or placed.backend is None or endpoint(placed.backend) == where:
+            return
+        other = next((b for b in self.dispatcher.backends if endpoint(b) == where), None)
+        if other is not None:
+            self.dispatcher.move(placed, other)
+
+    def _came(self, body: Any) -> list[Any]:
+        """A piece of the response."""
+        if self.placed is not None and not self.placed.over:
+            if self.streams:
+                done = self.count.feed(body.body)
+                if done:
+                    self.dispatcher.said(self.placed, done)
+            elif len(self.answer) + len(body.body) <= MOST_ANSWER:
+                self.answer += body.body
+        if body.end_of_stream:
+            self._end()
+        return [ProcessingResponse(response_body=_streamed(body.body, body.end_of_stream))]
+
+    def _end(self) -> None:
+        """The response is whole."""
+        if self.placed is None or self.placed.over:
+            return
+        usage = self.count.usage if self.streams else usage_of(bytes(self.answer))
+        output = self.count.events if self.streams else usage[1] if usage else None
+        self.dispatcher.end(self.placed, output if self.status == 200 else None, usage[0] if usage else None)
+
+    def close(self) -> None:
+        """Envoy has closed the stream; what is not whole has failed."""
+        if self.placed is not None:
+            self.dispatcher.end(self.placed, None)
+
+
+def _headers(headers: Any) -> dict[str, str]:
+    """Names and values; Envoy sends values as bytes or as text."""
+    return {row.key.lower(): row.value or row.raw_value.decode("latin-1") for row in headers.headers}
+
+
+def _subset(metadata: Any) -> frozenset[str] | None:
+    """The endpoints to choose from, a list or a text with commas; None where all are."""
+    for entry in metadata.filter_metadata:
+        if entry.key == SUBSET_SPACE and SUBSET in entry.value:
+            value = entry.value[SUBSET]
+            listed = list(value.items()) if isinstance(value, struct_pb2.ListValue) else []
+            parts = value.split(",") if isinstance(value, str) else listed
+            return frozenset(part.strip() for part in parts if isinstance(part, str) and part.strip())
+    return None
+
+
+def _streamed(body: bytes, last: bool) -> dict[str, Any]:
+    return {"response": {"body_mutation": {"streamed_response": {"body": body, "end_of_stream": last}}}}
+
+
+def _immediate(error: RefusedError) -> Any:
+    """The answer that Envoy gives at once. What is shed for its load is 429, as the protocol says."""
+    status = 429 if error.kind == "overloaded" and error.retry_after else error.status
+    header = {"header": {"key": "content-type", "raw_value": b"application/json"}, "append_action": OVERWRITE}
+    return ProcessingResponse(
+        immediate_response={
+            "status": {"code": status},
+            "headers": {"set_headers": [header]},
+            "body": error.body().decode(),
+            "details": "kant",
+        }
+    )
+
+
+class PickerServer:
+    """`async with PickerServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
+
+    def __init__(self, dispatcher: Dispatcher, listen: str, hold_s: float, scrape_s: float) -> None:
+        self.dispatcher, self.listen, self.scrape_s = dispatcher, listen, scrape_s
+        self.picker = Picker(dispatcher, hold_s)
+        self.port = 0
+
+    async def __aenter__(self) -> PickerServer:
+        self.server = grpc.aio.server()
+        process = grpc.stream_stream_rpc_method_handler(
+            self.picker.process, ProcessingRequest.FromString, ProcessingResponse.SerializeToString
+        )
+        check = grpc.unary_unary_rpc_method_handler(
+            self.picker.check, HealthCheckRequest.FromString, HealthCheckResponse.SerializeToString
+        )
+        self.server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, {"Process": process}),
+                grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check}),
+            )
+        )
+        try:
+            self.port = self.server.add_insecure_port(self.listen)
+        except RuntimeError:
+            raise InputError("--listen", "an address that is free", self.listen) from None
+        await self.server.start()
+        self.session = aiohttp.ClientSession()
+        loops = [look_at(b, self.dispatcher, self.session, self.scrape_s) for b in self.dispatcher.backends]
+        self.tasks = [asyncio.create_task(loop) for loop in [*loops, self._tick()]]
+        return self
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self.dispatcher.held:
+                self.dispatcher.ask_again()
+
+    async def drain(self) -> None:
+        """Take no further requests, and let those in flight end."""
+        await self.server.stop(30)
+
+    async def __aexit__(self, *error: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await self.server.stop(0)
+        await self.session.close()
