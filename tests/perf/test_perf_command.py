@@ -11,7 +11,7 @@ from kant.cli.perf import place_of
 from kant.cli.show_step import picture
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
-from kant.placement.perf.places import places_in
+from kant.placement.perf.places import hbd_nodes, places_in
 from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Task, run
 
 JOB = 'model = "mixtral-8x7b"\nlayers = 4\ntensor = 8\nexpert = 8\n'
@@ -90,9 +90,20 @@ def test_what_cannot_be_placed_is_refused_in_a_sentence(job: Path, options: tupl
 
 
 def test_a_placement_is_as_even_as_can_be() -> None:
-    spans = place_of("10x8/4/2").spans
+    spans = place_of("10x8/4/2").spans()
     assert (spans.gpus, spans.nodes) == (80, 10)
     assert spans.largest == (8, 8, 24, 40, 80)
+
+
+def test_a_placement_lies_in_few_hbds() -> None:
+    nvl = ClusterSpec("nvl72", tuple(Node(f"n{i}", 4, hbd=f"rack{i // 18}", leaf=f"l{i // 36}") for i in range(72)))
+    assert hbd_nodes(nvl) == 18
+    assert hbd_nodes(ClusterSpec("plain", (Node("n0", 8),))) == 1
+    together, apart = place_of("18x4").spans(18), place_of("18x4/2").spans(18)
+    assert (together.hbds, together.largest[1], together.level) == (1, 72, 1)
+    assert (apart.hbds, apart.largest[1], apart.level) == (2, 36, 3)
+    assert place_of("36x4").spans(18).hbds == 2
+    assert place_of("4x4").spans(18).largest == (4, 16, 16, 16, 16)
 
 
 @pytest.mark.parametrize("text", ["8x8", "8x8/2", "16x4/4/2", "16x4/4/2/2", "16x4/4/1/1"])

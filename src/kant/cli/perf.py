@@ -47,7 +47,7 @@ def step(
 ) -> int:
     """Predict the step of a training job under each placement: what it goes into, and a picture of the streams."""
     from kant.placement.perf.on_fabric import NOTHING_MEASURED
-    from kant.placement.perf.places import places_in
+    from kant.placement.perf.places import hbd_nodes, places_in
     from kant.placement.perf.step import step as predict
     from kant.workload.cluster_file import read_cluster
     from kant.workload.measured_file import read_costs
@@ -60,7 +60,8 @@ def step(
     if gpus is not None and gpus < 1:
         raise InputError("--gpus", "a number from 1 on", gpus)
     chosen = [place_of(text) for text in placement or ()] if gpus is None else places_in(spec, gpus)
-    places = [(str(place), place.spans) for place in chosen]
+    island = hbd_nodes(spec)
+    places = [(str(place), place.spans(island)) for place in chosen]
     measured = NOTHING_MEASURED if costs is None else read_costs(costs)
     found = [(text, spans, predict(training, spec.fabric, spans, measured)) for text, spans in places]
     least = min(len(each.plan.layers) for _, _, each in found)

@@ -26,12 +26,13 @@ class Place(NamedTuple):
             above.pop()
         return "/".join([f"{self.nodes}x{self.gpus}", *map(str, above)])
 
-    @property
-    def spans(self) -> Spans:
-        """What of it matters to a collective. Each node is an HBD of its own."""
-        domains = (self.nodes, self.nodes, self.leaves, self.spines, self.superspines)
-        node, hbd, leaf, spine, superspine = (-(-self.nodes // count) * self.gpus for count in domains)
-        return Spans(self.nodes * self.gpus, self.nodes, self.nodes, (node, hbd, leaf, spine, superspine))
+    def spans(self, hbd: int = 1) -> Spans:
+        """What of it matters to a collective, where HBDs have so many nodes; it lies in as few as its leaves allow."""
+        in_leaf = -(-self.nodes // self.leaves)
+        hbds = self.leaves * -(-in_leaf // hbd)
+        domains = (self.nodes, min(hbds, self.nodes), self.leaves, self.spines, self.superspines)
+        node, island, leaf, spine, superspine = (-(-self.nodes // count) * self.gpus for count in domains)
+        return Spans(self.nodes * self.gpus, self.nodes, domains[1], (node, island, leaf, spine, superspine))
 
 
 def places_in(cluster: ClusterSpec, gpus: int) -> list[Place]:
@@ -59,6 +60,12 @@ def places_in(cluster: ClusterSpec, gpus: int) -> list[Place]:
     if each % 2 == 0 and len(whole) >= 2 * nodes:
         wanted.append(_closest(2 * nodes, each // 2, domains))
     return list(dict.fromkeys(place for place in wanted if _is_there(place, domains)))
+
+
+def hbd_nodes(cluster: ClusterSpec) -> int:
+    """Nodes of an HBD, as most have it; 1 where each node is one of its own."""
+    named = Counter(node.hbd for node in cluster.nodes if node.hbd)
+    return _usual(named.values()) if named else 1
 
 
 def _usual(sizes: Iterable[int]) -> int:
