@@ -99,7 +99,7 @@ TABLE = {  # written down once more, by hand
         "jobs", "job", "why", "history", "queues", "eta", "top", "record", "events", "whatif", "profiles", "health",
         "whoami", "metrics", "schema", "waiting", "outcome", "usage",
     },
-    Role.TENANT: {"submit", "workflow", "batch", "cancel", "hold", "release", "requeue", "update", "log"},
+    Role.TENANT: {"submit", "workflow", "batch", "cancel", "hold", "release", "requeue", "update", "signal", "log"},
     Role.OPERATOR: {"audit", "stop"},
 }  # fmt: skip
 PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif")]
@@ -114,6 +114,8 @@ def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.Da
     body = None
     if name == "submit":
         body = asked(door.kant.home, "true", queue=queue, hold=True)
+    if name == "signal":
+        body = {"signal": "USR1"}
     if name == "update":
         job, body = door.kant.submit("true", queue=queue, hold=True), {"priority": 1}
     if name in ("workflow", "batch"):
@@ -128,7 +130,7 @@ def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.Da
         fits = not set(LINEAGE[queue]).isdisjoint(queues)
     assert (status == 403) == (not fits), (role, queues, name, queue, text)
     assert fits or set(json.loads(text)) == {"error"}
-    if fits and name in ("hold", "requeue"):
+    if fits and name in ("hold", "requeue", "signal"):
         assert status in (200, 400)
     elif fits:
         assert status in (200, 201), text

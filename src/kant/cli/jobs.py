@@ -15,6 +15,7 @@ from kant.cli.place import LIVE, Filter
 from kant.cli.places import place_of
 from kant.model.errors import InputError
 
+SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "STOP", "CONT", "KILL", "WINCH")
 Ids = Annotated[str, Parameter(help="Ids of jobs or of arrays.")]
 
 
@@ -137,6 +138,26 @@ def update(
     client, done = ServiceClient(home_of(home)), list[str]()
     for job in jobs:
         done += client.post(client.job(job, "update"), new)["jobs"]
+    return Reply({"jobs": done}, lambda: None).print(json)
+
+
+def signal(
+    job: Annotated[str, Parameter(help="The id of a job or of an array.")],
+    signal: Annotated[str, Parameter(help="Its name, such as USR1 or SIGUSR1.")],
+    /,
+    *,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Send a signal to the processes of a running job.
+
+    HUP, USR1, USR2 and WINCH go to those that handle them, INT, QUIT, TERM, KILL, STOP and CONT to all."""
+    from kant.service.client import ServiceClient, home_of
+
+    client, name = ServiceClient(home_of(home)), signal.upper().removeprefix("SIG")
+    if name not in SIGNALS:
+        raise InputError("SIGNAL", f"one of {', '.join(SIGNALS)}", signal)
+    done = client.post(client.job(job, "signal"), {"signal": name})["jobs"]
     return Reply({"jobs": done}, lambda: None).print(json)
 
 

@@ -24,6 +24,7 @@ VERBS = {
     "release": "jobs:release",
     "requeue": "jobs:requeue",
     "update": "jobs:update",
+    "signal": "jobs:signal",
     "queue": "jobs:queue",
     "top": "jobs:top",
     "page": "page:page",

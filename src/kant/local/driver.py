@@ -28,7 +28,7 @@ from kant.local.completion import Completion
 from kant.local.executor import LocalExecutor
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
-from kant.local.record import Book, JobPhase, JobRecord, Submission
+from kant.local.record import Book, JobPhase, JobRecord, SignalName, Submission
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
 from kant.model.errors import InputError
@@ -205,6 +205,13 @@ class LocalDriver:
             raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
         self.jobs.change(record, wish, digest)
         self._awake.set()
+
+    def signal(self, record: JobRecord, name: SignalName) -> None:
+        """Send a signal to the processes of a job that runs. Raises InputError where none of them takes it."""
+        if record.phase is not JobPhase.RUNNING or record.id not in self.launcher.runs:
+            raise InputError(f"job {record.id}", "a job that runs", str(record.phase))
+        if not self.launcher.signal(record, name):
+            raise InputError(f"job {record.id}", f"a process that handles SIG{name}")
 
     def requeue(self, record: JobRecord) -> None:
         """Stop the run of a job, which then waits again. Raises InputError for one that does not run."""

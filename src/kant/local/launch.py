@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from signal import Signals
 from typing import TYPE_CHECKING
 
 from kant.local import cgroups
 from kant.local.cores import counted, share
 from kant.local.forks import ForkServer
-from kant.local.record import JobRecord
-from kant.local.runs import Exit, SupervisedRun, begin, find, read_spec
+from kant.local.processes import send
+from kant.local.record import FOR_HANDLERS, JobRecord, SignalName
+from kant.local.runs import Exit, SupervisedRun, begin, find, mark, read_spec
 from kant.local.submission import most_memory, spec_of
 from kant.model.placement import CPU, MASK, MEMORY, NODE
 
@@ -131,6 +133,11 @@ class Launcher:
         run = self.runs.get(record.id)
         if run is not None:
             run.stop()
+
+    def signal(self, record: JobRecord, name: SignalName) -> int:
+        """Send a signal to the processes of a run, or to those that handle it; how many got it."""
+        number = Signals[f"SIG{name}"]
+        return send(mark(self.folder(record)), number, handled=name in FOR_HANDLERS)
 
     def find(self, record: JobRecord) -> SupervisedRun | Exit | None:
         """What has become of a run that the last Kant knew; one that lives is watched from now on. Raises OSError."""

@@ -44,6 +44,27 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def send(mark: str, number: int, handled: bool) -> int:
+    """Send a signal to every process that carries the mark, or to those that handle it; how many got it."""
+    sent = 0
+    for pid in marked(mark):
+        if not handled or _handles(pid, number):
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+                sent += 1
+    return sent
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    try:
+        status = (PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def kill_marked(mark: str) -> int:
     """Kill all of them. Returns how many there were."""
     found = [pid for pid in marked(mark) if pid != os.getpid()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
 
@@ -120,6 +120,21 @@ class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     time_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     queue: Text | None = None
     name: Text | None = None
+
+
+SignalName = Literal["HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "STOP", "CONT", "KILL", "WINCH"]
+
+FOR_HANDLERS = ("HUP", "USR1", "USR2", "WINCH")
+"""Signals for those that handle them: others would be ended by them, or would not notice."""
+
+
+class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
+    """A signal for the processes of a job that runs, by its name without SIG.
+
+    Those in `FOR_HANDLERS` go to the processes that handle them, the others to all.
+    """
+
+    signal: SignalName
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.live.questions import NotReadyError, UnknownJobError
-from kant.local.record import OVER, Batch, JobUpdate, Submission, WorkflowSubmission
+from kant.local.record import OVER, Batch, JobSignal, JobUpdate, Submission, WorkflowSubmission
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.events import Events
@@ -141,6 +141,10 @@ class Service:
     async def update(self, request: web.Request) -> web.Response:
         asked = received(await body(request), JobUpdate)
         return answer(await self.orders.update(request.match_info["job"], asked, caller(request)))
+
+    async def signal(self, request: web.Request) -> web.Response:
+        asked = received(await body(request), JobSignal)
+        return answer(await self.orders.signal(request.match_info["job"], asked, caller(request)))
 
     async def outcome(self, request: web.Request) -> web.Response:
         job, left = request.match_info["job"], number(request, "wait", 0, 60, 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kant.local.record import Batch, JobPhase, JobRecord, JobUpdate, Submission, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, Submission, WorkflowSubmission
 from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
 from kant.service.questions import LocalQuestions
@@ -18,6 +18,7 @@ FITS = {
     "hold": (JobPhase.WAITING, JobPhase.BLOCKED),
     "release": (JobPhase.HELD,),
     "requeue": (JobPhase.RUNNING,),
+    "signal": (JobPhase.RUNNING,),
     "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
 """The phases in which jobs of an array are meant by an order."""
@@ -165,6 +166,10 @@ class Orders:
 
         return await self._order(job, who, "update", act)
 
+    async def signal(self, job: str, asked: JobSignal, who: Caller) -> JobIds:
+        """Send a signal to the processes of a job that runs. Raises InputError where none of them takes it."""
+        return await self._order(job, who, "signal", lambda record: self.driver.signal(record, asked.signal))
+
     async def _order(self, job: str, who: Caller, verb: str, act: Callable[[JobRecord], None]) -> JobIds:
         if verb != "cancel":  # a job may be what fills the disk
             self.driver.check_writing()
@@ -174,7 +179,7 @@ class Orders:
         alive = self.driver.jobs.records
         records = [alive[name] for name in names if name in alive]
         if not records and verb != "cancel":
-            what = "a job that runs" if verb == "requeue" else "a job that waits"
+            what = "a job that runs" if verb in ("requeue", "signal") else "a job that waits"
             raise InputError(f"job {job}", what, str(first.phase))
         if len(names) > 1 and verb != "cancel":  # of an array those that it can be said of
             records = [record for record in records if record.phase in FITS[verb]]

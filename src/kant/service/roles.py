@@ -69,6 +69,7 @@ RIGHTS = {
     "release": TENANT,
     "requeue": TENANT,
     "update": TENANT,
+    "signal": TENANT,
     "log": TENANT,
     "audit": OPERATOR,
     "stop": OPERATOR,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kant import __version__
-from kant.local.record import Batch, JobPhase, JobUpdate, Submission, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, Submission, WorkflowSubmission
 from kant.service.views import (
     AuditLog,
     ClusterAnswer,
@@ -77,6 +77,7 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", JobIds),
     Route("POST", "/v1/jobs/{job}/requeue", "requeue", "Stop the run of a job, which then waits again.", JobIds),
     Route("POST", "/v1/jobs/{job}/update", "update", "Change what a waiting job asks for.", JobIds, JobUpdate),
+    Route("POST", "/v1/jobs/{job}/signal", "signal", "Send a signal to a job that runs.", JobIds, JobSignal),
     Route(
         "GET", "/v1/jobs/{job}/outcome", "outcome", "How a job, or those of an array, have ended.", Outcomes,
         query={"wait": {"type": "integer", "minimum": 0, "maximum": 60, "default": 0,
