@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = _needs(item)
         for need in needs:
             item.add_marker(need)
-        if group := _group(item, needs):
+        if (group := _group(item, needs)) and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_begins)
 
@@ -85,12 +85,15 @@ def _needs(item: pytest.Item) -> list[str]:
 
 
 def _group(item: pytest.Item, needs: list[str]) -> str:
-    """Whom it shares a worker with: tests of one module share the services and the control plane of their own."""
-    if "shared_plane" in getattr(item, "fixturenames", ()):
+    """Whom it shares a worker with, so that what they share is made once: a control plane, a browser, a fixture."""
+    info = getattr(item, "_fixtureinfo", None)
+    fixtures = {} if info is None else info.name2fixturedefs
+    if "shared_plane" in fixtures:
         return "cluster"
     if "browser" in needs and "cluster" not in needs:
         return "browser"
-    return item.path.stem if needs else ""
+    shares = any(definitions[-1].scope == "module" for definitions in fixtures.values())
+    return f"{item.path.parent.name}/{item.path.stem}" if needs or shares else ""
 
 
 def _begins(item: pytest.Item) -> int:

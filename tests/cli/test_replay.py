@@ -25,7 +25,6 @@ def runs(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("replay")  # the runs are made once
 @pytest.mark.parametrize("name", list(builtin_texts()))
 def test_every_profile_replays(name: str, runs: Path) -> None:
     then = json.loads((runs / name / "summary.json").read_text())
@@ -57,7 +56,6 @@ def test_every_profile_replays(name: str, runs: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("replay")  # the runs are made once
 @pytest.mark.parametrize("other", ["fifo", "srtf", "tiresias", "muri-srsf", "random", "baseline"])
 def test_another_profile_on_the_jobs_of_a_journal(other: str, runs: Path) -> None:
     found = kant("replay", runs / "kant" / "journal.jsonl", "--profile", other, "--json").json()
@@ -71,7 +69,6 @@ def test_another_profile_on_the_jobs_of_a_journal(other: str, runs: Path) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.xdist_group("replay")  # the runs are made once
 @pytest.mark.parametrize("then", ["srtf", "muri-tiresias", "openb-fgd", "kant"])
 @pytest.mark.parametrize("other", ["kant", "srsf", "muri-srtf", "openb-random"])
 def test_profiles_of_every_sort_read_each_others_journals(then: str, other: str, runs: Path, tmp_path: Path) -> None:

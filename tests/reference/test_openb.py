@@ -22,7 +22,7 @@ from kant.workload.cluster_file import read_cluster
 from kant.workload.read import read_workload
 from kant.workload.workload import Workload
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("openb")]
+pytestmark = pytest.mark.long
 
 DataFile = Callable[[str], Path]
 Cell = tuple[float, float]
