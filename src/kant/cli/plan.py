@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from kant.cli.booked import booked_calendar
 from kant.cli.inputs import At, Json, Seed, whole
 from kant.cli.output import Reply
+from kant.cli.plan_residency import residency
 from kant.cli.plan_stream import stream, train
 from kant.cli.plan_workflow import workflow
 from kant.model.errors import InputError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 plan_app = App(
     name="plan", help="Plan ahead: calendars of contiguous GPUs, capacity, workflows.", help_format="plaintext"
 )
-for verb in (workflow, stream, train):
+for verb in (workflow, stream, train, residency):
     plan_app.command(verb)
 
 SHOWN = 40
@@ -152,16 +153,18 @@ def _asked(
 def generate(
     *,
     out: Annotated[Path, Parameter(help="The file to write.")],
-    kind: Annotated[Literal["capacity", "workflow"], Parameter(help="For which of the two it is.")] = "capacity",
+    kind: Annotated[Literal["capacity", "workflow", "residency"], Parameter(help="For which plan it is.")] = "capacity",
     tasks: Annotated[
-        int | None, Parameter(help="Tasks, in processes of about 20, or stages. Default: 500, or 20.", converter=whole)
+        int | None,
+        Parameter(help="Tasks, in processes of about 20; stages; or steps. Default: 500, 20 or 30.", converter=whole),
     ] = None,
     resources: Annotated[int, Parameter(help="Resources of an instance.", converter=whole)] = 4,
     processors: Annotated[int, Parameter(help="Processors of a workflow.", converter=whole)] = 3,
     transfers: Annotated[float, Parameter(help="Mean transfer of a workflow, in mean durations.")] = 1.0,
     seed: Seed = 0,
 ) -> None:
-    """Draw an instance of capacity planning: pipelines with deadlines of twice their longest path; or a workflow."""
+    """Draw an instance of capacity planning (pipelines with deadlines of twice their longest path), a workflow, or a
+    program of models that share a GPU."""
     from kant.cli.show import console
 
     if kind == "workflow":
@@ -170,6 +173,12 @@ def generate(
 
         graph = draw_graph(20 if tasks is None else tasks, processors, seed, ccr=transfers)
         text, what = workflow_toml(graph), f"{len(graph.stages):,} stages on {processors:,} processors"
+    elif kind == "residency":
+        from kant.optimize.instance_file import instance_text
+        from kant.optimize.residency.generate import generate as draw_program
+
+        program = draw_program(30 if tasks is None else tasks, seed=seed)
+        text, what = instance_text(program), f"{len(program.steps):,} steps with {len(program.buffers):,} buffers"
     else:
         from kant.optimize.capacity.file import instance_json
         from kant.optimize.capacity.generate import generate as draw

@@ -1,0 +1,87 @@
+"""`kant plan residency`: which models lie in the memory of a GPU when, and which are read from where they live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json
+from kant.cli.output import Reply
+from kant.cli.plan_workflow import SHOWN, effort
+
+if TYPE_CHECKING:
+    from kant.optimize.residency.program import Choice, Program
+
+
+def residency(
+    file: Annotated[Path, Parameter(help="A JSON file of buffers and of steps that use them (docs/planning.md).")],
+    /,
+    *,
+    search: Annotated[
+        Literal["greedy", "beam", "optimal"], Parameter(help="greedy, beam (never worse), or optimal: proven.")
+    ] = "beam",
+    limit: Annotated[
+        str, Parameter(help="Deterministic time for `optimal`, about a second of a core each second.")
+    ] = "10s",
+    json: Json = False,
+) -> int:
+    """Say at each use of a model or a buffer whether it is kept in fast memory, copied there ahead of time, or read
+    from where it lives."""
+    from kant.optimize.residency.exact import shortest
+    from kant.optimize.residency.file import read_program
+    from kant.optimize.residency.program import duration
+    from kant.optimize.residency.search import beam, greedy
+
+    program = read_program(file)
+    bound = sum(step.compute for step in program.steps)
+    simple = greedy(program)
+    choices: Sequence[Choice] = simple if search == "greedy" else beam(program)
+    if search == "optimal":
+        choices, bound = shortest(program, choices, effort(limit))
+    answer = {
+        "search": search,
+        "ticks": duration(program, choices),
+        "bound": bound,
+        "greedy": duration(program, simple),
+        "compute": sum(step.compute for step in program.steps),
+        "uses": _uses(program, choices),
+    }
+    return Reply(answer, lambda: _show(program, answer)).print(json)
+
+
+def _uses(program: Program, choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    from kant.optimize.residency.program import ACTIONS, COPY, uses_of
+
+    return [
+        {"step": use.step, "buffer": program.buffers[use.buffer].name, "action": ACTIONS[choice.action]}
+        | ({"from": choice.start} if choice.action == COPY else {})
+        for use, choice in zip(uses_of(program), choices, strict=True)
+    ]
+
+
+def _show(program: Program, answer: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+
+    proven = "no plan takes less" if answer["ticks"] == answer["bound"] else f"none takes less than {answer['bound']:,}"
+    console.print(
+        f"{len(program.steps):,} steps take {answer['ticks']:,} ticks ({answer['search']}); {proven}. "
+        f"The greedy rule takes {answer['greedy']:,}, compute alone {answer['compute']:,}.",
+        soft_wrap=True,
+    )
+    table = Table(title="What each step finds", title_justify="left")
+    for name in ("step", "compute", "kept", "copied before (from step)", "read from its tier"):
+        table.add_column(name, justify="right" if name in ("step", "compute") else "left")
+    rows: list[dict[str, list[str]]] = [{"keep": [], "copy": [], "drop": []} for _ in program.steps]
+    for use in answer["uses"]:
+        begun = f" ({use['from']})" if "from" in use else ""
+        rows[use["step"]][use["action"]].append(use["buffer"] + begun)
+    for n, (step, row) in enumerate(zip(program.steps[:SHOWN], rows, strict=False)):
+        table.add_row(str(n), f"{step.compute:,}", *(", ".join(row[action]) for action in ("keep", "copy", "drop")))
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")

@@ -1,0 +1,165 @@
+"""A program of steps that use buffers, and the check of a plan that knows nothing of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct
+
+from kant.model.errors import InputError
+
+Size = Annotated[int, Meta(ge=1, le=1 << 40)]
+Ticks = Annotated[int, Meta(ge=0, le=1 << 30)]
+
+DROP, KEEP, COPY = 0, 1, 2
+ACTIONS = ("drop", "keep", "copy")
+
+
+class Tier(Struct, frozen=True, forbid_unknown_fields=True):
+    """A slow memory, such as the host's or NVMe: units of size that come from it in a tick."""
+
+    name: str
+    bandwidth: Size
+
+
+class Buffer(Struct, frozen=True, forbid_unknown_fields=True):
+    """The weights of a model, a cache, a tensor: its size, and the tier where it lives."""
+
+    name: str
+    size: Size
+    tier: str
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`compute` ticks of work on the buffers that it `uses`; those that it `makes` come into being here."""
+
+    compute: Ticks
+    uses: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+
+
+class Program(Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps one after the other on a GPU whose fast memory holds `capacity` units.
+
+    What a step uses from a slow tier it reads while it computes: it takes the longer of its compute and of all its
+    reads. Raises InputError where names do not fit.
+    """
+
+    capacity: Size
+    tiers: Annotated[tuple[Tier, ...], Meta(min_length=1, max_length=64)]
+    buffers: Annotated[tuple[Buffer, ...], Meta(min_length=1, max_length=10_000)]
+    steps: Annotated[tuple[Step, ...], Meta(min_length=1, max_length=10_000)]
+
+    def __post_init__(self) -> None:
+        tiers, known = {tier.name for tier in self.tiers}, set[str]()
+        if len(tiers) < len(self.tiers):
+            raise InputError("tiers", "each name once")
+        for buffer in self.buffers:
+            if buffer.name in known:
+                raise InputError(f"buffer {buffer.name}", "a name that no other buffer has")
+            if buffer.tier not in tiers:
+                raise InputError(f"buffer {buffer.name}, tier", f"one of {', '.join(sorted(tiers))}", buffer.tier)
+            known.add(buffer.name)
+        there: set[str] = set()
+        made = {name for step in self.steps for name in step.makes}
+        for n, step in enumerate(self.steps):
+            for field, names in (("uses", step.uses), ("makes", step.makes)):
+                for name in names:
+                    if name not in known:
+                        raise InputError(f"step {n}, {field}", "names of buffers", name)
+            if len({*step.uses, *step.makes}) < len(step.uses) + len(step.makes):
+                raise InputError(f"step {n}", "each buffer once")
+            for name in step.uses:
+                if name in made and name not in there:
+                    raise InputError(f"step {n}, uses", "no buffer before it is made", name)
+            for name in step.makes:
+                if name in there:
+                    raise InputError(f"step {n}, makes", "each buffer once", name)
+                there.add(name)
+
+
+class Use(NamedTuple):
+    """A buffer that a step uses, or makes. `before` is the place of its last use among the uses, -1 for none."""
+
+    step: int
+    buffer: int
+    size: int
+    ticks: int
+    before: int
+    made: bool
+
+
+def uses_of(program: Program) -> list[Use]:
+    """The uses in the order of the program. `ticks` is what reading or copying the buffer takes."""
+    number = {buffer.name: n for n, buffer in enumerate(program.buffers)}
+    speed = {tier.name: tier.bandwidth for tier in program.tiers}
+    last: dict[int, int] = {}
+    found: list[Use] = []
+    for step, each in enumerate(program.steps):
+        for made, names in ((False, each.uses), (True, each.makes)):
+            for name in names:
+                b = number[name]
+                buffer = program.buffers[b]
+                ticks = -(-buffer.size // speed[buffer.tier])
+                found.append(Use(step, b, buffer.size, ticks, last.get(b, -1), made))
+                last[b] = len(found) - 1
+    return found
+
+
+class Choice(NamedTuple):
+    """What is done at a use; of a copy the step at which its room is taken."""
+
+    action: int
+    start: int = -1
+
+
+def duration(program: Program, choices: Sequence[Choice]) -> int:
+    """How long the program takes: of each step the longer of its compute and of its reads."""
+    reads = [0] * len(program.steps)
+    for use, choice in zip(uses_of(program), choices, strict=True):
+        reads[use.step] += use.ticks if choice.action == DROP else 0
+    return sum(max(step.compute, read) for step, read in zip(program.steps, reads, strict=True))
+
+
+def faults(program: Program, choices: Sequence[Choice]) -> list[str]:
+    """What is wrong with a plan, as sentences; empty for one that holds.
+
+    Kept is what was in fast memory at its last use; a copy is over before its use, with one copy at a time and only
+    while steps compute; and at no step is there more in fast memory than goes in.
+    """
+    found = []
+    uses = uses_of(program)
+    room = [0] * len(program.steps)
+    copies = []
+    for use, choice in zip(uses, choices, strict=True):
+        name = f"{program.buffers[use.buffer].name} at step {use.step}"
+        first = use.step + 1
+        if choice.action == KEEP:
+            if use.before < 0 and not use.made:
+                found.append(f"{name} is kept and was never there")
+            elif use.before >= 0 and choices[use.before].action == DROP:
+                found.append(f"{name} is kept and was not there at its last use")
+            first = use.step if use.made else uses[use.before].step + 1
+        elif choice.action == COPY:
+            first = choice.start
+            after = uses[use.before].step + 1 if use.before >= 0 else 0
+            if use.made or not after <= first < use.step:
+                found.append(f"{name} is copied from step {first} on, which is not between its uses")
+                continue
+            copies.append((use.step, first, use.ticks, name))
+        for step in range(first, use.step + 1):
+            room[step] += use.size
+    found += [f"step {n} holds {used}" for n, used in enumerate(room) if used > program.capacity]
+    # Copies that can be interrupted: whoever is due first goes first, step by step.
+    left = {n: ticks for n, (_, _, ticks, _) in enumerate(copies)}
+    for step, each in enumerate(program.steps):
+        supply = each.compute
+        for n in sorted((n for n in left if copies[n][1] <= step), key=lambda n: (copies[n][0], n)):
+            if copies[n][0] <= step:
+                continue
+            part = min(supply, left[n])
+            left[n] -= part
+            supply -= part
+    found += [f"{copies[n][3]} is not copied in time" for n, rest in left.items() if rest]
+    return found
