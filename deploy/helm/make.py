@@ -1,10 +1,13 @@
-"""Write the templates of the chart from the manifests that `kant kube manifests` prints (src/kant/kube/manifests)."""
+"""Write the dashboard from the metrics, and the templates of the chart from what `kant kube manifests` prints."""
 
 from pathlib import Path
 
 from kant.kube.chart import chart_templates
+from kant.kube.dashboard import config_map
 
 if __name__ == "__main__":
+    manifests = Path(__file__).parents[2] / "src" / "kant" / "kube" / "manifests"
+    (manifests / "dashboard.yaml").write_text(config_map(), encoding="utf-8")
     folder = Path(__file__).parent / "kant" / "templates"
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():

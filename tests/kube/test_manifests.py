@@ -23,6 +23,7 @@ from kant import __version__
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
 from kant.kube.chart import PLACES, chart_templates
+from kant.kube.dashboard import config_map, known_metrics
 from kant.kube.manifests import IMAGE, PARTS, RESOURCES, ManifestSettings, definitions, part, render
 from kant.kube.objects import views as k
 from kant.kube.translate.groups import INDEX, KUBEFLOW, group_of
@@ -33,16 +34,26 @@ ROOT = Path(__file__).parents[2]
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kant-system/leases"
 PODS = "/api/v1/namespaces/default/pods"
-EVERYTHING = ManifestSettings(gates=True)  # a ServiceMonitor needs the Prometheus operator
+EVERYTHING = ManifestSettings(gates=True, network_policy=True, dashboard=True)  # the rest needs Prometheus' operator
 
 
 def test_all_that_is_printed_is_objects_with_the_settings_in_their_places() -> None:
     text = render(
-        ManifestSettings(namespace="ml", image="registry.example/kant:1", replicas=3, gates=True, service_monitor=True)
-    )
+        ManifestSettings(
+            namespace="ml", image="registry.example/kant:1", replicas=3, gates=True, network_policy=True,
+            service_monitor=True, prometheus_rule=True, dashboard=True,
+        )
+    )  # fmt: skip
     things = [thing for thing in yaml.safe_load_all(text) if thing]
     kinds = [thing["kind"] for thing in things]
-    assert {"MutatingAdmissionPolicy", "ServiceMonitor", "CustomResourceDefinition"} <= set(kinds)
+    wanted = {
+        "MutatingAdmissionPolicy",
+        "CustomResourceDefinition",
+        "NetworkPolicy",
+        "ServiceMonitor",
+        "PrometheusRule",
+    }
+    assert wanted <= set(kinds) and kinds.count("ConfigMap") == 2
     assert kinds[0] == "Namespace" and things[0]["metadata"]["name"] == "ml"
     assert {thing["metadata"].get("namespace", "ml") for thing in things} == {"ml"}
     assert "kant-system" not in text and "${" not in text
@@ -50,7 +61,31 @@ def test_all_that_is_printed_is_objects_with_the_settings_in_their_places() -> N
     assert deployment["replicas"] == 3
     assert {each["image"] for each in deployment["template"]["spec"]["containers"]} == {"registry.example/kant:1"}
     plain = render(ManifestSettings())
-    assert "kant-quota-gate" not in plain and "ServiceMonitor" not in plain
+    assert "kant-quota-gate" not in plain
+    assert not [word for word in ("ServiceMonitor", "PrometheusRule", "NetworkPolicy", "grafana") if word in plain]
+
+
+def test_the_dashboard_has_a_panel_for_each_metric_and_alerts_ask_for_no_other() -> None:
+    assert part("dashboard") == config_map(), "run python deploy/helm/make.py"
+    board = json.loads(yaml.safe_load(part("dashboard"))["data"]["kant.json"])
+    panels = {panel["title"]: panel for panel in board["panels"]}
+    served = {metric.name: metric for metric in known_metrics()}
+    assert panels.keys() == served.keys() and len({panel["id"] for panel in panels.values()}) == len(panels)
+    for name, panel in panels.items():
+        asked = " ".join(target["expr"] for target in panel["targets"])
+        assert name in asked and all(label in asked for label in served[name].labels), asked
+        assert panel["description"] == served[name].words
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels.values()]
+    assert len(set(places)) == len(places)
+    page = (ROOT / "docs" / "kubernetes-metrics.md").read_text(encoding="utf-8")
+    assert [name for name in served if f"`{name}`" not in page] == []
+    rules = yaml.safe_load(part("prometheus-rule"))["spec"]["groups"][0]["rules"]
+    buckets = {f"{name}_bucket" for name, metric in served.items() if metric.kind == "histogram"}
+    for rule in rules:
+        named = set(re.findall(r"kant_\w+", rule["expr"]))
+        assert named and named <= served.keys() | buckets, rule["alert"]
+        assert rule["annotations"]["summary"] and rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert rule["alert"] in page
 
 
 @pytest.mark.parametrize(
@@ -343,9 +378,13 @@ def named(text: str) -> dict[tuple[str, str], Any]:
 
 @pytest.mark.long
 def test_helm_renders_what_is_printed(helm: Helm) -> None:
-    done = helm("template", "--set", "gates=true")
+    values = "gates=true,networkPolicy=true,serviceMonitor=true,prometheusRule=true,dashboard=true"
+    done = helm("template", "--set", values)
     assert done.returncode == 0, done.stderr
-    charted, printed = named(done.stdout), named(render(ManifestSettings(namespace="ml", gates=True)))
+    settings = ManifestSettings(
+        namespace="ml", gates=True, network_policy=True, service_monitor=True, prometheus_rule=True, dashboard=True
+    )
+    charted, printed = named(done.stdout), named(render(settings))
     for thing in charted.values():
         if thing["kind"] == "CustomResourceDefinition":
             assert thing["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}

@@ -15,7 +15,10 @@ def manifests(
     replicas: Annotated[int, Parameter(help="How many run; one of them leads.")] = 2,
     profile: Annotated[str, Parameter(help="A built-in profile, or a TOML file.")] = "kant",
     gates: Annotated[bool, Parameter(help="Put the scheduling gate of quotas on pods for Kant.", negative="")] = False,
+    network_policy: Annotated[bool, Parameter(help="Let nobody reach other ports of Kant.", negative="")] = False,
     service_monitor: Annotated[bool, Parameter(help="Add a ServiceMonitor for Prometheus.", negative="")] = False,
+    prometheus_rule: Annotated[bool, Parameter(help="Add alerts for Prometheus.", negative="")] = False,
+    dashboard: Annotated[bool, Parameter(help="Add a dashboard for Grafana.", negative="")] = False,
 ) -> None:
     """Print all that Kant needs in a cluster, as YAML for `kubectl apply -f -`."""
     from kant.cli.inputs import load_profile
@@ -27,6 +30,9 @@ def manifests(
         replicas=replicas,
         profile=load_profile(profile).text,
         gates=gates,
+        network_policy=network_policy,
         service_monitor=service_monitor,
+        prometheus_rule=prometheus_rule,
+        dashboard=dashboard,
     )
     sys.stdout.write(render(settings))

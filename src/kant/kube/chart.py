@@ -61,6 +61,9 @@ Ask why a pod waits:
 The kinds Queue, Topology and Reservation stay when the release is uninstalled, and with them your queues.
 """
 
+_LEGEND = re.compile(r"\{\{\w+\}\}")
+"""What Grafana fills in, and Helm would take for its own."""
+
 _NAMED = re.compile(r"^  labels:\n    app\.kubernetes\.io/name: kant$", re.MULTILINE)
 
 
@@ -71,7 +74,8 @@ def chart_templates() -> dict[str, str]:
         text = part(name).replace("metadata:\n", 'metadata:\n  annotations: {"helm.sh/resource-policy": keep}\n', 1)
         made[f"{name}.yaml"] = text
     for name in PARTS:
-        text = _NAMED.sub('  labels:\n    {{- include "kant.labels" . | nindent 4 }}', fill(part(name), PLACES))
+        text = _LEGEND.sub(r'{{ "\g<0>" }}', part(name))
+        text = _NAMED.sub('  labels:\n    {{- include "kant.labels" . | nindent 4 }}', fill(text, PLACES))
         value = OPTIONAL.get(name)
         made[f"{name}.yaml"] = text if value is None else f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
     return made

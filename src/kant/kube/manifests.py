@@ -20,7 +20,10 @@ _PLACE = re.compile(r"\$\{(\w+)\}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[\w.\-/:@]{1,500}", re.ASCII)
 
-PARTS = ("rbac", "config", "fencing", "gates", "deployment", "service-monitor")
+PARTS = (
+    "rbac", "config", "fencing", "gates", "deployment", "network-policy", "service-monitor", "prometheus-rule",
+    "dashboard",
+)  # fmt: skip
 """The files of the package after the namespace and the definitions of Kant's own kinds (`crd-*.yaml`), in order."""
 
 RESOURCES = """\
@@ -31,7 +34,13 @@ limits:
   memory: 2Gi
 """
 
-OPTIONAL = {"gates": "gates", "service-monitor": "serviceMonitor"}
+OPTIONAL = {
+    "gates": "gates",
+    "network-policy": "networkPolicy",
+    "service-monitor": "serviceMonitor",
+    "prometheus-rule": "prometheusRule",
+    "dashboard": "dashboard",
+}
 """The parts that are left out unless asked for, with the value of the chart that asks."""
 
 
@@ -44,7 +53,10 @@ class ManifestSettings:
     replicas: int = 2
     profile: str = ""
     gates: bool = False
+    network_policy: bool = False
     service_monitor: bool = False
+    prometheus_rule: bool = False
+    dashboard: bool = False
 
     def check(self) -> None:
         """Raise InputError for what the API server, or Kant when it starts, would refuse."""
@@ -99,6 +111,6 @@ def render(settings: ManifestSettings) -> str:
         "profile": indented(settings.profile or builtin_texts()["kant"]),
         **DEPLOYMENT,
     }
-    wanted = {"gates": settings.gates, "service-monitor": settings.service_monitor}
+    wanted = {name: getattr(settings, name.replace("-", "_")) for name in OPTIONAL}
     names = ["namespace", *definitions(), *(name for name in PARTS if wanted.get(name, True))]
     return "---\n".join(fill(part(name), values) for name in names)

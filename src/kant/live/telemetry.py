@@ -71,6 +71,11 @@ class Telemetry:
             ),
         ]
 
+    @property
+    def counters_in_use(self) -> list[Counter | Histogram | Gauge]:
+        """What `counters` made for this one."""
+        return list(self._count.values())
+
     def standing(self) -> StateGauges:
         """What is read off the state."""
         return StateGauges(self)
