@@ -80,6 +80,7 @@ def wanted(
     grace: str = "30s",
     env: tuple[str, ...] = (),
     workdir: Path | None = None,
+    singleton: bool = False,
     hold: bool = False,
     preemptible: bool = True,
 ) -> Wanted:
@@ -106,6 +107,7 @@ def wanted(
         grace_s=parse_duration(grace, "--grace") / SECOND,
         env=tuple(pair(each) for each in env),
         workdir=workdir,
+        singleton=singleton,
         hold=hold,
         preemptible=preemptible,
     )

@@ -193,6 +193,8 @@ def _refuse(wanted: Wanted) -> None:
     """Refuse what has no meaning on Kubernetes."""
     if wanted.after or wanted.after_ok or wanted.after_not_ok:
         raise InputError("--after", "none of its kind on Kubernetes, where jobs do not wait for each other")
+    if wanted.singleton:
+        raise InputError("--singleton", "none of its kind on Kubernetes, where jobs do not wait for each other")
     if wanted.begin:
         raise InputError("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`")
     if wanted.array_most:

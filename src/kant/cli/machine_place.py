@@ -205,6 +205,7 @@ def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
         "after_not_ok": wanted.after_not_ok,
         "array_most": wanted.array_most,
         "begin": wanted.begin,
+        "singleton": wanted.singleton,
         "hold": wanted.hold,
         "preemptible": wanted.preemptible,
         "umask": mask,

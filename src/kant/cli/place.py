@@ -39,6 +39,7 @@ class Wanted(NamedTuple):
     grace_s: float
     env: tuple[tuple[str, str], ...]
     workdir: Path | None
+    singleton: bool
     hold: bool
     preemptible: bool
 

@@ -16,7 +16,9 @@ from kant.model.errors import InputError
 
 MOST = 1 << 20  # bytes of a script that are read
 REPEATED = frozenset({"--env", "--after", "--after-any", "--after-ok", "--after-not-ok"})
-FLAGS = frozenset({"--hold", "--wait", "--json", "--preemptible", "--no-preemptible", "--kube", "--no-kube"})
+FLAGS = frozenset(
+    {"--hold", "--singleton", "--wait", "--json", "--preemptible", "--no-preemptible", "--kube", "--no-kube"}
+)
 SHORT = {
     "-J": "--job-name", "-t": "--time", "-p": "--partition", "-c": "--cpus-per-task", "-a": "--array", "-G": "--gpus",
     "-d": "--dependency", "-D": "--chdir", "-H": "--hold", "-o": "--output", "-e": "--error", "-N": "--nodes",
@@ -226,6 +228,9 @@ def _dependency(value: str, place: str) -> list[str]:
     found: list[str] = []
     for part in value.split(","):
         kind, _, jobs = part.partition(":")
+        if part == "singleton":
+            found.append("--singleton")
+            continue
         if kind not in kinds or not jobs:
             raise InputError(place, "afterany, afterok or afternotok with jobs, such as afterok:12:13", part)
         for job in jobs.split(":"):

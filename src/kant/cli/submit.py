@@ -34,6 +34,9 @@ def submit(
     after_not_ok: Annotated[
         tuple[str, ...], Parameter(help="Start when this job has not ended well; may be repeated.", negative="")
     ] = (),
+    singleton: Annotated[
+        bool, Parameter(help="Start when no earlier job of yours has its name any more.", negative="")
+    ] = False,
     begin: Annotated[str | None, Parameter(help="Not before: in 2h, or at 22:00, or at 2030-01-31T08:00.")] = None,
     retries: Annotated[int, Parameter(help="Tries more after a failure.", converter=whole)] = 0,
     warn: Annotated[str, Parameter(help="Send SIGUSR1, if it is handled, so long before the limit.")] = "60s",

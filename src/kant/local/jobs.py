@@ -133,8 +133,21 @@ class LocalJobs:
 
     def _ahead(self, record: JobRecord) -> list[tuple[str, bool | None]]:
         """The jobs that have to end before it: well (True), otherwise (False), or however they may (None)."""
+        if record.submission.singleton and (one := self._like(record)):
+            return [(one, None)]
         parts = ((record.after, None), (record.after_ok, True), (record.after_not_ok, False))
         return [(job, well) for jobs, well in parts for job in jobs]
+
+    def _like(self, record: JobRecord) -> str | None:
+        """The first job before it of its user and name that is not over, of an array those of other arrays; or None."""
+        own = (record.user, record.submission.name)
+        for other in self.records.values():  # in the order of their submission
+            if other.seq >= record.seq:
+                return None
+            alike = (other.user, other.submission.name) == own and (record.array < 0 or other.array != record.array)
+            if alike and not other.is_over:
+                return other.id
+        return None
 
     def _postponed(self, record: JobRecord) -> str | None:
         """Why a job that comes after no other may not start yet; it is blocked again when that may have changed."""

@@ -52,6 +52,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     counted. `memory_mib` 0: not counted. A run gets no more of what is counted. `time_s` is the longest that one run
     may last (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it is stopped it gets
     SIGTERM, and SIGKILL `grace_s` later.
+    With `singleton` it starts after every earlier job of its user and name has ended.
     `array` submits it once for each index; at most `array_most` of them wait for a place or run at once (0: all). It
     starts after the jobs `after` have ended, those of `after_ok` well and those of `after_not_ok` otherwise, and not
     before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
@@ -77,6 +78,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     after_not_ok: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
     array_most: Annotated[int, Meta(ge=0, le=100_000)] = 0
     begin: Annotated[float, Meta(ge=0, le=1e11)] = 0.0
+    singleton: bool = False
     hold: bool = False
     preemptible: bool = True
     umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
