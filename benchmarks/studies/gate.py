@@ -155,11 +155,11 @@ policies decide alike.
 
 CAUSED_TEXT = """## A regression that has a cause, on the same jobs and the same seed
 
-That is the hardest case: two policies whose chances have nothing in common. `kant gate` runs both on the same jobs and
-under the same seed. Here the new policy costs each job a part of its run time, as a worse place does, on {pool} slices;
-the heads of the columns say how much, and by how much the P90 of the typical slice is longer by that. Where it costs
-nothing run times differ by {jitter:.0f} %, up or down by chance, and the P90 by {off:.1f} % in the median. Refused, %,
-where a regret of {allowed:.0f} % is allowed:
+The tables above are the hardest case: two policies whose chances have nothing in common. `kant gate` runs both on the
+same jobs and under the same seed. Here the new policy costs each job a part of its run time, as a worse place does, on
+{pool} slices; the heads of the columns say how much, and by how much the P90 of the typical slice is longer by that.
+Where it costs nothing run times differ by {jitter:.0f} %, up or down by chance, and the P90 by {off:.1f} % in the
+median. Refused, %, where a regret of {allowed:.0f} % is allowed:
 
 {table}"""
 
