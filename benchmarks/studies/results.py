@@ -7,6 +7,7 @@ that it was made at.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -41,13 +42,26 @@ class Study:
 
 
 def studies() -> dict[str, Study]:
-    """All studies, by name."""
+    """All studies, by name: those of studies.toml, and then every other module here that has a PAGE."""
     table = tomllib.loads((HERE / "studies.toml").read_text(encoding="utf-8"))
     found = [
         Study(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
         for entry in table["study"]
     ]
-    return {study.name: study for study in found}
+    listed = {study.name: study for study in found}
+    modules = [path for path in sorted(HERE.glob("*.py")) if path.name != Path(__file__).name]
+    others = {path.stem: page for path in modules if (page := page_of(path))}
+    return listed | {name: Study(name, (page,)) for name, page in others.items() if name not in listed}
+
+
+def page_of(module: Path) -> str:
+    """The page below docs/ that a module writes, by the words of its PAGE; empty where it has none."""
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "PAGE" for target in node.targets):
+            constants = [part for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+            words = [str(part.value) for part in sorted(constants, key=lambda part: (part.lineno, part.col_offset))]
+            return "/".join(words[words.index("docs") + 1 :])
+    return ""
 
 
 Row = dict[str, str]
