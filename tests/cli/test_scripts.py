@@ -63,6 +63,7 @@ def test_directives_are_options_and_the_command_line_goes_before_them(tmp_path: 
         ("--dependency=afternotok:7", ["--after-not-ok", "7"]),
         ("-N 1 --ntasks=1 -H", ["--hold"]),
         ("-o out.%j -e err", []),
+        ("--dependency=afterok:3,singleton", ["--after-ok", "3", "--singleton"]),
     ],
 )
 def test_what_slurm_says_is_understood(tmp_path: Path, line: str, option: list[str]) -> None:
@@ -77,7 +78,7 @@ def test_what_slurm_says_is_understood(tmp_path: Path, line: str, option: list[s
         ("#SBATCH --nodes=4", "--nodes"),
         ("#SBATCH --time=soon", "soon"),
         ("#SBATCH --gres=tpu:1", "tpu:1"),
-        ("#SBATCH --dependency=singleton", "singleton"),
+        ("#SBATCH --dependency=aftercorr:1", "aftercorr:1"),
         ("#SBATCH --job-name", "a value after --job-name"),
         ("#KANT --colour red", "--colour"),
         ("#KANT --command x", "--command"),

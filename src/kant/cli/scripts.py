@@ -232,7 +232,9 @@ def _dependency(value: str, place: str) -> list[str]:
             found.append("--singleton")
             continue
         if kind not in kinds or not jobs:
-            raise InputError(place, "afterany, afterok or afternotok with jobs, such as afterok:12:13", part)
+            raise InputError(
+                place, "afterany, afterok or afternotok with jobs, such as afterok:12:13, or singleton", part
+            )
         for job in jobs.split(":"):
             found += [kinds[kind], job]
     return found
