@@ -77,6 +77,16 @@ OPTIMISERS = (
         ),
     ),
     Optimiser(
+        "residency",
+        "At each use of a buffer: keep it in fast memory, copy it there ahead of time, or read it from where it lives.",
+        "the game of mallocMuZero, arXiv 2305.07440; the beam and the model for CP-SAT are ours",
+        "kant plan residency",
+        tagged(
+            PLANS, level="node", unit="dag", knowledge="clairvoyant", objective="makespan", preemption="move",
+            resources="1-d", method="search solver",
+        ),
+    ),
+    Optimiser(
         "training-step",
         "Pipeline degrees of the layers of a model, and where gradients are summed, for the shortest step.",
         "FSMoE, ASPLOS 2025, arXiv 2501.10714, as the plan to be no worse than; gaps by dynamic programming are ours",
