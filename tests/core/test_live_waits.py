@@ -12,6 +12,7 @@ from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.insight.explanation import explain
+from kant.insight.moment import moment_of
 from kant.live.answers import as_json, expectations, known
 from kant.live.core import Core
 from kant.live.record import STATUS, WAIT, RunRecord
@@ -34,6 +35,7 @@ from kant.model.status import JobStatus
 from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import SECOND
 from kant.scheduler.profile import Profile
+from kant.sim.forecast_starts import forecast_starts
 from kant.testing import make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
 
@@ -253,5 +255,5 @@ def test_answers_name_jobs_as_people_do() -> None:
         assert "~2" in str(as_json(found)) and "~" not in str(told)
         named += [each["sentence"] for each in told["remedies"] + told["facts"]]
     assert f"job {first} ends" in " ".join(named), "under the id that people know"
-    rows = expectations(core.scheduler, core.now, words=public_sentence)
-    assert len(rows) == 2 and "~" not in "".join(row["sentence"] for row in rows)
+    rows = expectations(forecast_starts(moment_of(core.scheduler, core.past, core.now)), public_sentence)
+    assert len(rows) == 2 and "~" not in "".join(row["sentence"] + row["rests_on"]["sentence"] for row in rows)
