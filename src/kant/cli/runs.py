@@ -37,7 +37,7 @@ LONGEST_LABEL = 60
 
 @contextmanager
 def one_interrupt() -> Iterator[list[bool]]:
-    """CyclePlan the first Ctrl-C into a flag, so that the run stops between two instants; the second one is final."""
+    """Turn the first Ctrl-C into a flag, so that the run stops between two instants; the second one is final."""
     asked: list[bool] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
