@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_no_module_is_long_without_its_reason() -> None:
     unexplained = [
         _name(path)
         for path in MODULES
-        if _lines(path) > LONGEST and not REASON.search(ast.get_docstring(ast.parse(path.read_text())) or "")
+        if _lines(path) > LONGEST and not REASON.search(ast.get_docstring(_tree(path)) or "")
     ]
     assert not unexplained, f"over {LONGEST} lines, and no 'Long: <reason>' in the docstring: {unexplained}"
 
@@ -75,11 +76,16 @@ def test_the_rule_of_names_knows_words(name: str, banned: bool) -> None:
     assert bool(_words(name) & BANNED) == banned
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def test_classes_and_modules_have_the_nouns_of_the_field() -> None:
     names = [(_name(path), path.stem) for path in MODULES]
     names += [(_name(path.parent), path.parent.name) for path in MODULES]
     for path in MODULES:
-        classes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef))
+        classes = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef))
         names += [(f"{_name(path)}: {node.name}", node.name) for node in classes]
     broken = sorted({where for where, name in names if _words(name) & BANNED or BASE_IMPL.search(name)})
     assert not broken
@@ -118,6 +124,6 @@ def test_from_the_scheduler_down_nothing_reads_writes_or_draws() -> None:
         f"{_name(path)}:{line}: {what}"
         for room in PURE_ROOMS
         for path in sorted((SOURCE / room).rglob("*.py"))
-        for line, what in _impure(ast.parse(path.read_text()))
+        for line, what in _impure(_tree(path))
     ]
     assert not broken

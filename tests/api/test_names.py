@@ -59,6 +59,7 @@ def test_importing_loads_nothing_and_a_name_is_loaded_once_it_is_used() -> None:
     assert fresh(loads).strip() == "set()"
 
 
+@pytest.mark.long
 def test_nobody_who_draws_nothing_loads_matplotlib() -> None:
     code = (
         "import sys, kant; kant.simulate(kant.Workload.of({'submit_s': [0], 'runtime_s': [1], 'gpus': [1]}), '1x1');"

@@ -53,6 +53,7 @@ def texts(figure: Any) -> list[str]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_svg_and_pdf_and_the_same_bytes_each_time(name: str, tmp_path: Path) -> None:
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
@@ -75,6 +76,7 @@ def test_a_name_that_says_no_format_is_refused(tmp_path: Path) -> None:
         PICTURES["waits"]().save(tmp_path / "nowhere" / "waits.svg")
 
 
+@pytest.mark.long
 def test_without_matplotlib_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
     code = """

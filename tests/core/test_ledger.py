@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,11 @@ def two_queues(draw: np.random.Generator, jobs: int) -> Workload:
 
 
 @pytest.mark.parametrize("refuse", [0.0, 0.2])
-@pytest.mark.parametrize("quotas", ["none", "alone", "tree"])
-@pytest.mark.parametrize("discipline", DISCIPLINES)
+@pytest.mark.parametrize(
+    ("discipline", "quotas"),
+    [*((discipline, "none") for discipline in DISCIPLINES), *product(WITH_QUOTAS, ("alone", "tree"))],
+)
 def test_the_causes_of_every_wait_add_up_to_it(discipline: str, quotas: str, refuse: float) -> None:
-    if quotas != "none" and discipline not in WITH_QUOTAS:
-        pytest.skip("heeds no quotas")
     waited = 0
     for seed in part((0, 1, 3, 2), int(refuse > 0)):
         draw = generator(seed)

@@ -226,6 +226,7 @@ def test_training_goes_into_the_zone_last_and_a_replica_is_never_refused_what_is
     assert len([job for job in harness.running() if job.startswith("r")]) == 5, "3 in the zone, and 1 beyond it"
 
 
+@pytest.mark.long
 @given(st.integers(0, 10_000), st.integers(3, 11))
 @settings(max_examples=examples(20), deadline=None)
 def test_under_a_constant_demand_the_zone_is_at_rest(seed: int, demand: int) -> None:

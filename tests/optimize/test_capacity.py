@@ -152,6 +152,7 @@ def test_repair_does_the_same_compiled_and_not(seed: int, heat: float) -> None:
     assert results[0] == results[1]
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_plan() -> None:
     instance = generate(30, seed=3)
     assert plan(instance, rounds=8, windows=1, seed=5) == plan(instance, rounds=8, windows=1, seed=5)
