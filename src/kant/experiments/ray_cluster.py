@@ -109,8 +109,7 @@ def run_on_ray(
             if time.monotonic() > look_at:
                 before, alive = alive, _alive(ray)
                 look_at = time.monotonic() + LOOK_AT_NODES_S
-                if before - alive:
-                    waiting.extendleft(_taken_back(ray, handed, alive))
+                waiting.extendleft(_taken_back(ray, handed, alive, some_gone=bool(before - alive)))
             watch.ticks()
     finally:
         for line in handed:
@@ -148,12 +147,12 @@ def _heard(ray: Any, line: Any, handed: _Handed, watch: Watch) -> Ended | str:
     return Ended(handed.run, wall_s, summary, error)
 
 
-def _taken_back(ray: Any, handed: dict[Any, _Handed], alive: set[str]) -> list[Run]:
-    """The runs that have begun on a node that is gone, or may have; they are `handed` no more.
+def _taken_back(ray: Any, handed: dict[Any, _Handed], alive: set[str], some_gone: bool) -> list[Run]:
+    """The runs that have begun on a node that is gone, or with `some_gone` may have; they are `handed` no more.
 
     Ray itself waits for minutes for a worker that it cannot reach. Should it go on nobody hears of it.
     """
-    gone = [line for line, entry in handed.items() if entry.node not in alive]
+    gone = [line for line, entry in handed.items() if (entry.node or some_gone) and entry.node not in alive]
     for line in gone:
         _cancel(ray, line)
     return [handed.pop(line).run for line in reversed(gone)]
