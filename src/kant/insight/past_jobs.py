@@ -74,6 +74,10 @@ class PastJobs:
         while self._arrivals and self._arrivals[0][0] < state.now - MOST_DAYS * DAY:
             self._arrivals.popleft()
 
+    def remember(self, job: Job, ran: int) -> None:
+        """A job of an earlier time ended by itself after it had run for so long."""
+        self.finished(*self._kind(job), ran)
+
     def finished(self, kind: int, said: int, ran: int) -> None:
         """A job of this kind, of which `said` was said (-1: nothing), has ended by itself after so long."""
         self.learned += 1

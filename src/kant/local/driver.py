@@ -31,6 +31,7 @@ from kant.local.launch import Launcher
 from kant.local.record import Book, JobPhase, JobRecord, SignalName, Submission
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
+from kant.local.submission import job_of
 from kant.model.errors import InputError
 from kant.model.event import (
     JobEvicted,
@@ -76,6 +77,7 @@ class LocalDriver:
         self._answers: list[asyncio.Future[None]] = []
         self._awake = asyncio.Event()
         self._anew = False  # the state is to be built anew
+        self.finished: Callable[[], list[JobRecord]] = list  # jobs of earlier days
         self.waited: Mapping[str, Split] = {}  # by cause, as the Kant before this one knew it
         self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, of a job that has left
         self.core: Core
@@ -134,6 +136,8 @@ class LocalDriver:
                 raise InputError("--cluster", f"the cluster on which job {record.id} runs, until it has ended")
             core.happen(JobStarted(moment, self.jobs.core_id[record.id], place))
         self.core.inherit(before)
+        for record in self.finished() if before is None else ():
+            self.core.past.remember(job_of(record, record.id, 0, self.jobs.widest), record.ended - record.started)
         self.on_built()
         for record in self.jobs.records.values():
             self.jobs.block(record)

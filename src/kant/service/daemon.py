@@ -46,6 +46,8 @@ from kant.service.waits_store import WaitsWriter, read_waits
 
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
+REMEMBERED = 2_000
+"""Jobs that have finished from whose run times forecasts of starts begin to learn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
     recorded = Recorded(lambda job: driver.jobs.records.get(job) or store.record(job))
     driver.on_build, driver.on_built = recorded.begin_rebuild, recorded.finish_rebuild
     driver.waited, driver.waited_by = read_waits(store), recorded.waited
+    driver.finished = lambda: store.finished(REMEMBERED)
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []

@@ -217,9 +217,11 @@ class Store:
             rows = self._db.execute(
                 f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE phase IN ({marks}) ORDER BY seq", LIVE
             )
-            found = rows.fetchall()
-            wishes = {digest: self._submission(digest) for digest in {row[-1] for row in found}}
-            return [_record(row, wishes[row[-1]]) for row in found]
+            return self._with_submissions(rows.fetchall())
+
+    def _with_submissions(self, rows: Sequence[Sequence[Any]]) -> list[JobRecord]:
+        wishes = {digest: self._submission(digest) for digest in {row[-1] for row in rows}}
+        return [_record(row, wishes[row[-1]]) for row in rows]
 
     def _submission(self, digest: bytes) -> Submission:
         row = self._db.execute("SELECT body FROM submissions WHERE digest = ?", (digest,)).fetchone()
@@ -230,6 +232,15 @@ class Store:
         with self._sound():
             row = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE id = ?", (job,)).fetchone()
             return None if row is None else _record(row, self._submission(row[-1]))
+
+    def finished(self, most: int) -> list[JobRecord]:
+        """The latest jobs that have finished, at most so many, in the order in which they came."""
+        with self._sound():
+            rows = self._db.execute(
+                f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE phase = ? ORDER BY seq DESC LIMIT ?",
+                (str(JobPhase.FINISHED), most),
+            ).fetchall()
+            return self._with_submissions(rows[::-1])
 
     def phase_of(self, job: str) -> JobPhase | None:
         """The phase of any job that ever was; None for one that never came."""
