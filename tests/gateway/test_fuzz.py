@@ -117,6 +117,22 @@ def test_what_a_backend_streams_reaches_the_client_to_the_byte_or_its_loss_is_sa
     asyncio.run(run())
 
 
+def test_a_client_that_asks_whether_to_go_on_is_told_so() -> None:
+    async def run() -> None:
+        async with one_engine() as engine, routing(dispatcher([engine])) as (server, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            body = b'{"prompt":[1],"max_tokens":2}'
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n")
+            writer.write(b"Content-Length: %d\r\n\r\n" % len(body))
+            async with asyncio.timeout(PATIENCE_S):
+                assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+                writer.write(body)
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            writer.close()
+
+    asyncio.run(run())
+
+
 def test_an_answer_that_is_cut_short_before_anything_was_sent_is_asked_for_again() -> None:
     """A JSON answer breaks off on one backend; the client gets the whole one of the other."""
     asked = []

@@ -131,6 +131,8 @@ class Proxy:
         self.in_flight += 1
         placed: Placement | None = None
         try:
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for it with long bodies
             ask = read_ask(request.path, await request.read(), request.headers.get(PROGRAM, ""))
             self.dispatcher.now = began
             placed = self.dispatcher.come(ask, predicted_tokens(request.headers.get(PREDICTED)))

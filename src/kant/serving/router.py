@@ -13,6 +13,8 @@ from typing import ClassVar
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
+from kant.serving.impact import Impact
+from kant.serving.learned import Intelligent
 from kant.serving.routing import LAST, PROGRAMS, ROUTES, Draw, Incoming, Router
 from kant.serving.site import Site
 
@@ -179,6 +181,8 @@ ROUTERS: dict[str, Callable[[], Router]] = {
     "lmetric": Lmetric,
     "program-affinity": ProgramAffinity,
     "block": Block,
+    "impact": Impact,
+    "intelligent": Intelligent,
 }
 
 

@@ -1,0 +1,51 @@
+"""Workload impact: what a request does to the requests of an engine, and they to it (Intelligent Router, 2408.13510).
+
+The paper's two gradients are seconds of a step for each token of a prompt (`slope` of the latency) and for each token
+that is decoded over (`kv`). Its equations 1 and 2 are typeset as pictures; the prose fixes what is proportional to
+what, and the scales here are ours: twice the KV, and `MANY` requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kant.model.taxonomy import Tags, tagged
+from kant.serving.routing import ROUTES, Draw, Incoming, Router
+from kant.serving.site import Site
+
+MANY = 128
+"""Requests whose harm is as much as harm can be."""
+
+
+def impact(request: Incoming, site: Site, alpha: float = 0.5) -> float:
+    """The score of sending a request to an engine, from -1 to 1, higher for less harm.
+
+    `alpha` weighs its own way, a step with its prompt over all tokens that the engine's requests will have, against the
+    harm to the others, each of whom waits for its prompt once and for its tokens in every step.
+    """
+    latency = site.settings.latency
+    slope, kv = latency.slope, max(latency.kv, 1e-9)
+    prompt, done, predicted = site.loads()
+    tokens = float(prompt.sum() + np.maximum(predicted, done + 10).sum())
+    own = -min((slope * request.prompt + kv * tokens) / (slope * request.prompt + kv * 2 * site.settings.tokens), 1.0)
+    harm = slope * request.prompt + kv * (request.prompt + request.predicted)
+    others = 1 - 2 * min(site.requests * harm / (MANY * harm), 1.0)
+    return alpha * own + (1 - alpha) * others
+
+
+@dataclass(frozen=True, slots=True)
+class Impact(Router):
+    """The engine where a request does the least harm, and suffers the least (Intelligent Router, without learning)."""
+
+    source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
+    tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned")
+
+    alpha: float = 0.5
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        scores = [impact(request, site, self.alpha) for site in sites]
+        return max(range(len(sites)), key=scores.__getitem__)

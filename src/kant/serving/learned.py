@@ -1,0 +1,102 @@
+"""A router that learns on the simulated engines (Intelligent Router, arXiv 2408.13510).
+
+The policy scores each engine by a few features of its requests and of the one that comes, with the same weights for all
+engines, so that their number does not matter; it holds a request where holding scores higher than every engine.
+`kant.serving.learning` trains it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.model.taxonomy import Tags, tagged
+from kant.serving.columns import Times
+from kant.serving.impact import impact
+from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router
+from kant.serving.site import Site
+
+HEAVY = 250
+"""Tokens of an output from which on it is a heavy decode: the paper's 5 s on its engine."""
+
+FEATURES = ("requests", "heavy", "tokens", "peak", "overflow", "soonest")
+"""Of an engine: its requests, those of them that are heavy, the share of the KV that their tokens take now and that
+they would take if all were as long as predicted, how much of the newcomer would not fit then, and the tokens that the
+first of them to end still has to say. A second set of weights counts for heavy newcomers."""
+
+SCORES = 2 * len(FEATURES)
+WEIGHTS = SCORES + 2
+"""And for holding a heavy newcomer: a constant, and for the least peak of all engines. Others are never held."""
+
+HEURISTIC = (-2.0, 0.0, 0.0, -1.0, *[0.0] * (SCORES - 4), -2.0, 0.0)
+"""The weights that choose, and hold, as the workload impact does at equal parts: four times its score, less two."""
+
+
+def features(request: Incoming, site: Site) -> Times:
+    """The features of an engine for a request, each about 1 at most."""
+    prompt, done, predicted = site.loads()
+    room = site.settings.tokens
+    rest = np.maximum(predicted - done, 10.0)
+    tokens = float((prompt + done).sum())
+    peak = (tokens + float(rest.sum())) / room
+    over = max(0.0, peak + (request.prompt + request.predicted) / room - 1)
+    own = np.array(
+        [
+            len(prompt) / 64,
+            np.count_nonzero(predicted >= HEAVY) / 32,
+            tokens / room,
+            peak,
+            over,
+            float(rest.min()) / HEAVY if len(rest) else 0.0,
+        ]
+    )
+    return np.concatenate([own, own if request.predicted >= HEAVY else np.zeros(len(own))])
+
+
+@cache
+def shipped() -> tuple[float, ...]:
+    """The weights that `python -m benchmarks.studies.serving_intelligent` has trained, in the form `guided`."""
+    text = (resources.files("kant.serving") / "intelligent.json").read_bytes()
+    return tuple(msgspec.json.decode(text, type=list[float]))
+
+
+@dataclass(slots=True)
+class Intelligent(Router):
+    """Learned on the simulator with the workload impact as a guide (Intelligent Router); it may hold."""
+
+    source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
+    tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned", method="learned")
+    holds: ClassVar[bool] = True
+    overtaken: ClassVar[bool] = True
+
+    weights: tuple[float, ...] = field(default_factory=shipped)
+    watch: bool = False
+    regrets: list[float] = field(default_factory=list)
+    """Where it is watched: of each choice, the best impact less the chosen one. Holding has an impact of 0."""
+
+    def __post_init__(self) -> None:
+        if len(self.weights) != WEIGHTS or not all(map(math.isfinite, self.weights)):
+            raise InputError("the weights of the router", f"{WEIGHTS} numbers", len(self.weights))
+
+    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+        weights = np.array(self.weights)
+        rows = np.array([features(request, site) for site in sites])
+        scores = rows @ weights[:SCORES]
+        k = int(scores.argmax())
+        heavy = request.predicted >= HEAVY
+        if heavy:
+            hold = float(weights[SCORES:] @ (1.0, float(rows[:, FEATURES.index("peak")].min())))
+            k = HOLD if hold > scores[k] else k
+        if self.watch:
+            impacts = [impact(request, site) for site in sites]
+            best = max(*impacts, 0.0) if heavy else max(impacts)
+            self.regrets.append(best - (0.0 if k == HOLD else impacts[k]))
+        return k
