@@ -12,18 +12,17 @@ import numpy as np
 
 from kant.cluster.columns import Table
 from kant.placement.cost.communication import FULL
-from kant.placement.cost.slowdown import T_LEAVES, T_NODES
 
 
 def jtted(spans: Table, best: Table, slowdowns: Table, sizes: dict[str, Any]) -> dict[str, Any]:
-    """The metric over started jobs: a row of `spans`, one of `best` and a slowdown (thousandths) for each.
+    """The metric over started jobs: nodes and leaves in `spans` and in `best`, and a slowdown (thousandths) for each.
 
     `sizes` has a mask over the jobs for each size class.
     """
     if len(spans) == 0:
         return {"mean": None, "nodes_ratio": None, "leaves_ratio": None, "by_size": {}}
     factor = slowdowns / FULL
-    nodes, leaves = (spans[:, i] / best[:, i] for i in (T_NODES, T_LEAVES))
+    nodes, leaves = (spans / best).T
     by_size = {
         name: {
             "count": int(mask.sum()),

@@ -155,10 +155,13 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
     rows = rows[rows < len(recorder.spans)]
     rows = rows[recorder.spans[rows, T_NODES] > 0]  # it has been seen to start
-    spans, shapes, model = recorder.spans[rows], recorder.shapes()[rows].tolist(), recorder.model
-    best = np.array([model.best(shape) for shape in shapes], dtype=np.int64).reshape(-1, SPANS_WIDTH)
-    slowdowns = np.array([model.of(shape, own) for shape, own in zip(shapes, spans, strict=True)], dtype=np.int64)
-    return jtted(spans, best, slowdowns, {k: m[rows] for k, m in sizes.items()})
+    shapes, model = recorder.shapes()[rows], recorder.model
+    slowdowns = np.fromiter(
+        (model.of(shape, recorder.spans[row]) for shape, row in zip(shapes.tolist(), rows.tolist(), strict=True)),
+        np.int64, len(rows),
+    )  # fmt: skip
+    spans = recorder.spans[rows[:, None], [T_NODES, T_LEAVES]]
+    return jtted(spans, _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
 def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, end: int) -> Any:
