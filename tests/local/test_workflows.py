@@ -192,3 +192,8 @@ def test_the_service_takes_no_stage_that_waits_for_a_later_one(kant: Up) -> None
         with pytest.raises(InputError, match=says):
             kant.client.post("/v1/workflows", {"stages": stages})
         assert count(kant) == before
+
+
+def test_on_kubernetes_there_are_no_workflows(tmp_path: Path) -> None:
+    sentence = verb("submit", "--kube", "--graph", written(tmp_path, NIGHTLY)).refusal()
+    assert "--graph: expected none on Kubernetes" in sentence

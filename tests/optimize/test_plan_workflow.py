@@ -11,6 +11,7 @@ from tests.cli.command import kant
 from tests.examples import examples
 
 from kant.cli.plan_workflow import picture
+from kant.model.errors import InputError
 from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.file import graph_of, parse_workflow, processors_of, workflow_toml
 from kant.optimize.workflow.generate import generate
@@ -166,6 +167,36 @@ def test_a_workflow_that_is_drawn_is_planned(tmp_path: Path) -> None:
     assert len(kant("plan", "workflow", out, "--json").json()["stages"]) == 12
     for option, value in (("--tasks", "0"), ("--processors", "0"), ("--transfers", "nan"), ("--kind", "job")):
         assert kant("plan", "generate", "--kind", "workflow", "--out", out, option, value).refusal()
+
+
+@given(st.data())
+@settings(max_examples=examples(80))
+def test_whatever_is_changed_in_a_file_it_is_read_or_refused(data: st.DataObject) -> None:
+    lines = NIGHTLY.splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        n = data.draw(st.integers(0, len(lines) - 1))
+        key = lines[n].partition("=")[0]
+        value = data.draw(
+            st.sampled_from(
+                ["0", "-1", "1.5", '""', '"1h"', "[]", "{}", '["a"]', "{a = 1}", "true", '"\\u0000"', "nan"]
+            )
+        )
+        lines[n] = data.draw(
+            st.sampled_from(["", f"{key} = {value}", lines[n] * 2, lines[data.draw(st.integers(0, 9))]])
+        )
+    try:
+        read = parse_workflow("file.toml", "\n".join(lines))
+        graph_of(read, processors_of(read))
+    except InputError as error:
+        assert str(error).startswith("file.toml") and "\n" not in str(error)
+
+
+def test_what_is_too_large_to_prove_is_compared_without_a_proof(tmp_path: Path) -> None:
+    out = tmp_path / "large.toml"
+    out.write_text(workflow_toml(generate(60, 900, 1)))
+    assert "for a proof" in kant("plan", "workflow", out, "--policy", "optimal").refusal()
+    rows = kant("plan", "workflow", out, "--compare", "--json").json()["policies"]
+    assert [row["policy"] for row in rows] == list(POLICIES)
 
 
 def test_options_that_make_no_sense_are_refused(nightly: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.command import kant
 from tests.examples import examples
 
+from kant.model.errors import InputError
 from kant.optimize.instance_file import instance_text
 from kant.optimize.residency import kernels
 from kant.optimize.residency.exact import shortest
@@ -110,6 +111,14 @@ def test_the_beam_closes_at_least_half_of_the_gap_to_the_optimum() -> None:
         assert best.bound == duration(program, best.choices)
         gaps += [duration(program, greedy(program)), duration(program, found), best.bound]
     assert gaps[0] - gaps[1] >= (gaps[0] - gaps[2]) / 2 > 0
+
+
+def test_a_program_that_is_too_long_to_prove_is_refused() -> None:
+    steps = (Step(1, ("a",)), *[Step(1)] * 1500, Step(1, ("a",)))
+    program = Program(6, (Tier("slow", 2),), (Buffer("a", 4, "slow"),), steps)
+    assert not faults(program, beam(program, 2))
+    with pytest.raises(InputError, match="for a proof"):
+        shortest(program, greedy(program))
 
 
 def test_the_check_of_a_plan_sees_each_fault() -> None:

@@ -112,8 +112,12 @@ def policy_named(name: str, known: Sequence[str]) -> Policy:
 
 
 def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
-    """Each policy with the end of its plan and the best bound that is known; `optimal` where CP-SAT is installed."""
+    """Each policy with the end of its plan and the best bound that is known.
+
+    `optimal` is one of them where CP-SAT is installed and the graph is not too large for it.
+    """
     from kant.optimize.solvers import cp_sat
+    from kant.optimize.workflow.exact import is_small
     from kant.optimize.workflow.graph import makespan
     from kant.optimize.workflow.policies import POLICIES
 
@@ -123,7 +127,8 @@ def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
     except InputError:
         pass
     else:
-        found.append((OPTIMAL, *planned(graph, OPTIMAL, seconds)))
+        if is_small(graph):
+            found.append((OPTIMAL, *planned(graph, OPTIMAL, seconds)))
     bound = max(bound for *_, bound in found)
     return [(name, makespan(runs), bound) for name, runs, _ in found]
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from kant.model.errors import InputError
 from kant.optimize.residency.program import COPY, DROP, KEEP, Choice, Program, duration, uses_of
 from kant.optimize.solvers import cp_sat, deterministic
+
+MOST = 2_000_000
+"""Steps at which copies might be under way, squared for each use and summed, that a model may have."""
 
 
 class Best(NamedTuple):
@@ -19,11 +23,14 @@ class Best(NamedTuple):
 def shortest(program: Program, choices: Sequence[Choice], limit: float = 10.0) -> Best:
     """Look for a plan better than `choices` for so many deterministic seconds; `choices` where there is none.
 
-    Raises InputError where CP-SAT is not installed.
+    Raises InputError where CP-SAT is not installed, and for programs that are too long.
     """
     cp_model = cp_sat()
     model: Any = cp_model.CpModel()
     uses, compute = uses_of(program), [step.compute for step in program.steps]
+    spans = (use.step - (uses[use.before].step if use.before >= 0 else 0) for use in uses)
+    if sum(span * span for span in spans) > MOST:
+        raise InputError("the program", "fewer steps between the uses of its buffers for a proof (--search beam)")
     dropped: list[Any] = []
     kept: list[Any] = []
     begun: list[dict[int, Any]] = []

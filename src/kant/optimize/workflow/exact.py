@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from kant.model.errors import InputError
 from kant.optimize.solvers import cp_sat, deterministic
 from kant.optimize.workflow.bounds import lower_bound
 from kant.optimize.workflow.graph import NEVER, Graph, Run, makespan
+
+MOST = 50_000
+"""Waits of stages for each other times processors that a model may have; stages times processors count as well."""
+
+
+def is_small(graph: Graph) -> bool:
+    """Whether a model of the graph can be built in a few seconds."""
+    waits = sum(len(stage.before) for stage in graph.stages)
+    return (waits + len(graph.stages)) * len(graph.processors) <= MOST
 
 
 class Shortest(NamedTuple):
@@ -24,9 +34,11 @@ class Shortest(NamedTuple):
 def shortest(graph: Graph, runs: Sequence[Run], limit: float = 10.0) -> Shortest:
     """Look for a plan shorter than `runs` for so many deterministic seconds; `runs` itself where there is none.
 
-    Raises InputError where CP-SAT is not installed.
+    Raises InputError where CP-SAT is not installed, and for graphs that are too large.
     """
     cp_model = cp_sat()
+    if not is_small(graph):
+        raise InputError("the workflow", f"at most {MOST:,} waits and stages times processors for a proof")
     end, low = makespan(runs), lower_bound(graph)
     hint = {run.stage: run for run in runs}
     if end <= low:
