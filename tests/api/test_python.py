@@ -265,6 +265,7 @@ print(result.digests["code"], result.digests["profile"])
 """
 
 
+@pytest.mark.long
 def test_what_a_policy_of_a_script_does_is_in_the_digest_of_the_code() -> None:
     def digests(text: str) -> list[str]:
         return subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout.split()

@@ -32,6 +32,7 @@ def test_every_published_number_is_in_a_record_and_no_other() -> None:
     assert {"Kant", "FGD", "Helios", "Past-Future"} <= {row["system"] for row in rows}
 
 
+@pytest.mark.long
 def test_what_is_published_is_found_on_the_pages_as_they_are() -> None:
     """Whoever changes a table of a study says in published.toml where its number is now."""
     published = tomllib.loads((results.HERE / "published.toml").read_text(encoding="utf-8"))
