@@ -92,6 +92,10 @@ def capacity(
     plan: Annotated[
         Path | None, Parameter(help="Its plan, as --json printed it: what has not changed keeps its starts.")
     ] = None,
+    search: Annotated[
+        Literal["insertion", "learned"],
+        Parameter(help="The plan to begin with: the best of three orders of processes, or a learned order."),
+    ] = "insertion",
     limit: Limit = "30s",
     seed: Seed = 0,
     json: Json = False,
@@ -100,18 +104,20 @@ def capacity(
     starts."""
     from kant.model.units import SECOND, parse_duration
     from kant.optimize.capacity.file import read_instance, read_plan
+    from kant.optimize.capacity.learned import Learned
     from kant.optimize.capacity.solve import plan as make_plan
     from kant.optimize.capacity.solve import replan
 
     if (before is None) != (plan is None):
         raise InputError("--before and --plan", "both or none")
+    order = Learned() if search == "learned" else None
     asked, node_gpus, left_out = _asked(instance, format, deadline, wait, tick, node)
     if before is not None and plan is not None:
         old, starts = read_instance(before, format, deadline), read_plan(plan)
-        found = replan(asked, old, starts, stop=stop_after(limit), seed=seed)
+        found = replan(asked, old, starts, stop=stop_after(limit), seed=seed, order=order)
     else:
         seconds = parse_duration(limit, "--limit") / SECOND * 0.7
-        found = make_plan(asked, stop=stop_after(limit), seconds=seconds, seed=seed)
+        found = make_plan(asked, stop=stop_after(limit), seconds=seconds, seed=seed, order=order)
     reply = Reply(
         capacity_json(asked, found, node_gpus) | ({"left_out": left_out} if left_out else {}),
         lambda: _show_capacity(asked, found, node_gpus, left_out),

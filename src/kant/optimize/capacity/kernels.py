@@ -118,6 +118,49 @@ def insert_all(s: Tasks, order: Numbers, starts: Numbers, usage: Numbers, target
 
 
 @inlined
+def choose(
+    left: Numbers, n: int, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
+    filled: Profile, target: Numbers,
+) -> int:  # fmt: skip
+    """The place in `left`, from n on, of the process of the highest score; ties go to the first process."""
+    best, chosen = 0.0, -1
+    for x in range(n, left.shape[0]):
+        p = left[x]
+        begin, end = windows[p, 0], windows[p, 1]
+        crowd = 0.0
+        for r in range(target.shape[0]):
+            crowd += shares[p, r] * (filled[r, end] - filled[r, begin]) / ((end - begin) * (target[r] + 1.0))
+        score = (weights[0] + weights[1] * known[p, 0]) * crowd
+        for k in range(known.shape[1]):
+            score += weights[2 + k] * known[p, k]
+        if chosen < 0 or score > best or (score == best and p < left[chosen]):
+            best, chosen = score, x
+    return chosen
+
+
+@compiled
+def insert_chosen(
+    s: Tasks, movable: Numbers, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
+    starts: Numbers, usage: Numbers, target: Numbers,
+) -> None:  # fmt: skip
+    """Insert the processes, at each step the one of the highest score beside what is there already.
+
+    `known` has what is known of each process beforehand, its work first; `shares` how its cost is shared between
+    resources; `windows` its release and deadline. `target` grows to the peaks; `starts` and `usage` are filled.
+    """
+    prices = np.zeros(usage.shape[1] + 1, np.float64)
+    filled = np.zeros((usage.shape[0], usage.shape[1] + 1), np.float64)
+    left = movable.copy()
+    for n in range(left.shape[0]):
+        for r in range(usage.shape[0]):
+            for t in range(usage.shape[1]):
+                filled[r, t + 1] = filled[r, t] + usage[r, t]
+        x = choose(left, n, windows, known, shares, weights, filled, target)
+        left[n], left[x] = left[x], left[n]
+        insert(s, left[n], starts, usage, target, prices, True, 0)
+
+
+@inlined
 def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
     """A place of `usage`, row by row, where a target is passed, the first after a drawn one; -1 where there is none."""
     width = usage.shape[1]

@@ -12,6 +12,7 @@ from kant.optimize.capacity import exact
 from kant.optimize.capacity.arrays import Numbers
 from kant.optimize.capacity.instance import Instance, Starts, flat, unchanged
 from kant.optimize.capacity.kernels import insert_all, repair
+from kant.optimize.capacity.learned import Learned
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 from kant.optimize.stop import Stop, never
 
@@ -31,15 +32,15 @@ SHARE_SMALL = 0.3
 
 def plan(
     instance: Instance, rounds: int = ROUNDS, windows: int = WINDOWS, stop: Stop = never, seconds: float = math.inf,
-    seed: int = 0,
+    seed: int = 0, order: Learned | None = None,
 ) -> CapacityPlan:  # fmt: skip
     """A plan of low cost: insertion, repair towards lower targets, and CP-SAT where it is installed.
 
     `rounds` of repair and `windows` of CP-SAT, or `stop`, end the search; so does a plan that costs what the bound
-    says. `seconds` is how long the solver may take at one call.
+    says. `seconds` is how long the solver may take at one call. With `order` insertion goes by it, not by fixed orders.
     """
     planning = planning_of(instance)
-    insert_best(planning)
+    insert_by(planning, order)
     solver = windows > 0 and exact.is_there()
     lower(planning, rounds, stop, seed, SHARE_SMALL if solver and exact.is_small(planning) else SHARE)
     if solver and planning.cost > int((planning.bounds * planning.tasks.cost).sum()):
@@ -48,15 +49,16 @@ def plan(
 
 
 def replan(
-    instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, stop: Stop = never, seed: int = 0
-) -> CapacityPlan:
+    instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, stop: Stop = never, seed: int = 0,
+    order: Learned | None = None,
+) -> CapacityPlan:  # fmt: skip
     """A plan after a change: processes that are as they were keep their starts, the others are planned around them.
 
     Raises InputError where `starts` misses a task of a process that has not changed.
     """
     planning = planning_of(instance)
     keep(planning, unchanged(old, instance), starts)
-    insert_best(planning)
+    insert_by(planning, order)
     lower(planning, rounds, stop, seed)
     return planning.plan()
 
@@ -73,6 +75,14 @@ def keep(planning: Planning, same: Set[str], starts: Starts) -> None:
         planning.starts[i] = at - planning.zero
         end = planning.starts[i] + planning.tasks.duration[i]
         planning.usage[:, planning.starts[i] : end] += planning.tasks.demand[i][:, None]
+
+
+def insert_by(planning: Planning, order: Learned | None) -> None:
+    """Insert what is movable in a learned order, or in the best of several."""
+    if order is None:
+        insert_best(planning)
+    else:
+        order.insert(planning)
 
 
 def insert_best(planning: Planning) -> None:
