@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.local.up import Up, eventually
 
-from kant.local.forks import Answer, Fork, ForkServer
+from kant.local.forks import Answer, ForkServer
 from kant.local.processes import PROC, started
 from kant.local.runs import Exit, Spec, SupervisedRun, begin, find, read_claim, read_exit
 
@@ -43,12 +43,11 @@ def test_a_run_outlives_the_server_that_has_made_it(tmp_path: Path) -> None:
 
 
 def test_a_server_that_was_killed_is_replaced_and_what_it_was_asked_is_found_out(tmp_path: Path) -> None:
-    server, told = ForkServer(), list[Answer]()
-    server.ask(tmp_path / "1" / "1", told.append)  # a folder that is not there: its supervisor ends at once
+    server, folder = ForkServer(), tmp_path / "1" / "1"
+    first = begin(folder, spec(tmp_path, "while ! test -e go; do sleep 0.02; done"), server)
     server.take()
-    fork = told.pop()
-    assert isinstance(fork, Fork)
-    killed = parent(fork.pid)
+    assert eventually(lambda: read_claim(folder) is not None)
+    killed = parent(first.claim.pid)
     os.kill(killed, signal.SIGSTOP)
     run = begin(tmp_path / "2" / "1", spec(tmp_path, "exit 4"), server)
     os.kill(killed, signal.SIGKILL)
@@ -59,9 +58,10 @@ def test_a_server_that_was_killed_is_replaced_and_what_it_was_asked_is_found_out
     server.take()
     assert eventually(lambda: read_exit(again.folder) is not None)
     assert again.exit().code == 5
-    for each in (again, run):
+    (tmp_path / "go").touch()
+    assert eventually(lambda: read_exit(folder) is not None)
+    for each in (again, run, first):
         each.forget()
-    os.close(fork.handle)
     server.close()
 
 
