@@ -16,8 +16,10 @@ from kant.queueing.room_given import UNBOUNDED, room_given
 from kant.testing import make_group, make_job, make_named_policy
 from kant.testing.strategies import clusters, demands, groups
 
+holding = st.lists(groups(2) | demands(shares_of_several=True).map(lambda one: (PodGroup(1, one),)), max_size=10)
 
-@given(clusters(), st.lists(groups(2), max_size=10), demands(), st.integers(1, 40), st.data())
+
+@given(clusters(), holding, demands(), st.integers(1, 40), st.data())
 def test_no_more_pods_fit_than_the_bound_says(
     spec: ClusterSpec, running: list[tuple[PodGroup, ...]], demand: Demand, pods: int, data: st.DataObject
 ) -> None:
@@ -51,3 +53,13 @@ def test_the_bound_of_two_jobs(asked: PodGroup, bound: int) -> None:
     start(state, make_job("a", groups=(make_group(6),)))
     start(state, make_job("b", groups=(make_group(1, 2),)))
     assert room_given(state, state.shapes.of(make_job("j", groups=(asked,))), [0, 1]) == bound
+
+
+def test_a_share_of_several_gpus_makes_room_on_each_of_them() -> None:
+    state = ClusterState(ClusterSpec("one", (Node("n", 3),)))
+    start(state, make_job("wide", groups=(make_group(3, milli=500),)))
+    shape = state.shapes.of(make_job("j", groups=(make_group(1, 3),)))
+    placer = Placer(Snapshot(state), make_named_policy("placement", "kant"), 0)
+    assert placer.missing(shape) == 3
+    placer.trial.evict(state.running[0])
+    assert placer.missing(shape) == 0 and room_given(state, shape, [0]) >= 3

@@ -6,60 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
+from kant.cluster.asks import Affinity, Ask, affinity_of, check_elastic, cuts_of, is_sensible, level_of, roles_of
 from kant.cluster.columns import DEMAND_WIDTH, Table
 from kant.model.errors import StateError
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.matching import Match
-from kant.model.mig import PROFILES, profile_on
+from kant.model.mig import profile_on
 from kant.model.node import Node, PoolKey
-from kant.model.training import Training
 from kant.model.units import GPU
 
 # --- columns of `Shapes.facts` -----------------------------------------------------------------------------------
 S_POOLS = 0  # that admit it, as bits
-S_SHARES = 1  # 1: some of its pods take a share of a GPU, or a MIG slice
+S_SHARED = 1  # the most GPUs of which one of its pods takes a share, or a MIG slice; 0: none does
 S_ELASTIC = 2  # 1: its jobs have pods above their floor
 FACT_WIDTH = 3
-
-
-class Affinity(NamedTuple):
-    """What a job wishes of others: its affinity group ("": none), and as indices in LEVELS, -1 for none, the level of
-    which a domain should hold one pod of the group alone, and that of which it likes one that hosts the group.
-    """
-
-    group: str
-    apart: int = -1
-    apart_required: bool = False
-    near: int = -1
-
-
-class Ask(NamedTuple):
-    """All that tells shapes apart: `pools` as bits; `level`, `required` and `affinity` as the shape has them.
-
-    `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
-    whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
-    group, where the groups are unlike; `pools` are then those of all together.
-    """
-
-    groups: tuple[PodGroup, ...]
-    pools: int
-    level: int = -1
-    required: bool = False
-    affinity: Affinity | None = None
-    workload: int = 0
-    preempts: bool = True
-    training: Training | None = None
-    roles: tuple[int, ...] = ()
-
-    @property
-    def gpu_roles(self) -> tuple[int, ...]:
-        """The pools of each group that asks for GPUs, where the groups are unlike."""
-        return tuple(pools for group, pools in zip(self.groups, self.roles, strict=False) if group.demand.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,91 +86,6 @@ class Shape:
         return not self.cuts and not (self.affinity is not None and self.affinity.apart_required)
 
 
-MAX_PODS = 10_000_000
-MAX_AMOUNT = 1 << 53
-"""Of CPU or memory for one pod: far beyond any node, and far from the end of 64 bits."""
-
-
-def _sensible(group: PodGroup) -> bool:
-    demand = group.demand
-    return (
-        1 <= group.count <= MAX_PODS
-        and 0 <= group.floor <= group.count
-        and 0 <= demand.gpus <= MAX_PODS
-        and 1 <= demand.milli <= GPU
-        and 0 <= demand.cpu <= MAX_AMOUNT
-        and 0 <= demand.memory <= MAX_AMOUNT
-        and (not demand.mig or (demand.mig in PROFILES and demand.gpus == 1))
-        and 0 <= group.segment <= MAX_PODS
-    )
-
-
-def _affinity(job: Job) -> Affinity | None:
-    for level in (job.apart, job.near):
-        if level not in ("", *LEVELS):
-            raise StateError(f"job {job.id!r} asks for the level {level!r}; expected one of {', '.join(LEVELS)}")
-    if job.near and not job.affinity_group:
-        raise StateError(f"job {job.id!r} wants to be near an affinity group; expected the name of one")
-    if job.apart and any(group.within for group in job.groups):
-        raise StateError(f"job {job.id!r} wants its pods apart and in segments; expected one of these")
-    apart = job.apart if job.pods > 1 or job.affinity_group else ""
-    if not job.affinity_group and not apart:
-        return None
-    return Affinity(
-        job.affinity_group,
-        LEVELS.index(apart) if apart else -1,
-        bool(apart) and job.apart_required,
-        LEVELS.index(job.near) if job.near else -1,
-    )
-
-
-def _roles(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...]]]:
-    """Each group alone, with the GPU models and the flavors of nodes that its pods accept."""
-    if len(job.roles) != len(job.groups):
-        raise StateError(
-            f"job {job.id!r} has {len(job.roles)} roles for {len(job.groups)} groups; expected one for each"
-        )
-    if len({group.demand for group in job.groups}) < len(job.groups):
-        raise StateError(f"job {job.id!r} has groups that only their roles tell apart; expected other requests in each")
-    return [
-        ((group,), role.models or job.models, role.flavors or job.flavors)
-        for group, role in zip(job.groups, job.roles, strict=True)
-    ]
-
-
-def _distinct(groups: tuple[PodGroup, ...]) -> bool:
-    """Whether GPUs tell different pods apart: on a node those with as many are one piece of an allocation."""
-    demands = {group.demand for group in groups}
-    return len({(demand.gpus, demand.milli if demand.gpus else 0) for demand in demands}) == len(demands)
-
-
-def _check_elastic(job: Job, ask: Ask) -> None:
-    """Raise StateError where it would not be known which pods of a gang may go, or which more may come."""
-    if not _distinct(job.groups):
-        raise StateError(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
-    if ask.affinity is not None or any(group.within or group.demand.mig for group in job.groups):
-        raise StateError(
-            f"elastic gang {job.id!r} asks for segments, MIG slices, its pods apart or an affinity group; "
-            "expected none of these beside a floor"
-        )
-
-
-def _level(job: Job) -> int:
-    """The level that the job asks for; -1 for a single pod, which is in one domain of every level anyway."""
-    if job.within not in LEVELS:
-        raise StateError(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
-    return LEVELS.index(job.within) if job.pods > 1 else -1
-
-
-def _cuts(groups: tuple[PodGroup, ...]) -> tuple[tuple[int, int], ...]:
-    """As `Shape.cuts`; segments of one pod are no wish."""
-    cuts = []
-    for group in groups:
-        pods = min(group.segment or group.count, group.count)
-        cuts.append((pods, LEVELS.index(group.within)) if group.within and pods > 1 else (0, -1))
-    return tuple(cuts) if any(pods for pods, _ in cuts) else ()
-
-
 class Shapes:
     """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*).
 
@@ -242,14 +121,14 @@ class Shapes:
         return shape
 
     def _find(self, job: Job) -> Shape:
-        level = _level(job) if job.within else -1
-        affinity = _affinity(job) if job.affinity_group or job.apart or job.near else None
+        level = level_of(job) if job.within else -1
+        affinity = affinity_of(job) if job.affinity_group or job.apart or job.near else None
         workload = self._workload(job) if self.workloads else 0
         groups = job.groups
         if any(group.floor for group in groups):
             groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
         required = level >= 0 and job.within_required
-        roles = tuple(self._pools(job, *one) for one in _roles(job)) if job.roles else ()
+        roles = tuple(self._pools(job, *one) for one in roles_of(job)) if job.roles else ()
         pools = reduce(or_, roles) if roles else self._pools(job, job.groups, job.models, job.flavors)
         ask = Ask(groups, pools, level, required, affinity, workload, job.preempts, job.training, roles)
         return self._by_ask.get(ask) or self._make(job, ask)
@@ -298,14 +177,14 @@ class Shapes:
         )
 
     def _make(self, job: Job, ask: Ask) -> Shape:
-        if not job.groups or not all(_sensible(group) for group in job.groups):
+        if not job.groups or not all(is_sensible(group) for group in job.groups):
             raise StateError(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
         for group in job.groups:
             if group.within not in ("", *LEVELS) or (group.segment and not group.within):
                 expected = f"one of {', '.join(LEVELS)} for its segments"
                 raise StateError(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
         if any(group.floor for group in ask.groups):
-            _check_elastic(job, ask)
+            check_elastic(job, ask)
         return self._intern(ask)
 
     def _intern(self, ask: Ask) -> Shape:
@@ -313,8 +192,8 @@ class Shapes:
         self.shapes.append(shape)
         if len(self.shapes) > len(self.facts):
             self.facts = np.concatenate([self.facts, np.zeros_like(self.facts)])
-        shares = any(group.demand.gpus and group.demand.milli < GPU for group in ask.groups)
-        self.facts[shape.index] = shape.pool_bits, shares, bool(shape.ceiling)
+        shared = max((group.demand.gpus for group in ask.groups if group.demand.milli < GPU), default=0)
+        self.facts[shape.index] = shape.pool_bits, shared, bool(shape.ceiling)
         self._by_ask[ask] = shape
         return shape
 
@@ -339,7 +218,7 @@ class Shapes:
             model=models.pop() if len(models) == 1 else None,
             level=ask.level,
             required=ask.required,
-            cuts=_cuts(groups),
+            cuts=cuts_of(groups),
             affinity=ask.affinity,
             ceiling=tuple(group.count for group in ask.groups) if elastic else (),
         )

@@ -6,6 +6,8 @@ have is kept by `topology/domain_capacity.py`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from kant.cluster.columns import Table
@@ -17,7 +19,7 @@ INDEX_CELLS = 1 << 22
 """Most nodes that one index keeps over all its slots: 256 demands at 12,500 nodes, about 100 MB."""
 
 
-class Slots:
+class Slots(ABC):
     """Rows of tables, one for each demand that has been asked for. A subclass makes the tables in `_allot`.
 
     `cells` is the size of a slot and `most` the most of them that are kept, in units of the subclass. When there would
@@ -31,9 +33,9 @@ class Slots:
         self._cells, self._most = cells, most
         self._allot(4, 0)
 
+    @abstractmethod
     def _allot(self, slots: int, kept: int) -> None:
         """Make tables of so many slots, of which the first `kept` are as they were."""
-        raise NotImplementedError
 
     def slots(self, demands: list[int]) -> list[int]:
         """The slots of these demands, which all hold until `given_up` changes."""

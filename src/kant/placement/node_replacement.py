@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kant.cluster.asks import Ask
 from kant.cluster.columns import DEVICES, POOL, STATUS, Table
-from kant.cluster.shapes import Ask, Shape
+from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.model.decision import NoFit
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation

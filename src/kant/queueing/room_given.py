@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kant.cluster.columns import J_MILLI, J_PODS, J_SHAPE, devices_of
-from kant.cluster.shapes import S_ELASTIC, S_SHARES, Shape
+from kant.cluster.shapes import S_ELASTIC, S_SHARED, Shape
 from kant.cluster.state import ClusterState
 from kant.model.units import GPU
 
@@ -29,7 +29,7 @@ def room_given(state: ClusterState, shape: Shape, rows: Sequence[int]) -> int:
         return UNBOUNDED
     room = pods * max(devices_of(state.table) // demand.gpus, 1)  # each pod may have kept a whole node from being used
     if not (demand.cpu or demand.memory or demand.island):
-        # Only GPUs count: k of a node make room for ceil(k / gpus) pods.
-        devices = jobs[:, J_MILLI] // GPU + facts[:, S_SHARES] * pods
+        # Only GPUs count: k of a node serve ceil(k / gpus) pods. A share may be all that kept its GPUs from being free.
+        devices = jobs[:, J_MILLI] // GPU + facts[:, S_SHARED] * pods
         room = np.minimum(room, (devices + pods * (demand.gpus - 1)) // demand.gpus)
     return int(room.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -52,7 +53,7 @@ ROUTES: Tags = {
 """What routers have in common (`kant.model.taxonomy`)."""
 
 
-class Router:
+class Router(ABC):
     """Chooses an engine for each request: the base of all routers."""
 
     source: ClassVar[str]
@@ -63,9 +64,9 @@ class Router:
     overtaken: ClassVar[bool] = False
     """Whether smaller requests go before one that it holds; if not, those behind wait too."""
 
+    @abstractmethod
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         """The place among `sites` of the engine that gets the request, or HOLD to be asked again a little later."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from kant.cluster.asks import MAX_PODS
 from kant.cluster.columns import Table
-from kant.cluster.shapes import MAX_PODS, Shape
+from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit
 from kant.model.job import LEVELS
 from kant.model.placement import NODE, PODS, Allocation

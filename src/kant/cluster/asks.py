@@ -1,0 +1,131 @@
+"""Asks: what a job says that tells shapes apart, read from the job and checked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kant.model.errors import StateError
+from kant.model.job import LEVELS, Job, PodGroup
+from kant.model.mig import PROFILES
+from kant.model.training import Training
+from kant.model.units import GPU
+
+
+class Affinity(NamedTuple):
+    """What a job wishes of others: its affinity group ("": none), and as indices in LEVELS, -1 for none, the level of
+    which a domain should hold one pod of the group alone, and that of which it likes one that hosts the group.
+    """
+
+    group: str
+    apart: int = -1
+    apart_required: bool = False
+    near: int = -1
+
+
+class Ask(NamedTuple):
+    """All that tells shapes apart: `pools` as bits; `level`, `required` and `affinity` as the shape has them.
+
+    `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
+    whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
+    group, where the groups are unlike; `pools` are then those of all together.
+    """
+
+    groups: tuple[PodGroup, ...]
+    pools: int
+    level: int = -1
+    required: bool = False
+    affinity: Affinity | None = None
+    workload: int = 0
+    preempts: bool = True
+    training: Training | None = None
+    roles: tuple[int, ...] = ()
+
+    @property
+    def gpu_roles(self) -> tuple[int, ...]:
+        """The pools of each group that asks for GPUs, where the groups are unlike."""
+        return tuple(pools for group, pools in zip(self.groups, self.roles, strict=False) if group.demand.gpus)
+
+
+MAX_PODS = 10_000_000
+MAX_AMOUNT = 1 << 53
+"""Of CPU or memory for one pod: far beyond any node, and far from the end of 64 bits."""
+
+
+def is_sensible(group: PodGroup) -> bool:
+    demand = group.demand
+    return (
+        1 <= group.count <= MAX_PODS
+        and 0 <= group.floor <= group.count
+        and 0 <= demand.gpus <= MAX_PODS
+        and 1 <= demand.milli <= GPU
+        and 0 <= demand.cpu <= MAX_AMOUNT
+        and 0 <= demand.memory <= MAX_AMOUNT
+        and (not demand.mig or (demand.mig in PROFILES and demand.gpus == 1))
+        and 0 <= group.segment <= MAX_PODS
+    )
+
+
+def affinity_of(job: Job) -> Affinity | None:
+    for level in (job.apart, job.near):
+        if level not in ("", *LEVELS):
+            raise StateError(f"job {job.id!r} asks for the level {level!r}; expected one of {', '.join(LEVELS)}")
+    if job.near and not job.affinity_group:
+        raise StateError(f"job {job.id!r} wants to be near an affinity group; expected the name of one")
+    if job.apart and any(group.within for group in job.groups):
+        raise StateError(f"job {job.id!r} wants its pods apart and in segments; expected one of these")
+    apart = job.apart if job.pods > 1 or job.affinity_group else ""
+    if not job.affinity_group and not apart:
+        return None
+    return Affinity(
+        job.affinity_group,
+        LEVELS.index(apart) if apart else -1,
+        bool(apart) and job.apart_required,
+        LEVELS.index(job.near) if job.near else -1,
+    )
+
+
+def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Each group alone, with the GPU models and the flavors of nodes that its pods accept."""
+    if len(job.roles) != len(job.groups):
+        raise StateError(
+            f"job {job.id!r} has {len(job.roles)} roles for {len(job.groups)} groups; expected one for each"
+        )
+    if len({group.demand for group in job.groups}) < len(job.groups):
+        raise StateError(f"job {job.id!r} has groups that only their roles tell apart; expected other requests in each")
+    return [
+        ((group,), role.models or job.models, role.flavors or job.flavors)
+        for group, role in zip(job.groups, job.roles, strict=True)
+    ]
+
+
+def _distinct(groups: tuple[PodGroup, ...]) -> bool:
+    """Whether GPUs tell different pods apart: on a node those with as many are one piece of an allocation."""
+    demands = {group.demand for group in groups}
+    return len({(demand.gpus, demand.milli if demand.gpus else 0) for demand in demands}) == len(demands)
+
+
+def check_elastic(job: Job, ask: Ask) -> None:
+    """Raise StateError where it would not be known which pods of a gang may go, or which more may come."""
+    if not _distinct(job.groups):
+        raise StateError(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
+    if ask.affinity is not None or any(group.within or group.demand.mig for group in job.groups):
+        raise StateError(
+            f"elastic gang {job.id!r} asks for segments, MIG slices, its pods apart or an affinity group; "
+            "expected none of these beside a floor"
+        )
+
+
+def level_of(job: Job) -> int:
+    """The level that the job asks for; -1 for a single pod, which is in one domain of every level anyway."""
+    if job.within not in LEVELS:
+        raise StateError(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
+    return LEVELS.index(job.within) if job.pods > 1 else -1
+
+
+def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[tuple[int, int], ...]:
+    """As `Shape.cuts`; segments of one pod are no wish."""
+    cuts = []
+    for group in groups:
+        pods = min(group.segment or group.count, group.count)
+        cuts.append((pods, LEVELS.index(group.within)) if group.within and pods > 1 else (0, -1))
+    return tuple(cuts) if any(pods for pods, _ in cuts) else ()
