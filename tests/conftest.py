@@ -7,8 +7,9 @@ browser to one, so that one of each is started.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (group := _group(item, needs)) and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_begins)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """The logger `kant`, which daemons and leaders set up for their whole process, does not outlive a test."""
+    logger = logging.getLogger("kant")
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    result = yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+    logger.propagate = propagate
+    return result
 
 
 def _needs(item: pytest.Item) -> list[str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -194,18 +192,6 @@ def test_addresses() -> None:
 # --- logs --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def as_before() -> Iterator[None]:
-    """What is set up for the whole process does not outlive its test."""
-    logger = logging.getLogger("kant")
-    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
-    yield
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-    logger.propagate = propagate
-
-
-@pytest.mark.usefixtures("as_before")
 @pytest.mark.parametrize("format", logs.FORMATS)
 def test_a_decision_is_one_line(format: str) -> None:
     harness, out = Harness(make_cluster(8, 8)), io.StringIO()
@@ -225,7 +211,6 @@ def test_a_decision_is_one_line(format: str) -> None:
         assert any(r'job="odd \"name\n"' in line for line in lines)
 
 
-@pytest.mark.usefixtures("as_before")
 def test_levels_and_formats_that_are_none_are_refused() -> None:
     for options in ({"format": "xml"}, {"level": "loud"}):
         with pytest.raises(InputError, match="--log-"):
