@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from kant.cli.extras import needs
 from kant.cli.inputs import Json, load_profile
 from kant.cli.manifests import manifests
 from kant.cli.output import print_json
@@ -63,7 +64,8 @@ def run(
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
     """Schedule the pods of a cluster until told to stop."""
-    from kant.kube.lead.replica import ReplicaOptions, serve
+    with needs("kube"):
+        from kant.kube.lead.replica import ReplicaOptions, serve
     from kant.kube.serve.page import PageContent
     from kant.model.errors import InputError
     from kant.service.forecaster import ForecastProcess

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kant.cli.extras import needs
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
 from kant.cli.output import Reply
 from kant.cli.place import Filter, Submitted, Wanted, WantedStage
@@ -224,9 +225,5 @@ async def _jobs(there: Kube) -> AsyncIterator[UserJobs]:
 
 
 def _with_extra(work: Callable[[], T]) -> T:
-    try:
+    with needs("kube"):
         return work()
-    except ModuleNotFoundError as error:
-        if error.name not in ("aiohttp", "yaml", "prometheus_client"):
-            raise
-        raise InputError("this installation", "the extra `kube` (pip install 'kant[kube]')") from None

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.extras import needs
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.output import print_json
 from kant.model.errors import InputError
@@ -36,12 +37,8 @@ def page(
     """Print the address of the page, with the token of Kant's owner."""
     from kant.service.client import ServiceClient, home_of
 
-    try:
+    with needs("serve"):
         from kant.service.callers import page_token
-    except ModuleNotFoundError as error:
-        if error.name != "aiohttp":
-            raise
-        raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
 
     place = home_of(home)
     address = ServiceClient(place, here=True).get("/v1/whoami")["address"]

@@ -7,19 +7,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.extras import needs
 from kant.cli.inputs import Seed, whole
 from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
 
 
 def _need_aiohttp() -> None:
-    try:
+    with needs("serve"):
         import aiohttp
         import prometheus_client  # noqa: F401
 
         del aiohttp
-    except ModuleNotFoundError:
-        raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
 
 
 def _seconds(option: str, value: float, least: float) -> float:
@@ -109,12 +108,10 @@ def pick(
     seed: Seed = 0,
 ) -> None:
     """Pick endpoints for Envoy: the Gateway API Inference Extension's protocol 1.0, until told to stop."""
-    try:
+    with needs("picker"):
         import grpc
 
         del grpc
-    except ModuleNotFoundError:
-        raise InputError("this installation", "the extra `picker` (pip install 'kant[picker]')") from None
     from kant.cli.show import console
     from kant.gateway.dispatch import Dispatcher, Limits
     from kant.gateway.picker import PickerServer

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.model.errors import InputError
 
@@ -51,12 +52,8 @@ def up(
     from kant.service.client import home_of
 
     place = home_of(home)
-    try:
+    with needs("serve"):
         from kant.service.daemon import DaemonOptions, serve
-    except ModuleNotFoundError as error:
-        if error.name != "aiohttp":
-            raise
-        raise InputError("this installation", "the extra `serve` (pip install 'kant[serve]')") from None
     if detach:
         return _detach(place)
     from kant.cli.page import tell

@@ -1,0 +1,49 @@
+"""A verb whose extra is not installed says which, in one sentence; the others do not need it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BARE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"aiohttp", "prometheus_client", "yaml", "grpc", "ortools", "matplotlib", "ray"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from kant.cli import main
+sys.exit(main())
+"""
+
+
+def bare(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of Kant where nothing but its own dependencies is installed, as after `make run`."""
+    words = (*words, "--home", str(home)) if words[0] in ("up", "page") else words
+    return subprocess.run([sys.executable, "-c", BARE, *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("up",), "serve"),
+        (("page",), "serve"),
+        (("serve", "route", "--backends", "http://127.0.0.1:1"), "serve"),
+        (("serve", "mock"), "serve"),
+        (("serve", "pick", "--backends", "http://127.0.0.1:1"), "picker"),
+        (("kube", "run"), "kube"),
+    ],
+)
+def test_a_verb_names_the_extra_that_it_needs(tmp_path: Path, words: tuple[str, ...], extra: str) -> None:
+    done = bare(tmp_path, *words)
+    expected = f"kant: this installation: expected the extra `{extra}` (pip install 'kant[{extra}]')"
+    assert (done.returncode, done.stderr.strip()) == (2, expected)
+
+
+def test_the_others_need_none(tmp_path: Path) -> None:
+    assert bare(tmp_path, "profiles").returncode == 0
