@@ -28,6 +28,9 @@ from kant.serving.router import router_named
 
 KANT = (sys.executable, "-m", "kant")
 SETTINGS = EngineSettings(latency_model("llama-3-8b", "a100")[0], 60, 16, 8, 256, prefix_cache=False)
+RUNNER = asyncio.Runner()
+"""gRPC keeps the first event loop that it meets: all tests of the picker share this one."""
+
 FLAGS = ("--blocks", "60", "--max-seqs", "8", "--max-tokens", "256", "--no-prefix-cache")
 
 

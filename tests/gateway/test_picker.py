@@ -12,16 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.gateway.rig import dispatcher
+from tests.gateway.rig import RUNNER, dispatcher
 
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
 from kant.gateway.picker import DESTINATION, PIECE, SERVED, SERVICE, SPACE, SUBSET, SUBSET_SPACE, PickerServer
 
 ENDPOINTS = ("127.0.0.1:1", "127.0.0.2:1", "127.0.0.3:1")  # nobody answers a look
-RUNNER = asyncio.Runner()
-"""gRPC keeps the first event loop that it meets."""
-
 URLS = [f"http://{endpoint}" for endpoint in ENDPOINTS]
 
 

