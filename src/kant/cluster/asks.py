@@ -27,7 +27,7 @@ class Ask(NamedTuple):
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
     whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
-    group, where the groups are unlike; `pools` are then those of all together.
+    group, where the groups are unlike; `pools` are then those of all together. `reservation`: on whose GPUs it runs.
     """
 
     groups: tuple[PodGroup, ...]
@@ -39,6 +39,7 @@ class Ask(NamedTuple):
     preempts: bool = True
     training: Training | None = None
     roles: tuple[int, ...] = ()
+    reservation: str = ""
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:

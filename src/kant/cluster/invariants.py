@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.booking_events import overlap
 from kant.cluster.elastic import pods_by_group
 from kant.cluster.node_table import pool_totals
 from kant.cluster.preemptible import PreemptibleCounts
@@ -65,6 +68,8 @@ def check(state: StateData) -> None:
          "the progress of elastic gangs is known while they live")  # fmt: skip
     _say(len(state.rows) == len(state.ids), "a job has one row")
     _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
+    booked = [one for one in state.bookings.values() if one.end > state.now]
+    _say(not any(overlap(one, two) for one, two in combinations(booked, 2)), "no GPU is booked twice at a time")
     state.health.check(state.table, state.live.keys(), state.pending.keys())
     queues = state.jobs[:, c.J_QUEUE].tolist()
     held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}

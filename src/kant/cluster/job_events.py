@@ -57,6 +57,8 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
     state.live[row] = job
     if job.limit >= 0:
         state.limits_runs = True
+    if job.reservation:
+        state.books = state.limits_runs = True
     if base >= 0:
         state.burst_replicas.setdefault(base, {})[row] = None
     if shape.ceiling:

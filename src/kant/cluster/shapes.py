@@ -82,8 +82,10 @@ class Shape:
 
     @property
     def reservable(self) -> bool:
-        """Whether the timeline can promise it a place: it knows neither segments nor who has to stay apart."""
-        return not self.cuts and not (self.affinity is not None and self.affinity.apart_required)
+        """Whether the timeline can promise it a place: it knows neither segments nor who has to stay apart, and to it
+        what is booked is taken for everybody."""
+        apart = self.affinity is not None and self.affinity.apart_required
+        return not (self.cuts or apart or self.ask.reservation)
 
 
 class Shapes:
@@ -113,7 +115,7 @@ class Shapes:
             return self._find(job)
         request = (
             job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
-            job.training, job.roles,
+            job.training, job.roles, job.reservation,
         )  # fmt: skip
         shape = self._by_request.get(request)
         if shape is None:
@@ -130,7 +132,9 @@ class Shapes:
         required = level >= 0 and job.within_required
         roles = tuple(self._pools(job, *one) for one in roles_of(job)) if job.roles else ()
         pools = reduce(or_, roles) if roles else self._pools(job, job.groups, job.models, job.flavors)
-        ask = Ask(groups, pools, level, required, affinity, workload, job.preempts, job.training, roles)
+        ask = Ask(
+            groups, pools, level, required, affinity, workload, job.preempts, job.training, roles, job.reservation
+        )
         return self._by_ask.get(ask) or self._make(job, ask)
 
     def _workload(self, job: Job) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kant.cluster import booking_events as booking
 from kant.cluster import elastic_events as elastic
 from kant.cluster import job_events as job
 from kant.cluster import node_events as node
@@ -37,6 +38,8 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.QueuesChanged: node.queues_changed,
     ev.NodeChanged: node.node_changed,
     ev.DevicesChanged: node.devices_changed,
+    ev.GpusBooked: booking.booked,
+    ev.BookingEnded: booking.unbooked,
     ev.TypicalPodsGiven: node.typical_pods_given,
 }
 """The function that takes each kind of event into the state."""

@@ -21,7 +21,7 @@ from kant.model.errors import StateError
 from kant.model.job import Job
 from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
-from kant.model.placement import MASK, NODE, Allocation, Reservation
+from kant.model.placement import MASK, NODE, Allocation, Booking, Reservation
 
 
 class Follower(Protocol):
@@ -41,9 +41,10 @@ class StateData:
 
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `pool_versions[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
-    `reserved` has what waiting jobs are promised, `burst_replicas` the live replicas of each base job, `health` what is
-    wrong with nodes and who suffered from it, `elastic` the progress of live elastic gangs. `affinity_members` has the
-    running jobs of each affinity group.
+    `reserved` has what waiting jobs are promised, `bookings` what people have booked, by name (the last few may be
+    over); no two of them have a GPU at the same time. `burst_replicas` has the live replicas of each base job, `health`
+    what is wrong with nodes and who suffered from it, `elastic` the progress of live elastic gangs.
+    `affinity_members` has the running jobs of each affinity group.
 
     With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are those of the profile,
     whose jobs are told apart. With `usage_hours` it keeps the GPU time that each queue has used, by the hour.
@@ -89,7 +90,10 @@ class StateData:
         self.capacity_version = 0  # counts what may let a waiting job start: freed capacity, a waiting job that left
         self.node_version = 0  # counts changes of the status or the devices of nodes
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
-        self.limits_runs = False  # whether a job has come that may run only so long
+        self.limits_runs = False  # whether a job or a booking has come that lasts only so long
+        self.bookings: dict[str, Booking] = {}
+        self.booking_version = 0  # counts changes of what is booked
+        self.books = False  # whether anything was ever booked, or a job has named a reservation
         self.arrivals = 0  # the rank that the next job to arrive gets
 
     @property

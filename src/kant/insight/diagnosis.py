@@ -9,7 +9,7 @@ import numpy as np
 
 from kant.cluster.columns import J_RETURNS
 from kant.cluster.shapes import Shape
-from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, NoFit, OverQuota, Reason, Reserved
+from kant.model.decision import BackOff, BaseJobWaits, Behind, Booked, Closed, NoFit, OverQuota, Reason, Reserved
 from kant.model.errors import StateError
 from kant.model.placement import NODE, Allocation, Reservation
 from kant.model.units import FOREVER
@@ -50,8 +50,9 @@ class Diagnosis:
         """
         return never_starts(self.cycle, row) or self.gating_reason(row) or self.blocked_by(row) or self.missing(row)[0]
 
-    def gating_reason(self, row: int) -> Closed | BaseJobWaits | BackOff | None:
-        """The closed queue, waiting base job or back-off that keeps the job from being tried, whatever is free."""
+    def gating_reason(self, row: int) -> Closed | BaseJobWaits | BackOff | Booked | None:
+        """What keeps the job from being tried, whatever is free: its queue is closed, its base job waits, its back-off
+        runs, or its reservation has not begun."""
         if not self.uses_quotas:
             return None
         closed = self.admission.closed(row)
@@ -81,12 +82,15 @@ class Diagnosis:
             found.append((reason, option))
         return min(found, key=lambda pair: (isinstance(pair[0], OverQuota), isinstance(pair[0], NoFit)))
 
-    def missing_place(self, row: int, shape: Shape) -> NoFit | Reserved | None:
+    def missing_place(self, row: int, shape: Shape) -> NoFit | Reserved | Booked | None:
         """Why there is no place for the job now; None where there is one that no reservation needs."""
         with self.rolled_back(), self.without_reservation_of(row):
             beside = self.cycle.place(row, shape)
             if isinstance(beside, np.ndarray):
                 return None
+            kept = self.cycle.kept_by_booking(row, [shape]) if self.state.books else None
+            if kept is not None or shape.ask.reservation:
+                return kept or beside
             free = self.placer.place(shape, row) if self.cycle.forecast is not None else beside
             return free if isinstance(free, NoFit) else self._reserved(row, free)
 

@@ -18,9 +18,11 @@ from kant.model.decision import (
     BackOff,
     BaseJobWaits,
     Behind,
+    Booked,
     Closed,
     NeverFits,
     NoFit,
+    NoReservation,
     OverQuota,
     Reason,
     Reserved,
@@ -58,7 +60,7 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
             return (QueueOpens(queue, diagnosis.missing(row)[0]),)
         case BackOff(until=until):
             return (BackOffEnds(until, (diagnosis.blocked_by(row) or diagnosis.missing(row)[0])),)
-        case NeverFits() | RetriesUsed() | Closed() | None:
+        case NeverFits() | RetriesUsed() | Closed() | Booked() | NoReservation() | None:
             return ()
 
 

@@ -23,7 +23,7 @@ from kant.insight.diagnosis import Diagnosis
 from kant.insight.find_facts import competitors
 from kant.insight.find_suggestions import admits, grown
 from kant.insight.moment import freeze, thaw
-from kant.model.decision import NoFit, OverQuota, Reserved, amount, sentence
+from kant.model.decision import Booked, NoFit, OverQuota, Reserved, amount, sentence
 from kant.model.event import NodeChanged
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, HOUR, SECOND
@@ -100,6 +100,8 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
     missing, shape = diagnosis.missing(row)
     if missing is None:
         return ()
+    if isinstance(missing, Booked):
+        return NoChange(sentence(missing))
     if isinstance(missing, Reserved):
         return (StartsNow(yields=missing.job),)
     found = []

@@ -98,7 +98,33 @@ class RetriesUsed(_Reason, frozen=True, tag="retries-used"):
     failures: int
 
 
-Reason = NoFit | NeverFits | Behind | OverQuota | Reserved | Closed | BackOff | BaseJobWaits | RetriesUsed
+class Booked(_Reason, frozen=True, tag="booked"):
+    """GPUs that it needs are booked from `start` on; with `own` for itself, and the time has not come."""
+
+    reservation: str
+    start: int
+    own: bool = False
+
+
+class NoReservation(_Reason, frozen=True, tag="no-reservation"):
+    """It is to run in a reservation that is not there, or is over."""
+
+    reservation: str
+
+
+Reason = (
+    NoFit
+    | NeverFits
+    | Behind
+    | OverQuota
+    | Reserved
+    | Closed
+    | BackOff
+    | BaseJobWaits
+    | RetriesUsed
+    | Booked
+    | NoReservation
+)
 
 
 def amount(value: int, resource: str) -> str:
@@ -139,6 +165,12 @@ def sentence(reason: Reason) -> str:
             return f"it came back {returns} times in a row and is tried again at {clock(until)}"
         case BaseJobWaits(job=job):
             return f"it is a burst replica of job {job}, which does not run"
+        case Booked(reservation=name, start=start, own=True):
+            return f"its reservation {name} begins at {clock(start)}"
+        case Booked(reservation=name, start=start):
+            return f"what is free is booked from {clock(start)} on by reservation {name}"
+        case NoReservation(reservation=name):
+            return f"there is no reservation {name}, or it is over"
         case RetriesUsed(failures=failures):
             return f"it has failed {failures} times and may not be tried again"
         case NoFit(pods=pods, fits=fits, level=level) if level:
@@ -175,7 +207,8 @@ class Preempt(_Decision, frozen=True, tag="preempt"):
     """Stop a running job; `moved` when the same plan starts it again elsewhere.
 
     `by` names the job that takes its place and `why` the right by which it does: `priority`, `reclaim`, `backfill`
-    or `core` (its base job has stopped); `queue` where its queue was stopped, `drain` where a node of it was drained.
+    or `core` (its base job has stopped); `queue` where its queue was stopped, `drain` where a node of it was drained,
+    `reservation` where GPUs of it are booked from now on.
     """
 
     moved: bool = False

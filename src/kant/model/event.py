@@ -193,6 +193,25 @@ class DevicesChanged(_Event, frozen=True, tag="devices"):
     lost: int
 
 
+class GpusBooked(_Event, frozen=True, tag="booked"):
+    """`user` has the GPUs of `allocation` from `start` to before `end`, for jobs that name the `reservation`.
+
+    It may move before it has begun: then this is in place of what was booked under its name before.
+    """
+
+    reservation: str
+    start: int
+    end: int
+    allocation: np.ndarray
+    user: str = ""
+
+
+class BookingEnded(_Event, frozen=True, tag="unbooked"):
+    """The reservation is no longer there: it was cancelled, or it is over."""
+
+    reservation: str
+
+
 class TypicalPodsGiven(_Event, frozen=True, tag="mix"):
     """The typical pods: rows (cpu, gpus, milli, pool mask, weight); what fragmentation is measured against."""
 
@@ -221,5 +240,7 @@ Event = (
     | QueuesChanged
     | NodeChanged
     | DevicesChanged
+    | GpusBooked
+    | BookingEnded
     | TypicalPodsGiven
 )

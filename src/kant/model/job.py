@@ -79,7 +79,8 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
     `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
     its affinity group runs already. Jobs without a level only take part in the group. Without `preempts` nobody is
-    stopped for it. `training` says what it trains: how much slower it runs where it lies follows from that.
+    stopped for it. `training` says what it trains: how much slower it runs where it lies follows from that. With a
+    `reservation` it runs on the GPUs that this has booked, while it has them, and nowhere else.
     """
 
     id: str
@@ -107,6 +108,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     preempts: bool = True
     training: Training | None = None
     roles: tuple[Role, ...] = ()
+    reservation: str = ""
 
     @property
     def gpu_milli(self) -> int:

@@ -1,4 +1,4 @@
-"""Placement proposed, Allocation in force, Reservation promised: which devices of which nodes a gang holds.
+"""Placement proposed, Allocation in force, Reservation promised, Booking bought: which devices of which nodes.
 
 All are one array: a row for each piece of a gang on a node, with the columns below. The rows alone say what to
 take from a node and what to give back, so that nothing needs to be looked up when the gang ends. The pods of a piece
@@ -43,6 +43,23 @@ class Reservation:
     end: int
     allocation: Allocation
     since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Whole GPUs that `user` has booked from `start` to before `end` (microseconds), for jobs that name the booking."""
+
+    start: int
+    end: int
+    allocation: Allocation
+    user: str = ""
+
+    def devices(self) -> dict[int, int]:
+        """Its GPUs by node, as bits."""
+        found: dict[int, int] = {}
+        for piece in self.allocation.tolist():
+            found[piece[NODE]] = found.get(piece[NODE], 0) | piece[MASK]
+        return found
 
 
 def gpu_milli(allocation: Allocation) -> int:

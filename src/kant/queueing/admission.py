@@ -12,15 +12,19 @@ from kant.cluster.columns import J_BASE, J_QUEUE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
-from kant.model.decision import BaseJobWaits, Closed, OverQuota
+from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OverQuota
 from kant.model.placement import Allocation
 
 
 class Admission:
-    """The quota's side of one cycle. `starts` and `stops` follow the plan, so that it cannot spend a quota twice."""
+    """The quota's side of one cycle at `now` (by default the state's time), and what else may gate a job.
 
-    def __init__(self, state: ClusterState) -> None:
+    `starts` and `stops` follow the plan, so that it cannot spend a quota twice.
+    """
+
+    def __init__(self, state: ClusterState, now: int = -1) -> None:
         self.state = state
+        self.now = now if now > state.now else state.now
         self.quota_usage = state.quota_usage
         self.burst_replicas = (
             {replica for replicas in state.burst_replicas.values() for replica in replicas}
@@ -32,8 +36,12 @@ class Admission:
             """The usage of the quotas as the plan leaves it. Only where there is a tree."""
         self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
 
-    def closed(self, row: int) -> Closed | BaseJobWaits | None:
+    def closed(self, row: int) -> Closed | BaseJobWaits | Booked | None:
         """Why the job may not start, whatever is free; None where it may."""
+        if self.state.books and (name := self.state.shape_of(row).ask.reservation):
+            booking = self.state.bookings.get(name)
+            if booking is not None and booking.start > self.now:
+                return Booked(name, booking.start, True)
         base, tree = int(self.state.jobs[row, J_BASE]), self.quota_usage.tree
         if base >= 0 and not self._runs.get(base, base in self.state.running):
             return BaseJobWaits(self.state.ids[base])
@@ -79,8 +87,13 @@ class Admission:
             return None
         return self._over(self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape)), ever=False)
 
-    def unwanted(self, row: int) -> Closed | BaseJobWaits | None:
-        """Why nobody will ever let the job start: its queue took no new jobs when it came, or its base job has left."""
+    def unwanted(self, row: int) -> Closed | BaseJobWaits | NoReservation | None:
+        """Why nobody will ever let the job start: its queue took no new jobs when it came, its base job has left, its
+        reservation is over."""
+        if self.state.books and (name := self.state.shape_of(row).ask.reservation):
+            booking = self.state.bookings.get(name)
+            if booking is None or booking.end <= self.now:
+                return NoReservation(name)
         queue, base, unwanted = self.state.jobs[row, [J_QUEUE, J_BASE, J_UNWANTED]].tolist()
         if unwanted:
             return Closed(self._queue_name(queue), "drain")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Protocol
 
@@ -13,6 +15,7 @@ from kant.cluster.quota_usage import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import (
+    Booked,
     Demote,
     Expire,
     Hold,
@@ -29,6 +32,7 @@ from kant.model.decision import (
 from kant.model.placement import WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission
+from kant.queueing.booked_space import BookedSpace
 from kant.queueing.bucket import ANY_START
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
@@ -68,8 +72,10 @@ class CyclePlan:
         self.now = snapshot.now
         self.previous = snapshot.previous
         self.plan = Plan(snapshot.now, [])
-        self.limited = snapshot.state.quota_usage.tree is not None or bool(snapshot.state.burst_replicas)
-        """Whether quotas or base jobs may keep a job from starting. Where not, nothing asks `admission`."""
+        self.limited = (
+            snapshot.state.quota_usage.tree is not None or bool(snapshot.state.burst_replicas) or snapshot.state.books
+        )
+        """Whether quotas, base jobs or bookings may keep a job from starting. Where not, nothing asks `admission`."""
         self.entitlements: Entitlements | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
         self.shrunk: dict[int, None] = {}  # gangs that it takes pods from
@@ -85,7 +91,12 @@ class CyclePlan:
     @cached_property
     def admission(self) -> Admission:
         """The quotas as the plan leaves them."""
-        return Admission(self.state)
+        return Admission(self.state, self.now)
+
+    @cached_property
+    def booked(self) -> BookedSpace:
+        """What people have booked. Nobody asks where nobody has."""
+        return BookedSpace(self.state, self.now, self.pending.preempts)
 
     @cached_property
     def shares(self) -> Shares:
@@ -110,7 +121,8 @@ class CyclePlan:
         With `held`: only the further pods of an elastic gang that holds that already.
         """
         trial = self.placer.trial
-        blocked = self.reserved_space(until) if self.forecast is not None else NOTHING
+        plans = self.forecast is not None and not shape.ask.reservation  # what is booked was promised to nobody else
+        blocked = self.reserved_space(until) if plans else NOTHING
         if len(blocked):
             trial.restore(blocked)
         result = self._place(row, shape, held)
@@ -118,8 +130,27 @@ class CyclePlan:
             trial.evict(blocked)
         return result
 
-    def _place(self, row: int, shape: Shape, held: Allocation | None = None) -> Allocation | NoFit:
-        """Not on the job's bad nodes while others suffice. That it fits nowhere is so for all jobs of the shape."""
+    @contextmanager
+    def beside_bookings(self, row: int) -> Iterator[None]:
+        """What is free on the trial and booked for others than the job is taken as long as this lasts."""
+        trial = self.placer.trial
+        closed = self.booked.pieces(row, trial.table) if self.state.books and self.booked.has_begun(row) else NOTHING
+        if len(closed):
+            trial.restore(closed)
+        yield
+        if len(closed):
+            trial.evict(closed)
+
+    def _place(self, row: int, shape: Shape, held: Allocation | None = None, beside: bool = True) -> Allocation | NoFit:
+        """Not on the job's bad nodes while others suffice. That it fits nowhere is so for all jobs of the shape.
+
+        Clear of what others have booked, unless `beside` is false.
+        """
+        if self.state.books and beside:
+            if not self.booked.has_begun(row):
+                return NoFit(0, shape.groups[0].count, 0)
+            with self.beside_bookings(row):
+                return self._place(row, shape, held, False)
         placer, bad = self.placer, self.bad_nodes(row)
         if bad:
             with placer.trial.without(bad):
@@ -173,13 +204,30 @@ class CyclePlan:
                 reasons.append(found)
             # A model on which there is quota says more about why the job waits than one on which there is none.
             reason = ([reason for reason in reasons if isinstance(reason, NoFit)] or reasons)[0]
+            if self.state.books and isinstance(reason, NoFit):
+                reason = self.kept_by_booking(row, options) or reason
         if self.evictor is not None:
             for at, option in enumerate(options):
-                made = self.evictor.free_capacity(self, row, option)
+                if not self.state.books:
+                    made = self.evictor.free_capacity(self, row, option)
+                else:
+                    with self.beside_bookings(row):
+                        made = self.evictor.free_capacity(self, row, option)
                 if not isinstance(made, NotNow):
                     return made
                 self.failed = made & self.failed if at else made
         return reason
+
+    def kept_by_booking(self, row: int, options: list[Shape]) -> Booked | None:
+        """The booking that keeps a job from what is free; None where it fits nowhere anyway."""
+        reason = self.booked.reason(row) if not self.booked.own(row) else None
+        if reason is None:
+            return None
+        trial = self.placer.trial
+        mark = trial.checkpoint()
+        fits = any(not isinstance(self._place(row, option, beside=False), NoFit) for option in options)
+        trial.rollback(mark)
+        return reason if fits else None
 
     # --- decisions -------------------------------------------------------------------------------------------
 

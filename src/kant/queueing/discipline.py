@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from msgspec import Struct
 
-from kant.model.decision import NoFit
+from kant.model.decision import Booked, NoFit
 from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.queueing.cycle_plan import CyclePlan
 
@@ -40,6 +40,6 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
                     pending.took(bucket)
                 else:
                     cycle.hold(row, result)
-                    pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit))
+                    pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
         if pending.retries:
             cycle.wake_at(pending.wakes_at())

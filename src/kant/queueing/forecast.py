@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -26,6 +27,7 @@ class Calendar(Protocol):
     def expected_end(self, key: int) -> int: ...
     def allocation_of(self, key: int) -> Allocation: ...
     def lack(self, lost: dict[int, int], now: int) -> None: ...
+    def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None: ...
     def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
     def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
     def holds(self, key: int) -> bool: ...
@@ -51,6 +53,7 @@ class Forecast:
         self.no_room: dict[int, tuple[int, int]] = {}  # shapes: the shortest run time that had no room, and when
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
+        self._booked = 0  # the version of the bookings on the calendar
         self._marks = (-1, -1)  # queues and nodes: what else can open something
 
     def refresh(self, now: int, moved: list[int] | None) -> None:
@@ -81,6 +84,11 @@ class Forecast:
             if state.node_version:
                 self.calendar.lack(state.health.lost, now)
             self._marks = marks
+            self.opened += 1
+            self.tightened = True
+        if state.books and state.booking_version != self._booked:
+            self._booked = state.booking_version
+            self.calendar.book((one.allocation, one.start, one.end) for one in state.bookings.values() if one.end > now)
             self.opened += 1
             self.tightened = True
 

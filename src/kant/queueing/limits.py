@@ -1,5 +1,5 @@
-"""What has to stop before anything starts: jobs at their limit, in stopped queues, on nodes that are to be empty, and
-burst replicas without their base job."""
+"""What has to stop before anything starts: jobs at their limit, in stopped queues, on nodes that are to be empty, where
+others have booked, and burst replicas without their base job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 
 from kant.cluster.columns import J_LIMIT, J_QUEUE, J_STARTED, POOL
 from kant.cluster.state import ClusterState
+from kant.model.placement import MASK, NODE
 from kant.queueing.cycle_plan import CyclePlan
 
 
@@ -46,6 +47,8 @@ class Limits:
             self._stop_queues(cycle)
         if state.health.drains:
             self._empty_nodes(cycle)
+        if state.books:
+            self._keep_bookings(cycle)
         if state.burst_replicas:
             self._stop_replicas(cycle)
 
@@ -75,6 +78,29 @@ class Limits:
                     cycle.evict(row, why="drain")
                     cycle.drained.append(row)
                     cycle.wake_at(cycle.now + 1)  # to try it again, where it cannot move
+
+    def _keep_bookings(self, cycle: CyclePlan) -> None:
+        """What runs on GPUs that are booked from now on makes way; jobs whose reservation is over have had their time.
+
+        Asks for a cycle when the next reservation begins or ends.
+        """
+        state, now = self.state, cycle.now
+        begun: dict[int, list[tuple[int, str]]] = {}
+        for name, booking in state.bookings.items():
+            cycle.wake_at(min((time for time in (booking.start, booking.end) if time > now), default=-1))
+            if booking.start <= now < booking.end:
+                for node, devices in booking.devices().items():
+                    begun.setdefault(node, []).append((devices, name))
+        for row in [row for row in state.running if row not in cycle.stopped]:
+            own = cycle.booked.own(row)
+            if own and not cycle.booked.has_begun(row):
+                cycle.expire(row)
+                continue
+            held = state.running[row][:, [NODE, MASK]].tolist() if begun else ()
+            if any(devices & mask and name != own for node, mask in held for devices, name in begun.get(node, ())):
+                cycle.evict(row, why="reservation")
+                cycle.victims.append(row)
+                cycle.wake_at(now + 1)  # to try it again, where it cannot move
 
     def _stop_replicas(self, cycle: CyclePlan) -> None:
         """Burst replicas run only while their base job does."""

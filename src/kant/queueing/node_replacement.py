@@ -73,14 +73,21 @@ def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False)
     trial, admission, forecast = cycle.placer.trial, cycle.admission, cycle.forecast
     if admission.closed(row) is not None:
         return None
-    blocked = None
-    if forecast is not None:
+    if cycle.state.books and not cycle.booked.has_begun(row):
+        return None
+    blocked = closed = None
+    if forecast is not None and not cycle.state.shape_of(row).ask.reservation:
         blocked = cycle.reserved_space(min(cycle.now + forecast.estimates.duration(cycle.state, row), FOREVER))
         trial.restore(blocked)
+    if cycle.state.books:
+        closed = cycle.booked.pieces(row, trial.table)
+        trial.restore(closed)
     made = None
     for option in admission.options(row, cycle.state.shape_of(row)):
         if made is None and admission.shortage(row, option) is None:
             made = cycle.placer.replace_nodes(option, held, cycle.bad_nodes(row), row, bound)
+    if closed is not None:
+        trial.evict(closed)
     if blocked is not None:
         trial.evict(blocked)
     return made

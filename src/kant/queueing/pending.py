@@ -22,7 +22,18 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_RETURNS, J_SHAPE, J_STARTED, J_USER, POOL
+from kant.cluster.columns import (
+    J_BASE,
+    J_LIMIT,
+    J_PREEMPTIBLE,
+    J_PRIORITY,
+    J_QUEUE,
+    J_RETURNS,
+    J_SHAPE,
+    J_STARTED,
+    J_USER,
+    POOL,
+)
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import NODE, Allocation
@@ -107,6 +118,7 @@ class PendingQueue:
         self._watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
+        self._booking_version = 0
 
     # --- following the state ---------------------------------------------------------------------------------
 
@@ -115,6 +127,8 @@ class PendingQueue:
 
         `moved` has the rows that came, left, started or stopped, each once; None where nobody knows.
         """
+        if self.state.books and self._turns(now):
+            moved = None
         self.now, changed = now, 0
         self.leaving.clear()
         self._base_runs.clear()
@@ -125,6 +139,19 @@ class PendingQueue:
             self._push([row for row in self.back_offs.over(now) if self._base_job_runs(row)])
         if self._asleep:
             self._wake_by_state(changed)
+
+    def _turns(self, now: int) -> bool:
+        """Whether reservations came, went, began or ended since the last look: then anything may be otherwise.
+
+        From the first of them on a bucket that knows shapes also knows limits, for these decide what is in whose way.
+        """
+        state, since = self.state, self.now
+        edges = (edge for booking in state.bookings.values() for edge in (booking.start, booking.end))
+        if state.booking_version == self._booking_version and not any(since < edge <= now for edge in edges):
+            return False
+        self._booking_version = state.booking_version
+        self._keys.clear()
+        return True
 
     def _follow(self, moved: list[int] | None) -> int:
         """Take in the jobs that came, left, started or stopped. Returns which of these changes there were."""
@@ -225,13 +252,15 @@ class PendingQueue:
         jobs = self.state.jobs
         keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
         by_priority = self.order.by_priority
-        plain = not (self.preempts or self.draws) and self.state.quota_usage.tree is None
+        plain = not (self.preempts or self.draws or self._booking_version) and self.state.quota_usage.tree is None
         for row, key in zip(rows, keys, strict=True):
             job = jobs[row].tolist()
             queue, shape, user, priority, base = job[J_QUEUE], job[J_SHAPE], job[J_USER], job[J_PRIORITY], job[J_BASE]
             bucket_key = self._keys.get((queue, shape, user if self._by_user else -1))
             if bucket_key is None:
                 bucket_key = self._bucket_key(queue, shape, user)
+            if self._booking_version and len(bucket_key) > 1:
+                bucket_key = (*bucket_key, job[J_LIMIT], job[J_PREEMPTIBLE])
             bucket = self.buckets.get(bucket_key)
             if bucket is None:
                 bucket = self.buckets[bucket_key] = Bucket(bucket_key)
@@ -267,7 +296,11 @@ class PendingQueue:
         Where there are quotas only its bucket is known, and gangs of several groups that a placement draws fare
         differently. Where jobs may be evicted, the priority counts, and the base job, which its replicas do not evict.
         """
-        if self.state.quota_usage.tree is not None or (self.draws and len(self.state.shapes.shapes[shape].parts) > 1):
+        if (
+            self._booking_version
+            or self.state.quota_usage.tree is not None
+            or (self.draws and len(self.state.shapes.shapes[shape].parts) > 1)
+        ):
             return (-1, *bucket)
         return (shape, priority, base) if self.preempts else shape
 
@@ -320,7 +353,10 @@ class PendingQueue:
         if self.bucket_of is None:
             return None
         queue, shape, user = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER]].tolist()
-        bucket = self.buckets.get(self._bucket_key(queue, shape, user))
+        key = self._bucket_key(queue, shape, user)
+        if self._booking_version and len(key) > 1:
+            key = (*key, *self.state.jobs[row, [J_LIMIT, J_PREEMPTIBLE]].tolist())
+        bucket = self.buckets.get(key)
         return bucket.heap[0][2] if bucket is not None and bucket.heap[0][2] != row else None
 
     # --- sleep and wake --------------------------------------------------------------------------------------

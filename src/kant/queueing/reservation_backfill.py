@@ -12,7 +12,7 @@ from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, Reason, Reserved
 from kant.model.placement import Allocation, Reservation
 from kant.model.units import FOREVER
-from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.cycle_plan import NOTHING, CyclePlan
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
 
@@ -140,7 +140,10 @@ class ReservationBackfill:
             cycle.reserve(row, found[1], found[0], min(found[0] + duration, FOREVER))
         else:
             self._suspend(row)
-            self._start(row, self._placed(row, options[0], found[1], min(cycle.now + duration, FOREVER)))
+            placed = self._placed(row, options[0], found[1], min(cycle.now + duration, FOREVER))
+            if placed is None:
+                return False
+            self._start(row, placed)
             return True
         self._tried(row, shape, None)
         return True
@@ -193,7 +196,11 @@ class ReservationBackfill:
         self.cycle.wake_at(until)
         if until > self.cycle.now:
             return None
-        made = preempt_backfilled(self.cycle, row, shape)
+        if not self.state.books:
+            made = preempt_backfilled(self.cycle, row, shape)
+        else:
+            with self.cycle.beside_bookings(row):
+                made = preempt_backfilled(self.cycle, row, shape)
         if isinstance(made, NotNow):
             return None
         self.forecast.tightened = True  # it asked nobody who holds a reservation
@@ -236,12 +243,18 @@ class ReservationBackfill:
         found = self.calendar.earliest(shape, duration, self.cycle.now)
         if found is None or found[0] > self.cycle.now:
             return found
-        return found[0], self._placed(row, shape, found[1], until)
+        placed = self._placed(row, shape, found[1], until)
+        return None if placed is None else (found[0], placed)
 
-    def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation:
-        """Where the profile's placement puts a gang for which there is a place now."""
+    def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation | None:
+        """Where the profile's placement puts a gang for which there is a place now.
+
+        None where it is planned to end before what is booked there begins, and may run longer.
+        """
         result = self.cycle.place_beside(row, shape, until)
         if isinstance(result, NoFit):  # several groups: the two searches may differ, and this one is proven too
+            if self.state.books and not self.cycle.booked.gives_room(row, proven):
+                return None
             self.cycle.placer.trial.restore(proven, shape.affinity.group if shape.affinity is not None else "")
             return proven
         return result
@@ -260,7 +273,9 @@ class ReservationBackfill:
         return result
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
-        """Whether there was no room for so long a run, and nothing came free since."""
+        """Whether there was no room for so long a run, and nothing came free since. Booked GPUs ask for limits too."""
+        if self.state.books:
+            return False
         if self.no_room.get(shape.index, FOREVER + 1) <= duration:
             return True
         known = self.forecast.no_room.get(shape.index)
@@ -283,11 +298,12 @@ class ReservationBackfill:
         """What preemption can do without touching what is reserved."""
         cycle = self.cycle
         assert cycle.evictor is not None
-        blocked = cycle.reserved_space(until)
-        if len(blocked) == 0:
+        blocked = cycle.reserved_space(until) if not shape.ask.reservation else NOTHING
+        if len(blocked) == 0 and not self.state.books:
             return cycle.evictor.free_capacity(cycle, row, shape)
         cycle.placer.trial.restore(blocked)
-        made = cycle.evictor.free_capacity(cycle, row, shape)
+        with cycle.beside_bookings(row):
+            made = cycle.evictor.free_capacity(cycle, row, shape)
         cycle.placer.trial.evict(blocked)
         return made
 
@@ -299,6 +315,10 @@ class ReservationBackfill:
         trial.rollback(mark)
         if isinstance(result, NoFit):
             return result
+        if self.state.books and (kept := self.cycle.kept_by_booking(row, [shape])) is not None:
+            return kept
+        if shape.ask.reservation:
+            return NoFit(0, shape.groups[0].count, 0)
         names = self.state.ids
         first = min(
             ((start, other) for other, start in self._reserved_starts() if other != row), default=(self.cycle.now, row)

@@ -12,12 +12,14 @@ backfilling", IEEE TPDS 12(6), 2001), for one job only EASY backfilling; on devi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from kant.cluster.columns import GPUS, MIG, POOL, Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import StateError
-from kant.model.placement import MASK, WIDTH, Allocation
+from kant.model.placement import CPU, MASK, MEMORY, WIDTH, Allocation
 from kant.model.units import FOREVER, GPU
 from kant.placement.calendar.commitments import (
     COMMITMENT_WIDTH,
@@ -114,7 +116,8 @@ class Calendar:
     def lack(self, lost: dict[int, int], now: int) -> None:
         """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
         lacking = {-2 - node: devices for node, devices in lost.items()}  # keys that are no job's
-        for key in [key for key in self._held if key < 0 and lacking.get(key) != self._held[key][0][0, MASK]]:
+        lost_keys = [key for key in self._held if -2 - len(self._empty) < key < 0]
+        for key in [key for key in lost_keys if lacking.get(key) != self._held[key][0][0, MASK]]:
             self.remove(key)
         for key, devices in lacking.items():
             if key not in self._held:
@@ -123,6 +126,17 @@ class Calendar:
                 pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices]], dtype=np.int64)
                 self._enter(key, pieces, now, FOREVER)
                 self._held[key] = (pieces, now, FOREVER)
+
+    def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None:
+        """Commit the GPUs of these bookings over [start, end) to nobody's job, and those of no others."""
+        first = -2 - len(self._empty)  # keys that are no job's, and no node's
+        for key in [key for key in self._held if key <= first]:
+            self.remove(key)
+        for place, (allocation, start, end) in enumerate(booked):
+            pieces = allocation.copy()
+            pieces[:, [CPU, MEMORY]] = 0  # of these its jobs say themselves what they take
+            self._enter(first - place, pieces, start, end)
+            self._held[first - place] = (pieces, start, end)
 
     def _enter(self, key: int, allocation: Allocation, start: int, end: int) -> None:
         entered = 0

@@ -50,7 +50,11 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if until > cycle.now:
                 cycle.wake_at(until)
                 continue
-            allocation = preempt_backfilled(cycle, row, shape)
+            if not state.books:
+                allocation = preempt_backfilled(cycle, row, shape)
+            else:
+                with cycle.beside_bookings(row):
+                    allocation = preempt_backfilled(cycle, row, shape)
             if not isinstance(allocation, NotNow):
                 cycle.start(row, allocation)
                 cycle.pending.took(bucket)

@@ -49,14 +49,19 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         starts: dict[int, Allocation] = {}
         failed: set[int] = set()
         for place in todo:  # grows by the jobs that are stopped on the way: they lie further back
-            if shapes[place] in failed:
+            if shapes[place] in failed and not state.books:  # else the limit counts as well
                 continue
             row, shape = int(ranked[place]), state.shapes.shapes[shapes[place]]
             result = cycle.place(row, shape)
             waits = row in state.pending
             if isinstance(result, NoFit) and waits:
                 behind = [int(ranked[p]) for p in preemptible if p > place and int(ranked[p]) not in stopped]
-                freed = self._free_capacity(cycle, row, behind) if behind and shape.ask.preempts else None
+                if state.books:
+                    behind = [who for who in behind if cycle.booked.gives_room(row, state.running[who])]
+                    with cycle.beside_bookings(row):
+                        freed = self._free_capacity(cycle, row, behind) if behind and shape.ask.preempts else None
+                else:
+                    freed = self._free_capacity(cycle, row, behind) if behind and shape.ask.preempts else None
                 if freed is not None:
                     victims, result = freed
                     stopped.update(victims)

@@ -59,6 +59,9 @@ def choose_shrinking_first(
     At first no gang that may be shrunk is stopped. Where that is not enough they may be, and those of them that still
     find their floor free and admitted run on with it. No gang gives back a pod that is in nobody's way.
     """
+    if cycle.state.books:  # what is booked for others is no room for it
+        whole = [who for who in whole if cycle.booked.gives_room(row, who.allocation)]
+        surplus = [who for who in surplus if cycle.booked.gives_room(row, who.allocation)]
     placer, wide = cycle.placer, {who.row: who for who in surplus}
     if not wide:
         return choose(placer, shape, row, whole, cap_milli, admits) if whole else None

@@ -1,0 +1,280 @@
+"""Reservations that people have booked: nobody else is there when they begin, and who names one runs inside it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from kant.cluster.booking_events import overlap
+from kant.cluster.columns import J_PREEMPTIBLE, J_STARTED
+from kant.cluster.state import ClusterState
+from kant.model.decision import Booked, Hold, NoReservation, Preempt, Reject, Start
+from kant.model.errors import StateError
+from kant.model.event import BookingEnded, GpusBooked
+from kant.model.job import Job
+from kant.model.placement import MASK, NODE, Allocation, Booking
+from kant.model.status import JobStatus
+from kant.model.units import GPU, HOUR, SECOND
+from kant.queueing.preemption.policy import Preemption
+from kant.scheduler.cycle import Scheduler
+from kant.testing import Harness, make_cluster, make_job, make_profile
+
+DISCIPLINES = ("strict", "best-effort", "backfill", "easy", "conservative", "preemptive")
+
+
+def place(*held: tuple[int, int]) -> Allocation:
+    """Whole GPUs by node, as bits."""
+    rows = [[node, 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in held]
+    return np.array(rows, dtype=np.int64)
+
+
+def book(harness: Harness, name: str, start: int, end: int, *held: tuple[int, int]) -> None:
+    harness.happen(GpusBooked(harness.now, name, start, end, place(*held)))
+
+
+def inside(name: str, reservation: str, gpus: int = 1, **more: Any) -> Job:
+    job = make_job(name, gpus, **more)
+    fields = {each: getattr(job, each) for each in job.__struct_fields__}
+    return Job(**{**fields, "reservation": reservation})
+
+
+def profile(discipline: str, preempts: bool) -> Any:
+    return make_profile("fifo", discipline, preemption=Preemption(min_run_s=0) if preempts else None)
+
+
+# --- examples -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_a_job_starts_beside_a_booking_only_if_it_reaches_its_limit_before(discipline: str) -> None:
+    harness = Harness(make_cluster(2), profile(discipline, False))
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
+    harness.submit(make_job("long", limit=2 * HOUR, estimate=2 * HOUR))
+    harness.cycle()
+    assert harness.running() == []
+    harness.cancel("long")
+    harness.submit(make_job("short", limit=HOUR, estimate=HOUR))
+    harness.cycle()
+    assert harness.running() == ["short"]
+
+
+@pytest.mark.parametrize("discipline", ("best-effort", "easy", "conservative"))
+def test_a_shorter_job_of_the_same_request_passes_the_one_that_a_booking_keeps(discipline: str) -> None:
+    harness = Harness(make_cluster(2), profile(discipline, False))
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
+    harness.submit(make_job("long", limit=2 * HOUR, estimate=2 * HOUR), make_job("short", limit=HOUR, estimate=HOUR))
+    plan = harness.cycle()
+    assert harness.running() == ["short"]
+    if discipline == "best-effort":
+        assert [each.reason for each in plan.decisions if isinstance(each, Hold)] == [Booked("r", HOUR)]
+
+
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_a_job_that_names_a_reservation_runs_inside_it_and_while_it_lasts(discipline: str) -> None:
+    harness = Harness(make_cluster(2, 2), profile(discipline, False))
+    book(harness, "r", HOUR, 2 * HOUR, (1, 0b10))
+    harness.submit(inside("own", "r"))
+    harness.cycle()
+    assert harness.running() == []
+    plan = harness.cycle(HOUR)
+    assert harness.running() == ["own"] and plan.review_at == 2 * HOUR
+    held = harness.state.running[harness.state.rows["own"]]
+    assert held[:, [NODE, MASK]].tolist() == [[1, 0b10]]
+    harness.cycle(2 * HOUR)
+    harness.cycle(2 * HOUR + 1)
+    assert harness.running() == [] and harness.status("own") == JobStatus.REJECTED
+
+
+@pytest.mark.parametrize("discipline", ("best-effort", "backfill"))
+def test_a_preemptible_job_runs_there_until_the_reservation_begins_and_then_moves(discipline: str) -> None:
+    harness = Harness(make_cluster(2, 2), profile(discipline, True))
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
+    harness.submit(make_job("other", 2, limit=SECOND), make_job("guest", 2))
+    harness.cycle()
+    assert sorted(harness.running()) == ["guest", "other"]
+    where = harness.nodes_of("guest")
+    harness.cycle(SECOND)
+    plan = harness.cycle(HOUR)
+    assert harness.nodes_of("guest") == ["n1"]
+    if where == ["n0"]:
+        assert [(each.job, each.why, each.moved) for each in plan.decisions if isinstance(each, Preempt)] == [
+            ("guest", "reservation", True)
+        ]
+
+
+def test_a_job_that_is_not_preemptible_does_not_start_where_it_would_be_in_the_way() -> None:
+    harness = Harness(make_cluster(2), profile("best-effort", True))
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
+    harness.submit(make_job("firm", preemptible=False))
+    harness.cycle()
+    assert harness.running() == []
+    harness.cycle(2 * HOUR)
+    assert harness.running() == ["firm"]
+
+
+def test_nobody_is_evicted_from_a_reservation_for_a_job_outside_it() -> None:
+    harness = Harness(make_cluster(2), profile("best-effort", True))
+    book(harness, "r", 0, HOUR, (0, 0b11))
+    harness.submit(inside("own", "r", 2))
+    harness.cycle()
+    harness.submit(make_job("urgent", priority=9))
+    harness.cycle(SECOND)
+    assert harness.running() == ["own"]
+    harness.submit(inside("better", "r", priority=9))
+    harness.cycle(2 * SECOND)
+    assert harness.running() == ["better"]
+
+
+def test_a_job_whose_reservation_is_not_there_goes_back_to_its_owner() -> None:
+    harness = Harness(make_cluster(2))
+    harness.submit(inside("lost", "nowhere"))
+    plan = harness.cycle()
+    assert plan.decisions == [Reject("lost", NoReservation("nowhere"))]
+    book(harness, "r", HOUR, 2 * HOUR, (0, 1))
+    harness.submit(inside("own", "r"))
+    harness.cycle()
+    harness.happen(BookingEnded(harness.now, "r"))
+    assert harness.cycle().decisions == [Reject("own", NoReservation("r"))]
+
+
+def test_cancelling_a_reservation_wakes_whom_it_kept() -> None:
+    harness = Harness(make_cluster(2))
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
+    harness.submit(make_job("a"))
+    harness.cycle()
+    assert harness.running() == []
+    harness.happen(BookingEnded(harness.now, "r"))
+    harness.cycle()
+    assert harness.running() == ["a"]
+
+
+def test_what_contradicts_a_booking_is_refused_by_the_state() -> None:
+    harness = Harness(make_cluster(2))
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
+    for name, start, end, held in (
+        ("s", 0, HOUR + 1, (0, 1)), ("s", HOUR, HOUR, (0, 1)), ("s", 0, 1, (1, 1)), ("s", 0, 1, (0, 0b100)), ("", 0, 1, (0, 1)),
+    ):  # fmt: skip
+        with pytest.raises(StateError):
+            book(harness, name, start, end, held)
+    book(harness, "r", 2 * HOUR, 3 * HOUR, (0, 0b1))  # it moves
+    book(harness, "s", HOUR, 2 * HOUR, (0, 0b11))
+    with pytest.raises(StateError, match="no reservation"):
+        harness.happen(BookingEnded(0, "t"))
+    harness.now = HOUR
+    with pytest.raises(StateError, match="has begun"):
+        book(harness, "s", 5 * HOUR, 6 * HOUR, (0, 1))
+
+
+# --- properties ---------------------------------------------------------------------------------------------------
+
+NODES = (3, 2, 2)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("submit", "submit", "inside", "book", "time", "time", "finish", "unbook", "evict")),
+        st.integers(0, 999),
+    ),
+    min_size=4, max_size=24,
+)  # fmt: skip
+
+
+@given(STEPS, st.sampled_from(DISCIPLINES), st.booleans())
+@settings(max_examples=examples(60), deadline=None)
+def test_a_booked_window_is_free_when_it_begins_and_nobody_else_is_in_it(
+    script: list[tuple[str, int]], discipline: str, preempts: bool
+) -> None:
+    harness = Harness(make_cluster(*NODES), profile(discipline, preempts))
+    for what, pick in script:
+        step(harness, what, pick)
+        waits = 0
+        while waits < 3:  # the driver comes again at once where it is asked to
+            plan = harness.cycle()
+            holds(harness)
+            for each in plan.decisions:
+                if isinstance(each, Preempt) and each.why == "reservation":
+                    assert preempts and harness.state.jobs[harness.state.rows[each.job], J_PREEMPTIBLE]
+            if not 0 <= plan.review_at <= harness.now + 1:
+                break
+            harness.now, waits = plan.review_at, waits + 1
+        decides_alike(harness)
+    again = ClusterState(harness.state.spec)
+    for event in harness.events:
+        again.apply(event)
+    assert again.bookings == harness.state.bookings or all(
+        same(again.bookings[name], own) for name, own in harness.state.bookings.items()
+    )
+    assert np.array_equal(again.table, harness.state.table)
+
+
+def step(harness: Harness, what: str, pick: int) -> None:
+    state, running = harness.state, harness.running()
+    named = f"j{len(state.ids)}"
+    gpus, limit = 1 + pick % 3, (-1, 2, 5)[pick // 3 % 3]
+    more = {"limit": limit * SECOND if limit > 0 else -1, "estimate": SECOND if pick % 2 else -1}
+    match what:
+        case "submit":
+            harness.submit(make_job(named, gpus, preemptible=bool(pick & 8), priority=pick // 100, **more))
+        case "inside" if state.bookings:
+            harness.submit(inside(named, sorted(state.bookings)[pick % len(state.bookings)], gpus, **more))
+        case "book":
+            node = pick % len(NODES)
+            start, held = harness.now + pick % 7 * SECOND, (node, 1 + pick // 7 % ((1 << NODES[node]) - 1))
+            new = Booking(start, start + (1 + pick % 5) * SECOND, place(held))
+            stays = [
+                Booking(harness.now, ends(state, row), held)
+                for row, held in state.running.items()
+                if stands(harness, row)
+            ]
+            booked = [own for own in state.bookings.values() if own.end > harness.now]
+            if not any(overlap(new, other) for other in (*booked, *stays)):
+                name = f"r{pick}-{len(harness.events)}"
+                harness.happen(GpusBooked(harness.now, name, new.start, new.end, new.allocation))
+        case "time":
+            harness.now += (1 + pick % 3) * SECOND
+        case "finish" | "evict" if running:
+            getattr(harness, what)(running[pick % len(running)])
+        case "unbook" if state.bookings:
+            harness.happen(BookingEnded(harness.now, sorted(state.bookings)[pick % len(state.bookings)]))
+
+
+def ends(state: ClusterState, row: int) -> int:
+    job = state.live[row]
+    return int(state.jobs[row, J_STARTED]) + job.limit if job.limit >= 0 else 1 << 61
+
+
+def stands(harness: Harness, row: int) -> bool:
+    """Whether a running job may not be told to make way."""
+    return harness.profile.preemption is None or not harness.state.live[row].preemptible
+
+
+def holds(harness: Harness) -> None:
+    """Checked on its own: who runs is where it may be, now and until its limit."""
+    state, now = harness.state, harness.now
+    booked = {name: own for name, own in state.bookings.items() if own.end > now}
+    assert not any(overlap(one, two) for one, two in combinations(booked.values(), 2))
+    for row, held in state.running.items():
+        job = state.live[row]
+        own = booked.get(job.reservation)
+        mine = Booking(now, now + 1, held)
+        if job.reservation:
+            assert own is not None and own.start <= now
+            assert all(not bits & ~own.devices().get(node, 0) for node, bits in held[:, [NODE, MASK]].tolist())
+        for name, other in booked.items():
+            if name != job.reservation and other.start <= now:
+                assert not overlap(mine, other), "somebody else is inside"
+
+
+def decides_alike(harness: Harness) -> None:
+    """A new scheduler on the same state starts and stops nobody either, who has just been looked at."""
+    plan = Scheduler(harness.state, harness.profile).cycle(harness.now)
+    kinds = {type(each) for each in plan.decisions}
+    assert Start not in kinds and Preempt not in kinds
+
+
+def same(one: Booking, two: Booking) -> bool:
+    return (one.start, one.end) == (two.start, two.end) and np.array_equal(one.allocation, two.allocation)
