@@ -158,7 +158,8 @@ def test_what_contradicts_a_booking_is_refused_by_the_state() -> None:
     harness = Harness(make_cluster(2))
     book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
     for name, start, end, held in (
-        ("s", 0, HOUR + 1, (0, 1)), ("s", HOUR, HOUR, (0, 1)), ("s", 0, 1, (1, 1)), ("s", 0, 1, (0, 0b100)), ("", 0, 1, (0, 1)),
+        ("s", 0, HOUR + 1, (0, 1)), ("s", HOUR, HOUR, (0, 1)), ("s", 0, 1, (1, 1)), ("s", 0, 1, (0, 0b100)),
+        ("", 0, 1, (0, 1)),
     ):  # fmt: skip
         with pytest.raises(StateError):
             book(harness, name, start, end, held)
