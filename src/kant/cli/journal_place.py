@@ -50,6 +50,19 @@ class JournalPlace:
         rows = expectations(standing.forecast(job or ""))
         return Reply({"time_us": now, "as_of_us": now, "jobs": rows}, lambda: _show().show_expectations(rows, now))
 
+    def status(self, optimality: bool) -> Reply:
+        from kant.cli.status import show
+        from kant.live.optimality import optimality_json, status_json
+        from kant.sim.state_at import state_at
+
+        standing = state_at(self.journal, self.at)
+        found = status_json(standing.state, standing.now, standing.header.zero) | {"optimality": None}
+        if optimality:
+            from kant.optimize.optimality import optimality as look
+
+            found["optimality"] = optimality_json(look(standing.scheduler, standing.now))
+        return Reply(found, lambda: show(found))
+
     def past(self) -> Past:
         from kant.sim.past import read_past
 

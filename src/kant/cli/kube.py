@@ -70,6 +70,7 @@ def run(
     from kant.model.errors import InputError
     from kant.service.forecaster import ForecastProcess
     from kant.service.page import routes
+    from kant.service.solver_process import SolverProcess
     from kant.service.whatif import Desk
 
     if journal_limit < 1:
@@ -95,6 +96,7 @@ def run(
             log_level=log_level,
             page=PageContent(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles()) if page else None,
             forecaster=ForecastProcess(),
+            solver=SolverProcess(),
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )

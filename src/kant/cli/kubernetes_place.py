@@ -143,6 +143,9 @@ class KubernetesPlace:
     def eta(self, job: str | None) -> Reply:
         return self._live().eta(self._namespace(), job)
 
+    def status(self, optimality: bool) -> Reply:
+        return self._live().status(optimality)
+
     def past(self) -> Past:
         """The cluster as it is now, read from its API server as by a replica that starts."""
         import asyncio

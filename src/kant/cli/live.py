@@ -109,6 +109,18 @@ class Live:
         rows = queue_rows(self.state)
         return Reply({"time_us": self.now, "queues": rows}, lambda: _show().show_queues(rows))
 
+    def status(self, optimality: bool) -> Reply:
+        """What the cluster has, runs and is waited for, and how far that is from the best."""
+        from kant.cli.status import show
+        from kant.live.optimality import optimality_json, status_json
+
+        found = status_json(self.state, self.now) | {"optimality": None}
+        if optimality:
+            from kant.optimize.optimality import optimality as look
+
+            found["optimality"] = optimality_json(look(self.scheduler, self.now))
+        return Reply(found, lambda: show(found))
+
     def top(self) -> Reply:
         """What the pools hold, and the largest jobs that run."""
         from kant.cli.show import section

@@ -170,6 +170,16 @@ class MachinePlace:
 
         return Reply(found, show)
 
+    def status(self, optimality: bool) -> Reply:
+        found = self.client.get("/v1/status", optimality="true" if optimality else "false")
+
+        def show() -> None:
+            from kant.cli.status import show
+
+            show(found)
+
+        return Reply(found, show)
+
     def past(self) -> Past:
         from kant.sim.past import read_past
 

@@ -89,6 +89,10 @@ class Source(Protocol):
         """When the waiting jobs are expected to start, or one of them."""
         ...
 
+    def status(self, optimality: bool) -> Reply:
+        """What the cluster has, runs and is waited for, and how far that is from the best."""
+        ...
+
     def past(self) -> Past:
         """What has happened so far: futures begin at its end."""
         ...

@@ -26,6 +26,15 @@ def show_queues(rows: list[dict[str, Any]]) -> None:
 
 def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
     """Pools and jobs for the terminal."""
+    show_pools(pools)
+    lasted = [row | {"running_us": show_duration(row["running_us"])} for row in jobs[:LONGEST_LIST]]
+    table(
+        "Largest jobs", lasted, {"job": "job", "queue": "queue", "gpus": "GPUs", "nodes": "nodes", "running_us": "for"}
+    )
+
+
+def show_pools(pools: list[dict[str, Any]]) -> None:
+    """What the pools hold, for the terminal."""
     shown = [
         row | {part: f"{100 * row[part]:.1f} %" if row[part] is not None else None for part in ("gar", "gfr")}
         for row in pools
@@ -35,10 +44,6 @@ def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
         shown,
         {"pool": "pool", "nodes": "nodes", "gpus": "GPUs", "allocated": "allocated", "gar": "GAR", "gfr": "GFR"}
         | {"idle_node_gpus": "on idle nodes", "waiting_gpus": "GPUs waited for"},
-    )
-    lasted = [row | {"running_us": show_duration(row["running_us"])} for row in jobs[:LONGEST_LIST]]
-    table(
-        "Largest jobs", lasted, {"job": "job", "queue": "queue", "gpus": "GPUs", "nodes": "nodes", "running_us": "for"}
     )
 
 

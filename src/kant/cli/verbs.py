@@ -27,6 +27,7 @@ VERBS = {
     "signal": "jobs:signal",
     "queue": "jobs:queue",
     "top": "jobs:top",
+    "status": "status:status",
     "page": "page:page",
     "audit": "page:audit",
     "simulate": "simulate:simulate",

@@ -13,8 +13,10 @@ from kant.insight.expected_start import StartForecast
 from kant.insight.explanation import explain
 from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
 from kant.live.core import Core
+from kant.live.optimality import OptimalityLooks, optimality_json, status_json
 from kant.live.record import RunRecord
 from kant.live.sentences import public_id, public_sentence
+from kant.live.solver import Solver, no_solver
 from kant.live.start_forecasts import StartForecasts
 from kant.model.errors import InputError, StateError
 from kant.model.units import count_from
@@ -42,8 +44,9 @@ class Questions(ABC):
 
     kind = ""
 
-    def __init__(self, forecasts: StartForecasts) -> None:
+    def __init__(self, forecasts: StartForecasts, solver: Solver = no_solver) -> None:
         self.forecasts = forecasts
+        self.optimality = OptimalityLooks(solver)
         self._rows: tuple[StartForecast, list[tuple[str, dict[str, Any]]]] | None = None  # of the latest forecast
 
     @abstractmethod
@@ -87,6 +90,17 @@ class Questions(ABC):
         core, _ = self.present()
         jobs = [row | {"job": public_id(row["job"])} for row in job_rows(core.state, core.now)[:MOST_JOBS]]
         return times(core) | {"pools": pool_rows(core.state), "nodes": self.node_rows(core), "jobs": jobs}
+
+    async def status(self, optimality: bool = False) -> dict[str, Any]:
+        """What the cluster has, runs and is waited for; with `optimality` also how far that is from the best.
+
+        Raises InputError where no solver answers.
+        """
+        core, _ = self.present()
+        found = status_json(core.state, core.now, core.zero)
+        if not optimality:
+            return found | {"optimality": None}
+        return found | {"optimality": optimality_json(await self.optimality.present(core))}
 
     async def eta(self, job: str = "") -> dict[str, Any]:
         """When the waiting jobs are expected to start, or only those that `job` means. Raises InputError."""

@@ -20,6 +20,7 @@ from kant.metrics.summary import size_masks
 from kant.model.decision import Hold, Plan, Reject, Start
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
+from kant.optimize.optimality import Optimality
 from kant.placement.cost.communication import FULL
 from kant.placement.cost.slowdown import Slowdowns
 
@@ -40,6 +41,8 @@ class Telemetry:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.stand: Callable[[], tuple[ClusterState, int] | None] = lambda: None
+        self.optimality: Callable[[], tuple[Optimality, float] | None] = lambda: None
+        """The latest look at how far the present is from the best, and its age in seconds."""
         self._occupancy: Occupancy | None = None
         self._earlier: Tally[tuple[str, str]] = Tally()  # GPU-seconds of the states before this one
         self._slowdowns: Slowdowns | None = None
@@ -166,6 +169,7 @@ class StateGauges(Collector):
             yield from _queues(state)
             yield from self.pending(state)
             yield _startable(state)
+            yield from _optimality(self.telemetry.optimality())
 
     def _occupancy(self) -> Iterator[Metric]:
         total = self.telemetry.gpu_seconds()
@@ -260,3 +264,31 @@ def _startable(state: ClusterState) -> Metric:
     for pool, value in enumerate(gpus.tolist()):
         family.add_metric([state.shapes.pool_name(pool)], value)
     return family
+
+
+def _optimality(latest: tuple[Optimality, float] | None) -> Iterator[Metric]:
+    """What a solver could start, how large a gang could start once jobs have moved, and who strands GPUs."""
+    gpus = GaugeMetricFamily(
+        "kant_solver_startable_gpus", "GPUs of the waiting jobs that a solver could start now.", labels=["moves"]
+    )
+    share = GaugeMetricFamily(
+        "kant_solver_startable_ratio", "Their share of what all waiting jobs ask for.", labels=["moves"]
+    )
+    gang = GaugeMetricFamily(
+        "kant_largest_gang_after_moves_gpus", "GPUs on idle nodes once jobs have moved together.", labels=["pool"]
+    )
+    stranded = GaugeMetricFamily(
+        "kant_stranded_gpus", "GPUs free on nodes in use in part, by the queue that holds the rest.", labels=["queue"]
+    )
+    age = GaugeMetricFamily("kant_solver_look_age_seconds", "Since the solver last looked.", labels=[])
+    if latest is not None:
+        found, seconds = latest
+        for moves, packing in (("no", found.in_place), ("yes", found.with_moves)):
+            gpus.add_metric([moves], packing.gpu_milli / GPU)
+            share.add_metric([moves], packing.share)
+        for one in found.gangs:
+            gang.add_metric([one.pool], one.after_moves)
+        for holder in found.stranded[:MOST_QUEUES]:
+            stranded.add_metric([holder.queue], holder.gpu_milli / GPU)
+        age.add_metric([], seconds)
+    yield from (gpus, share, gang, stranded, age)

@@ -41,6 +41,7 @@ from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
 from kant.service.reload import Files, Reloader, check_quotas
+from kant.service.solver_process import SolverProcess
 from kant.service.store import Store
 from kant.service.waits_store import WaitsWriter, read_waits
 
@@ -124,12 +125,13 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     own = page_token(options.home) if options.listen else ""
     guard = Guard(callers, store, clock.micros, options.proxy_names)
-    forecaster = ForecastProcess()
+    forecaster, solver = ForecastProcess(), SolverProcess()
     questions, reloader, told = (
-        LocalQuestions(driver, store, recorded, forecaster),
+        LocalQuestions(driver, store, recorded, forecaster, solver),
         Reloader(driver, options.files),
         asyncio.Event(),
     )
+    telemetry.optimality = questions.optimality.latest
     questions.complaint = lambda: reloader.complaint
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # a terminal that closes ends it
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
@@ -155,6 +157,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
             tasks.append(asyncio.create_task(keeper.run()))
             tasks.append(asyncio.create_task(recorded.remember(journals)))
             tasks.append(asyncio.create_task(questions.forecasts.keep_up(lambda: driver.core)))
+            tasks.append(asyncio.create_task(questions.optimality.keep_up(lambda: driver.core)))
             if options.keep_days:
                 keep, places = options.keep_days * DAY, Places(settings.runs, journals, options.home / "kant.log")
                 pruner = Pruner(store, places, keep, clock.micros, lambda: wanted(driver), telemetry.pruned)
@@ -171,6 +174,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await forecaster.close()
+            await solver.close()
             if driver.jobs.ready:
                 keeper.write()
         if preparing.done() and not preparing.cancelled():

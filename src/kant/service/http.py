@@ -226,6 +226,9 @@ class Service:
     async def top(self, request: web.Request) -> web.Response:
         return answer(self.questions.top())
 
+    async def status(self, request: web.Request) -> web.Response:
+        return answer(await self.questions.status(flag(request, "optimality")))
+
     async def health(self, request: web.Request) -> web.Response:
         return answer(self.questions.health())
 

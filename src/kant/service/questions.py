@@ -15,6 +15,7 @@ from kant.live.core import Core
 from kant.live.questions import NotReadyError, Questions, UnknownJobError
 from kant.live.record import RunRecord
 from kant.live.sentences import public_sentence
+from kant.live.solver import Solver
 from kant.live.start_forecasts import Forecaster, StartForecasts
 from kant.local.driver import LocalDriver
 from kant.local.jobs import STARTING
@@ -27,6 +28,7 @@ from kant.model.units import GPU
 from kant.service.forecaster import ForecastProcess
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
+from kant.service.solver_process import SolverProcess
 from kant.service.store import USAGE_BY, Store, shown
 from kant.service.views import (
     Attempt,
@@ -61,9 +63,14 @@ class LocalQuestions(Questions):
     kind = "local"
 
     def __init__(
-        self, driver: LocalDriver, store: Store, recorded: Recorded, forecaster: Forecaster | None = None
+        self,
+        driver: LocalDriver,
+        store: Store,
+        recorded: Recorded,
+        forecaster: Forecaster | None = None,
+        solver: Solver | None = None,
     ) -> None:
-        super().__init__(StartForecasts(forecaster or ForecastProcess()))
+        super().__init__(StartForecasts(forecaster or ForecastProcess()), solver or SolverProcess())
         self.driver = driver
         self.store = store
         self.recorded = recorded

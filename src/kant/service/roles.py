@@ -53,6 +53,7 @@ RIGHTS = {
     "queues": VIEWER,
     "eta": VIEWER,
     "top": VIEWER,
+    "status": VIEWER,
     "record": VIEWER,
     "events": VIEWER,
     "profiles": VIEWER,

@@ -116,6 +116,10 @@ ROUTES = (
     Route("POST", "/v1/whatif", "whatif", "What a change would do to everybody's waits.", Futures, Question),
     Route("GET", "/v1/profiles", "profiles", "The built-in profiles.", Profiles),
     Route("GET", "/v1/top", "top", "What pools and nodes hold, and the largest jobs.", ClusterAnswer),
+    Route(
+        "GET", "/v1/status", "status", "What the cluster has and runs, and how far that is from the best.",
+        ClusterAnswer, query={"optimality": {"type": "boolean", "default": False}},
+    ),
     Route("GET", "/v1/events", "events", "Changes of jobs as server-sent events.", media="text/event-stream"),
     Route("GET", "/v1/health", "health", "Whether Kant can write, and what it has.", ServiceHealth),
     Route("GET", "/v1/whoami", "whoami", "Who asks, and with which role.", Whoami),

@@ -28,6 +28,7 @@ from kant.kube.serve.questions import LeaderQuestions
 from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
+from kant.live.solver import Solver, no_solver
 from kant.live.start_forecasts import Forecaster, StartForecasts, nobody
 from kant.live.warm import warm
 from kant.model.errors import InputError
@@ -69,6 +70,8 @@ class ReplicaOptions:
     """Where it is served."""
     forecaster: Forecaster = nobody
     """Who makes forecasts of starts."""
+    solver: Solver = no_solver
+    """Who looks how far the cluster is from the best."""
 
 
 def serve(options: ReplicaOptions) -> int:
@@ -94,7 +97,9 @@ class Replica:
             StartForecasts(options.forecaster),
             lambda job: self.driver.reason(job) if self.driver is not None else "",
             self._journal,
+            options.solver,
         )
+        self.telemetry.optimality = self.questions.optimality.latest
         self._said: dict[str, None] = {}
         self._greeted = False
 
@@ -112,12 +117,14 @@ class Replica:
             client = await stack.enter_async_context(ApiClient(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
             forecasting = asyncio.create_task(self.questions.forecasts.keep_up(self.questions.settled_core))
+            looking = asyncio.create_task(self.questions.optimality.keep_up(self.questions.settled_core))
             await self._until_stopped(self._greet(client))
             self._greeted = True
             while not self.stopped.is_set():
                 await self._until_stopped(self._stand(client))
             reading.cancel()
             forecasting.cancel()
+            looking.cancel()
         return 0
 
     # --- what others may ask ---------------------------------------------------------------

@@ -51,6 +51,7 @@ def routes(questions: LeaderQuestions, page: PageContent) -> list[web.RouteDef]:
         "queues": ("/v1/queues", lambda request: questions.queues()),
         "eta": ("/v1/eta", lambda request: questions.eta(request.query.get("job", ""))),
         "top": ("/v1/top", lambda request: questions.top()),
+        "status": ("/v1/status", lambda request: questions.status(request.query.get("optimality") == "true")),
         "health": ("/v1/health", lambda request: questions.health()),
         "whoami": ("/v1/whoami", lambda request: whoami()),
         "profiles": ("/v1/profiles", lambda request: page.profiles),

@@ -16,6 +16,7 @@ from kant.live.core import Core
 from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import JOB_COLUMNS, STATUS, RunRecord
 from kant.live.sentences import public_id
+from kant.live.solver import Solver, no_solver
 from kant.live.start_forecasts import StartForecasts
 from kant.model.errors import InputError
 from kant.model.placement import MASK, NODE
@@ -52,8 +53,9 @@ class LeaderQuestions(Questions):
         forecasts: StartForecasts,
         reason: Callable[[str], str] = lambda job: "",
         journal: Callable[[], str] = lambda: "",
+        solver: Solver = no_solver,
     ) -> None:
-        super().__init__(forecasts)
+        super().__init__(forecasts, solver)
         self.reason = reason
         self.journal = journal
         self._core: Core | None = None

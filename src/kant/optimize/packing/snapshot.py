@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kant.cluster import columns as c
@@ -25,8 +26,17 @@ class Snapshot:
     fixed: tuple[str, ...]
 
 
-def snapshot_of(state: ClusterState) -> Snapshot:
+def anybody(row: int) -> bool:
+    """Whoever may be stopped may move."""
+    return True
+
+
+def snapshot_of(
+    state: ClusterState, waiting: Iterable[int] | None = None, may_move: Callable[[int], bool] = anybody
+) -> Snapshot:
     """Nodes in service, jobs that wait, and running ones that may be stopped, with whole GPUs, CPU and memory.
+
+    `waiting` narrows the jobs that wait to these rows, and `may_move` the running ones.
 
     Who may not be stopped, or asks for what the format cannot say (shares of a GPU, MIG slices, NVLink islands,
     segments, elastic gangs, spreading, burst replicas), stays where it is: a node offers what such jobs leave. Such
@@ -43,7 +53,8 @@ def snapshot_of(state: ClusterState) -> Snapshot:
     }
     for row, held in state.running.items():
         job = state.live[row]
-        if not (job.preemptible and _is_plain(state, row, job) and set(held[:, NODE].tolist()) <= offered.keys()):
+        free = job.preemptible and is_plain(state, row, job) and may_move(row)
+        if not (free and set(held[:, NODE].tolist()) <= offered.keys()):
             fixed.append(job.id)
             continue
         pods += _running(state, row, job, held, names)
@@ -51,9 +62,9 @@ def snapshot_of(state: ClusterState) -> Snapshot:
             node = offered[piece[NODE]]
             for r, amount in enumerate((max(piece[TAG], 0) * piece[PODS], piece[CPU], piece[MEMORY])):
                 node[r] += amount
-    for row in state.pending:
+    for row in state.pending if waiting is None else waiting:
         job = state.live[row]
-        if _is_plain(state, row, job):
+        if is_plain(state, row, job):
             pods += _waiting(state, row, job, names)
         else:
             left_out.append(job.id)
@@ -78,7 +89,7 @@ def _pool_names(state: ClusterState) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} {pool}" for pool, name in enumerate(names)]
 
 
-def _is_plain(state: ClusterState, row: int, job: Job) -> bool:
+def is_plain(state: ClusterState, row: int, job: Job) -> bool:
     """Whether nodes, whole GPUs, CPU, memory and one domain for all are what the job asks for."""
     demands = [group.demand for group in job.groups]
     return (

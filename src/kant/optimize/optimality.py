@@ -1,0 +1,204 @@
+"""How far the present is from the best: which waiting jobs a solver could start now that the policy has not, how large
+a gang could start, and who strands how much capacity.
+
+Two packings answer the first: one in which nobody moves, and one in which running jobs may move and none stops. Only
+jobs count that their queue, quotas and back-off let start. Both are what a solver finds within a limit, so the shares
+are floors; where a packing is proven it is exact in pods, the highest priority first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.insight.diagnosis import Diagnosis
+from kant.model.placement import MASK, MILLI, NODE
+from kant.model.status import NodeStatus
+from kant.model.units import GPU
+from kant.optimize.defragment.leftovers import empty_nodes, leftovers
+from kant.optimize.packing.instance import PackingInstance
+from kant.optimize.packing.portfolio import solve
+from kant.optimize.packing.problem import WAITS, Problem
+from kant.optimize.packing.snapshot import anybody, snapshot_of
+from kant.queueing.preemption.shrinking import lost_work
+from kant.queueing.rejection import never_starts
+from kant.scheduler.cycle import Scheduler
+
+LIMIT = 1.0
+"""Deterministic seconds of the solver for each of the two packings."""
+
+MOST_JOBS = 200
+"""Waiting jobs that are tried, first in order first."""
+
+MOST_MOVES = 1 << 20
+
+
+class Startable(Struct, frozen=True):
+    """Waiting jobs that a packing starts, with their milli-GPUs and their share of what all waiting jobs ask for.
+
+    `moves` running jobs go elsewhere for that. `proven`: no packing starts more pods, the highest priority first.
+    """
+
+    jobs: tuple[str, ...] = ()
+    gpu_milli: int = 0
+    share: float = 0.0
+    moves: tuple[str, ...] = ()
+    proven: bool = True
+
+
+class Gang(Struct, frozen=True):
+    """GPUs on idle nodes of a pool, the largest gang of whole nodes: now, and `after_moves` of other jobs."""
+
+    pool: str
+    gpus: int
+    after_moves: int
+    moves: int
+
+
+class Stranded(Struct, frozen=True):
+    """Milli-GPUs that are free on nodes in use in part, by who is there, each in proportion to what it holds."""
+
+    queue: str
+    gpu_milli: int
+    jobs: tuple[tuple[str, int], ...]
+
+
+class Optimality(Struct, frozen=True):
+    """How the cluster stands at `time`. `held_back` of the waiting jobs may not start, whatever is free."""
+
+    time: int
+    waiting: int
+    waiting_milli: int
+    held_back: int
+    in_place: Startable
+    with_moves: Startable
+    gangs: tuple[Gang, ...]
+    stranded: tuple[Stranded, ...]
+    stranded_milli: int
+    left_out: int
+    limit_s: float
+
+
+def optimality(scheduler: Scheduler, now: int, limit: float = LIMIT) -> Optimality:
+    """How the scheduler's state stands. Raises InputError where the extra `optimize` is not installed."""
+    state = scheduler.state
+    allowed = _may_start(scheduler, now)
+    in_place, left_out = _packed(state, allowed, lambda row: False, limit)
+    with_moves = in_place
+    if len(in_place.jobs) < len(allowed) - left_out:
+        moved, _ = _packed(state, allowed, anybody, limit)
+        with_moves = moved if moved.gpu_milli >= in_place.gpu_milli else in_place
+    stranded = _stranded(state)
+    return Optimality(
+        time=now,
+        waiting=len(state.pending),
+        waiting_milli=state.waiting_milli,
+        held_back=len(state.pending) - len(allowed),
+        in_place=in_place,
+        with_moves=with_moves,
+        gangs=_gangs(scheduler, now),
+        stranded=stranded,
+        stranded_milli=sum(one.gpu_milli for one in stranded),
+        left_out=left_out,
+        limit_s=limit,
+    )
+
+
+def _may_start(scheduler: Scheduler, now: int) -> list[int]:
+    """The waiting jobs that nothing but a place keeps back, first in order first, as far as quotas reach for all."""
+    if not scheduler.state.pending:
+        return []
+    diagnosis = Diagnosis(scheduler, now)
+    rows = diagnosis.cycle.waiting_rows()
+    found = []
+    for row in rows[diagnosis.cycle.ranking(rows)].tolist()[:MOST_JOBS]:
+        if never_starts(diagnosis.cycle, row) or diagnosis.gating_reason(row):
+            continue
+        if diagnosis.uses_quotas and diagnosis.cycle.limited:
+            shape = diagnosis.state.shape_of(row)
+            if all(diagnosis.admission.shortage(row, one) for one in diagnosis.admission.options(row, shape)):
+                continue
+            charge = diagnosis.state.quota_usage
+            queue, user = diagnosis.state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
+            if charge.tree is not None and charge.node_of[queue] >= 0:
+                diagnosis.admission.quota_tree.charge(charge.node_of[queue], user, charge.amounts(shape))
+        found.append(row)
+    return found
+
+
+def _packed(
+    state: ClusterState, waiting: list[int], may_move: Callable[[int], bool], limit: float
+) -> tuple[Startable, int]:
+    """What a packing starts, and how many of the waiting jobs it cannot say."""
+    if not waiting:
+        return Startable(), 0
+    snapshot = snapshot_of(state, waiting, may_move)
+    problem = Problem(nobody_stops(snapshot.instance))
+    found = solve(problem, limit)
+    pods = problem.instance.pods
+    started = {pods[i].group or pods[i].name for i, node in enumerate(found.assignment) if node != WAITS}
+    started &= {pod.group or pod.name for pod in pods if pod.node is None}
+    jobs = tuple(state.ids[row] for row in waiting if state.ids[row] in started)
+    milli = sum(int(state.jobs[state.rows[job], c.J_MILLI]) for job in jobs)
+    moved = dict.fromkeys(pods[i].group or pods[i].name for i in problem.moved(found.assignment))
+    share = milli / state.waiting_milli if state.waiting_milli else 0.0
+    return Startable(jobs, milli, share, tuple(moved), found.proven), len(snapshot.left_out)
+
+
+def nobody_stops(instance: PackingInstance) -> PackingInstance:
+    """The instance in which running pods come before all that wait: each keeps a place, there or elsewhere."""
+    highest = max((pod.priority for pod in instance.pods), default=0) + 1
+    pods = tuple(replace(pod, priority=highest) if pod.node is not None else pod for pod in instance.pods)
+    return replace(instance, pods=pods)
+
+
+def _gangs(scheduler: Scheduler, now: int) -> tuple[Gang, ...]:
+    """The GPUs on idle nodes of each pool, now and once jobs have moved together."""
+    state = scheduler.state
+    cycle = Diagnosis(scheduler, now).cycle
+    emptied: dict[int, tuple[int, int]] = {}
+    for own in leftovers(state, lambda row: lost_work(cycle, row), anybody):
+        found = empty_nodes(own, MOST_MOVES, lambda who: 1 << 62)
+        emptied[own.pool] = sum(own.gpus[node] for node in found.emptied), len(found.moves)
+    gangs = []
+    table = state.table
+    idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.FREE] == table[:, c.GPUS] * GPU)
+    for pool, (_, capacity, _, _) in enumerate(state.pools.tolist()):
+        if capacity:
+            gpus = int(table[idle & (table[:, c.POOL] == pool), c.GPUS].sum())
+            more, moves = emptied.get(pool, (0, 0))
+            gangs.append(Gang(state.shapes.pool_name(pool), gpus, gpus + more, moves))
+    return tuple(gangs)
+
+
+def _stranded(state: ClusterState) -> tuple[Stranded, ...]:
+    """Who holds a part of the nodes on which GPUs are left over, the queue that strands most first."""
+    holders: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row, held in state.running.items():
+        for piece in held.tolist():
+            milli = piece[MASK].bit_count() * piece[MILLI]
+            if milli:
+                holders[piece[NODE]].append((row, milli))
+    table, parts = state.table, defaultdict[int, int](int)
+    for node, whose in holders.items():
+        free = int(table[node, c.FREE])
+        if not free or table[node, c.STATUS] != NodeStatus.IN_SERVICE:
+            continue
+        total, given = sum(milli for _, milli in whose), 0
+        for place, (row, milli) in enumerate(whose):
+            part = free - given if place == len(whose) - 1 else free * milli // total
+            parts[row] += part
+            given += part
+    names, queues = list(state.queues), defaultdict[str, dict[str, int]](dict)
+    for row, part in parts.items():
+        queues[names[int(state.jobs[row, c.J_QUEUE])]][state.ids[row]] = part
+    found = [
+        Stranded(queue, sum(jobs.values()), tuple(sorted(jobs.items(), key=lambda one: (-one[1], one[0]))))
+        for queue, jobs in queues.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.gpu_milli, one.queue)))

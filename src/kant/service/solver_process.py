@@ -1,0 +1,37 @@
+"""The process of the solver: tasks about moments on its input, answers on its output."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+from kant.live.solver import SolverTask, work_out
+from kant.service.side_process import SideProcess, answer_all
+
+PROCESS = (sys.executable, "-m", "kant.service.solver_process")
+
+
+class SolverProcess:
+    """A solver in a process of its own. Call it with a task; `close` ends it."""
+
+    def __init__(self, process: tuple[str, ...] = PROCESS) -> None:
+        self._side = SideProcess(process, "the solver")
+
+    async def __call__(self, task: SolverTask) -> bytes:
+        """The answer. Raises InputError where the process cannot answer."""
+        return await self._side.ask(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
+
+    async def close(self) -> None:
+        """End the process."""
+        await self._side.close()
+
+
+def answer(question: bytes) -> bytes:
+    """The answer of a task."""
+    task = pickle.loads(question)
+    assert isinstance(task, SolverTask)
+    return work_out(task)
+
+
+if __name__ == "__main__":
+    sys.exit(answer_all(answer))
