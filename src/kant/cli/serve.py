@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, Seed, check_out, whole
 from kant.cli.output import print_json
+from kant.cli.serve_capacity import capacity, removal
 from kant.cli.serve_engine import EngineOptions, engine_settings
 from kant.cli.serve_route import mock, pick, route
 
@@ -23,6 +24,8 @@ serve_app = App(
     help="Inference engines, request by request: simulate them, or route to real ones.",
     help_format="plaintext",
 )
+serve_app.command(capacity)
+serve_app.command(removal)
 serve_app.command(route)
 serve_app.command(pick)
 serve_app.command(mock)

@@ -67,3 +67,47 @@ def show_policies(found: dict[str, list[dict[str, Any]]]) -> None:
         for row in rows:
             table.add_row(*(f"{value:,}" if isinstance(value, int) else value for value in row.values()))
         console.print(table)
+
+
+def _about(summary: dict[str, Any]) -> str:
+    """Of what the numbers below it are: the service and its objectives."""
+    promise = summary["objectives"]
+    return (
+        f"{summary['mix']} on {summary['model']}, {summary['tensor_parallel']} x {summary['gpu']} a replica:"
+        f" P99 within {promise['ttft_s']:g} s to the first token, {1e3 * promise['tpot_s']:g} ms a token"
+    )
+
+
+def show_capacity(summary: dict[str, Any]) -> None:
+    """Requests a second by replicas."""
+    console.print(_about(summary), soft_wrap=True)
+    table = Table()
+    for name in ("replicas", "requests", "of each", "first token p99", "per token p99", "minutes kept"):
+        table.add_column(name, justify="right")
+    for row in summary["capacity"]:
+        rates = (_rate(row["requests_per_s"]), _rate(row["requests_per_s_each"]))
+        times = (_ms(row["ttft_p99_s"]), _ms(row["tpot_p99_s"]))
+        table.add_row(str(row["replicas"]), *rates, *times, f"{row['kept']} of {row['minutes']}")
+    console.print(table)
+
+
+def show_removal(summary: dict[str, Any]) -> None:
+    """What one replica's absence costs, in the mean of the runs."""
+    console.print(_about(summary), soft_wrap=True)
+    how = "stopped" if summary["kill"] else "drained"
+    title = f"one of {summary['replicas']} replicas {how} for {summary['seconds']:g} s at {summary['rate']:g}/s"
+    table = Table(title=title, title_justify="left")
+    table.add_column("cost")
+    table.add_column("mean", justify="right")
+    table.add_column("runs", justify="right")
+    rows: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+        ("requests that come late or are lost", "late", "{:,.1f}".format),
+        ("requests lost", "lost", "{:,.1f}".format),
+        ("requests sent again elsewhere", "moved", "{:,.1f}".format),
+        ("delay of all requests together", "delay_s", "{:,.0f} s".format),
+        ("empty after", "drained_s", "{:,.1f} s".format),
+    )
+    for label, key, show in rows:
+        values = [run[key] for run in summary["runs"]]
+        table.add_row(label, show(summary["mean"][key]), f"{show(min(values))} to {show(max(values))}")
+    console.print(table)

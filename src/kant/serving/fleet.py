@@ -151,6 +151,42 @@ class Fleet:
         return why
 
 
+def new_fleet(
+    requests: Requests,
+    settings: EngineSettings,
+    engines: int,
+    policy: Policy | None = None,
+    router: Router | None = None,
+    seed: int = 0,
+    observed: bool = False,
+) -> Fleet:
+    """Idle engines side by side, before which these requests will come; raises InputError as `simulate` does."""
+    if not 1 <= engines <= 10_000:
+        raise InputError("--engines", "a number of engines from 1 to 10000", engines)
+    requests.check(settings.block_size, settings.tokens, settings.prefix_cache)
+    policy = policy or Policy()
+    settings = replace(
+        settings,
+        policy="priority" if policy.by_priority else settings.policy,
+        preemptive=settings.preemptive or policy.preemptive,
+    )
+    count = len(requests)
+    requests = replace(requests, arrival=requests.arrival.copy())  # what is released gets its arrival then
+    return Fleet(
+        requests,
+        [Engine(settings, max(count // engines, 16)) for _ in range(engines)],
+        [[] for _ in range(engines)],
+        np.full(count, -1, dtype=np.int64),
+        np.zeros(count, dtype=np.int64),
+        policy,
+        router or RoundRobin(),
+        np.random.Generator(np.random.PCG64(seed)),
+        (requests.prompt + requests.predicted).tolist(),
+        [np.zeros(0) for _ in range(engines)],
+        [ObservedSite(settings, k) for k in range(engines)] if observed else [],
+    )
+
+
 def simulate(
     requests: Requests,
     settings: EngineSettings,
@@ -168,32 +204,9 @@ def simulate(
     Without `after` every request comes at its arrival. With it only those of `begin` do, and each that finishes
     releases what `after` says. Raises InputError where a request can never be served.
     """
-    if not 1 <= engines <= 10_000:
-        raise InputError("--engines", "a number of engines from 1 to 10000", engines)
-    requests.check(settings.block_size, settings.tokens, settings.prefix_cache)
-    policy = policy or Policy()
-    settings = replace(
-        settings,
-        policy="priority" if policy.by_priority else settings.policy,
-        preemptive=settings.preemptive or policy.preemptive,
-    )
-    count = len(requests)
-    requests = replace(requests, arrival=requests.arrival.copy())  # what is released gets its arrival then
-    fleet = Fleet(
-        requests,
-        [Engine(settings, max(count // engines, 16)) for _ in range(engines)],
-        [[] for _ in range(engines)],
-        np.full(count, -1, dtype=np.int64),
-        np.zeros(count, dtype=np.int64),
-        policy,
-        router or RoundRobin(),
-        np.random.Generator(np.random.PCG64(seed)),
-        (requests.prompt + requests.predicted).tolist(),
-        [np.zeros(0) for _ in range(engines)],
-        [ObservedSite(settings, k) for k in range(engines)] if observed else [],
-    )
-    series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(count))
-    return _served(fleet, series)
+    fleet = new_fleet(requests, settings, engines, policy, router, seed, observed)
+    series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(len(requests)))
+    return served_by(fleet, series)
 
 
 def closed_loop(count: int, clients: int) -> tuple[list[int], After]:
@@ -304,7 +317,8 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int]) -> list[tuple[
                 heapq.heappush(coming, (max(when, engine.now), i))
 
 
-def _served(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
+def served_by(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
+    """What became of each request, once nothing is under way any more."""
     count = len(fleet.requests)
     times = np.full((count, c.TIMES_WIDTH), np.nan)
     rows = np.zeros((count, c.REQUEST_WIDTH), dtype=np.int64)

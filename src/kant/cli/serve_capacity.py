@@ -1,0 +1,119 @@
+"""`kant serve capacity` and `kant serve removal`: what replicas of a service bear, and what one of them is worth."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path  # noqa: F401  (cyclopts reads the annotations of EngineOptions here)
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json, Seed, whole
+from kant.cli.output import print_json
+from kant.cli.serve_engine import EngineOptions, engine_settings
+
+if TYPE_CHECKING:
+    from kant.serving.service import Service
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ServiceOptions(EngineOptions):
+    """The replicas of a service, what comes, and what it promises."""
+
+    mix: Annotated[
+        str, Parameter(help="What comes: a kind of `kant serve generate`, or a file of requests for its lengths.")
+    ] = "conversation"
+    burstiness: Annotated[float, Parameter(help="Variation of the times between; 1 is a Poisson process.")] = 1.0
+    ttft: Annotated[float, Parameter(help="Objective, P99 of a minute: seconds to the first token.")] = 2.0
+    tpot: Annotated[float, Parameter(help="Objective, P99 of a minute: seconds for each token after it.")] = 0.1
+    router: Annotated[str, Parameter(help="Which replica a request goes to.")] = "least-tokens"
+    policy: Annotated[str, Parameter(help="Who goes first on a replica.")] = "fcfs"
+
+
+SERVICE = ServiceOptions()
+
+
+def capacity(
+    *,
+    replicas: Annotated[str, Parameter(help="Numbers of replicas to measure, such as 1,2,4.")] = "1,2,4",
+    service: ServiceOptions = SERVICE,
+    requests: Annotated[int, Parameter(help="Requests of a trial, about.", converter=whole)] = 12_000,
+    share: Annotated[float, Parameter(help="Of the minutes, in how many the objectives must be kept.")] = 0.995,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Find the most requests a second that some replicas serve within the objectives, on simulated engines."""
+    from kant.cli.serve_show import show_capacity
+    from kant.serving.capacity import capacity as measured
+
+    promised, about = _service(service, seed)
+    found = []
+    for number in _numbers(replicas):
+        most = measured(promised, number, requests, share, seed)
+        row = {"replicas": number, "requests_per_s": most.rate, "requests_per_s_each": most.rate / number}
+        found.append({**row, **asdict(most.trial)})
+    summary = {**about, "share": share, "seed": seed, "capacity": found}
+    if json:
+        print_json(summary)
+    else:
+        show_capacity(summary)
+
+
+def removal(
+    *,
+    replicas: Annotated[int, Parameter(help="Replicas while nobody is away.", converter=whole)] = 4,
+    rate: Annotated[float, Parameter(help="Requests a second.")] = 10.0,
+    seconds: Annotated[float, Parameter(help="How long one replica is away.")] = 120.0,
+    kill: Annotated[
+        bool, Parameter(help="It stops at once, instead of ending the requests that it has.", negative="")
+    ] = False,
+    service: ServiceOptions = SERVICE,
+    runs: Annotated[int, Parameter(help="Runs with other requests, to say how sure it is.", converter=whole)] = 4,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Say what taking one replica away for some seconds costs: requests that come late, or are lost."""
+    from kant.cli.serve_show import show_removal
+    from kant.model.errors import InputError
+    from kant.serving.removal import removal as measured
+
+    if not 1 <= runs <= 1000:
+        raise InputError("--runs", "a number of runs from 1 to 1000", runs)
+    promised, about = _service(service, seed)
+    found = [asdict(measured(promised, replicas, rate, seconds, seed + k, drain=not kill)) for k in range(runs)]
+    asked = {"replicas": replicas, "rate": rate, "seconds": seconds, "kill": kill, "seed": seed}
+    mean = {name: sum(row[name] for row in found) / runs for name in found[0]}
+    summary = {**about, **asked, "mean": mean, "runs": found}
+    if json:
+        print_json(summary)
+    else:
+        show_removal(summary)
+
+
+def _service(options: ServiceOptions, seed: int) -> tuple[Service, dict[str, Any]]:
+    """The service that the options describe, and what of it a summary says."""
+    from kant.serving.latency import latency_model
+    from kant.serving.service import Service, mix_named
+    from kant.serving.summary import Objectives
+
+    promise = Objectives(options.ttft, options.tpot)
+    mix = mix_named(options.mix, options.burstiness, seed)
+    found = Service(engine_settings(options), mix, promise, options.router, options.policy)
+    about = {
+        "model": options.model,
+        "gpu": options.gpu,
+        "tensor_parallel": latency_model(options.model, options.gpu, options.tensor_parallel)[1],
+        "mix": mix.name,
+        "objectives": {"ttft_s": options.ttft, "tpot_s": options.tpot},
+    }
+    return found, about
+
+
+def _numbers(text: str) -> list[int]:
+    from kant.model.errors import InputError
+
+    if not re.fullmatch("[0-9]{1,6}(,[0-9]{1,6})*", text):
+        raise InputError("--replicas", "numbers with commas between, such as 1,2,4", text)
+    return [int(word) for word in text.split(",")]

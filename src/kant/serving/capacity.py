@@ -1,0 +1,161 @@
+"""The capacity of a service: the most requests a second that n replicas serve within its objectives."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving.requests import Requests
+from kant.serving.service import IN_TIME, MINUTE_S, Service, kept_minutes, late
+
+PRECISION = 0.01
+"""The search ends when the rate is known to this part of itself."""
+
+STEP = 0.9
+"""What the rate is multiplied by until the objectives are kept."""
+
+LOWEST = 1e-3
+"""The search ends at this part of what the engines could do."""
+
+LEAST_MINUTES = 10
+"""In a trial."""
+
+SATURATING = 512
+"""Requests at once that tell what one engine can do at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a run at one rate says: of so many minutes and requests, in how many minutes the objectives were kept."""
+
+    minutes: int
+    kept: int
+    requests: int
+    ttft_p99_s: float
+    tpot_p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The highest rate found for so many replicas, requests a second, and the run at that rate."""
+
+    replicas: int
+    rate: float
+    trial: Trial
+
+
+def trial(service: Service, requests: Requests, replicas: int, minutes: int, seed: int = 0) -> Trial:
+    """Serve requests that begin at time 0, and judge `minutes` after the first, in which the engines fill."""
+    served = service.serve(requests, replicas, seed)
+    kept = kept_minutes(requests.arrival, *late(served, service.objectives), range(1, minutes + 1))
+    each = (served.finish - served.first) / np.maximum(requests.output - 1, 1)
+    wait = served.first - requests.arrival
+    return Trial(
+        minutes, int(kept.sum()), len(requests), float(np.quantile(wait, 0.99)), float(np.quantile(each, 0.99))
+    )
+
+
+def saturation(service: Service, seed: int = 0) -> float:
+    """Requests a second that one engine ends when many wait from the beginning."""
+    requests = service.mix.requests(SATURATING, 1e9, seed)
+    served = service.serve(requests, 1, seed)
+    return SATURATING / float(served.finish.max())
+
+
+def capacity(service: Service, replicas: int, requests: int = 12_000, share: float = 0.995, seed: int = 0) -> Capacity:
+    """The highest rate at which `replicas` engines keep the objectives in at least `share` of the minutes.
+
+    A rate is tried with about so many `requests`, ten minutes of them at least; the same requests, closer together,
+    make a higher rate. The search goes down from rates that are too high, since the objectives of a minute are strict
+    where it has few requests: below a hundred none may be late. Raises InputError where even requests that are alone
+    on an engine break the objectives.
+    """
+    if not 1 <= replicas <= 10_000:
+        raise InputError("--replicas", "numbers from 1 to 10000", replicas)
+    if not 1 <= requests <= 100_000_000:
+        raise InputError("--requests", "a number of requests from 1 on", requests)
+    if not 0 < share <= 1:
+        raise InputError("--share", "a share above 0, at most 1", share)
+    check_alone(service, seed)
+    guess = replicas * saturation(service, seed)
+
+    def tried(rate: float) -> Trial | None:
+        minutes = max(LEAST_MINUTES, round(requests / rate / MINUTE_S))
+        found = trial(service, service.mix.during((minutes + 1) * MINUTE_S, rate, seed), replicas, minutes, seed)
+        return found if found.kept >= share * minutes else None
+
+    low, high = 0.0, guess
+    best = None
+    while (found := tried(high)) is not None:
+        low, best, high = high, found, high / STEP
+    while best is None:
+        low = high * STEP
+        if low < LOWEST * guess:
+            raise InputError("objectives", f"some that {replicas} replicas keep at a thousandth of what they could do")
+        best = tried(low)
+        high = high if best else low
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        found = tried(middle)
+        low, high, best = (middle, high, found) if found else (low, middle, best)
+    return Capacity(replicas, low, best)
+
+
+def check_alone(service: Service, seed: int = 0) -> None:
+    """Raise InputError where more than one request in a hundred breaks an objective, though none meets another."""
+    requests = service.mix.requests(SATURATING, 1e-4, seed)
+    served = service.serve(requests, 1, seed)
+    for name, rows, value in zip(
+        ("--ttft", "--tpot"), late(served, service.objectives), (service.objectives.ttft_s, service.objectives.tpot_s),
+        strict=True,
+    ):  # fmt: skip
+        if rows.mean() > (100 - IN_TIME) / 100:
+            raise InputError(name, "an objective that requests keep which are alone on an engine", f"{value:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityCurve:
+    """Capacity by replicas: measured at some numbers, which begin with 1; a line between them.
+
+    It never falls where replicas are added: a number has at least what fewer have. Beyond the largest measured number
+    each replica is taken to add what the replicas of that have in the mean.
+    """
+
+    replicas: tuple[int, ...]
+    rates: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rates", tuple(np.maximum.accumulate(self.rates).tolist()))
+
+    def at(self, replicas: int) -> float:
+        """Requests a second that so many replicas bear."""
+        last = self.replicas[-1]
+        if replicas >= last:
+            return self.rates[-1] * replicas / last
+        return float(np.interp(replicas, (0, *self.replicas), (0.0, *self.rates)))
+
+    def needed(self, rate: float) -> int:
+        """The fewest replicas that bear a rate; none for none."""
+        most = math.ceil(rate / self.rates[-1] * self.replicas[-1]) + 1
+        most = max(most, self.replicas[-1])
+        return bisect_left(range(most), rate, key=self.at)
+
+
+def capacity_curve(
+    service: Service,
+    replicas: Sequence[int] = (1, 2, 4, 8),
+    requests: int = 12_000,
+    share: float = 0.995,
+    seed: int = 0,
+) -> CapacityCurve:
+    """Measure the capacity at some numbers of replicas; raises InputError where these do not begin with 1 and rise."""
+    if not replicas or replicas[0] != 1 or any(a >= b for a, b in pairwise(replicas)):
+        raise InputError("--replicas", "numbers that begin with 1 and rise", ",".join(map(str, replicas)))
+    found = [capacity(service, n, requests, share, seed).rate for n in replicas]
+    return CapacityCurve(tuple(replicas), tuple(found))

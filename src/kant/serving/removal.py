@@ -1,0 +1,130 @@
+"""What it costs a service to lose one replica for some seconds: the same requests, with it and without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving import columns as c
+from kant.serving.engine import FOREVER, Engine
+from kant.serving.fleet import new_fleet, served_by
+from kant.serving.policies import policy_named
+from kant.serving.requests import Requests
+from kant.serving.router import router_named
+from kant.serving.routing import decide
+from kant.serving.service import MINUTE_S, Service, late
+from kant.serving.summary import Served
+
+BEFORE_S = 2 * MINUTE_S
+AFTER_S = 5 * MINUTE_S
+"""Seconds of requests before the replica goes, in which the engines fill, and after it is back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What one replica's absence does to `requests`, beside a run in which it stays.
+
+    `late` are further requests outside the objectives, those that are `lost` among them: they had begun on a replica
+    that was stopped. `moved` are sent again elsewhere, as they had not begun. `delay_s` sums by how much later requests
+    end. A replica that may `drain` is empty after `drained_s`: only then others have its GPUs.
+    """
+
+    requests: int
+    late: int
+    lost: int
+    moved: int
+    delay_s: float
+    drained_s: float
+
+
+def removal(
+    service: Service, replicas: int, rate: float, seconds: float, seed: int = 0, *, drain: bool = True
+) -> Removal:
+    """Take one of `replicas` engines away for `seconds` while requests come at `rate` a second.
+
+    With `drain` it ends the requests that it has, and gets no new ones. Without, it stops at once: requests that have
+    begun there are lost, as clients have seen a part of their answers, and the others go elsewhere. It comes back
+    empty. Raises InputError where nobody would be left.
+    """
+    if not 2 <= replicas <= 10_000:
+        raise InputError("--replicas", "a number from 2 to 10000, so that somebody is left", replicas)
+    if not 0 < rate <= 1e6:
+        raise InputError("--rate", "a number of requests a second above 0", rate)
+    if not 0 <= seconds <= 1e6:
+        raise InputError("--seconds", "a number of seconds from 0 on", seconds)
+    if router_named(service.router).holds:
+        raise InputError("--router", "one that holds no requests", service.router)
+    coming = service.mix.during(BEFORE_S + seconds + AFTER_S, rate, seed)
+    with_all = service.serve(coming, replicas, seed)
+    absence = _Absence(service, coming, replicas, seed)
+    without = absence.run(BEFORE_S, BEFORE_S + seconds, drain)
+    late_then, late_else = (np.logical_or(*late(served, service.objectives)) for served in (without, with_all))
+    done = ~np.isnan(without.finish)
+    drained = np.flatnonzero((without.engine == replicas - 1) & (coming.arrival < BEFORE_S) & done)
+    return Removal(
+        len(coming),
+        int(late_then.sum()) - int(late_else.sum()),
+        int((~done).sum()),
+        absence.moved,
+        float((without.finish - with_all.finish)[done].sum()),
+        max(float(without.finish[drained].max(initial=0.0)) - BEFORE_S, 0.0) if drain else 0.0,
+    )
+
+
+class _Absence:
+    """A fleet of which the last engine takes no requests for a while."""
+
+    def __init__(self, service: Service, coming: Requests, replicas: int, seed: int) -> None:
+        router = router_named(service.router)
+        self.fleet = new_fleet(coming, service.settings, replicas, policy_named(service.policy), router, seed)
+        self.driven = list(self.fleet.engines)
+        self.open = self.fleet.sites()
+        self.moved = 0
+
+    def run(self, gone: float, back: float, drain: bool) -> Served:
+        """Every request at its arrival, then all to their end."""
+        due = [gone, back]
+        steps = [self._close, self._open] if drain else [self._stop, self._replace]
+        for i, now in enumerate(self.fleet.requests.arrival.tolist()):
+            while due and due[0] <= now:
+                at = due.pop(0)
+                self._reach(at)
+                steps.pop(0)(at)
+            self._reach(now)
+            self._send(i, now)
+        self._reach(FOREVER)
+        return served_by(self.fleet, [])
+
+    def _reach(self, until: float) -> None:
+        for engine in self.driven:
+            self.fleet.drive(engine, until)
+
+    def _send(self, i: int, now: float) -> None:
+        fleet = self.fleet
+        fleet.add(i, now, self.open[decide(fleet.router, fleet.incoming(i, now), self.open, fleet.draw)].number)
+
+    def _close(self, now: float) -> None:
+        self.open = self.open[:-1]
+
+    def _open(self, now: float) -> None:
+        self.open = self.fleet.sites()
+
+    def _stop(self, now: float) -> None:
+        """The last engine stops: who has not begun there is sent again."""
+        self._close(now)
+        engine, k = self.driven.pop(), len(self.driven)
+        for r, i in enumerate(self.fleet.origin[k]):
+            if engine.requests[r, c.STATE] != c.FINISHED and engine.requests[r, c.DONE] == 0:
+                self._send(i, now)
+                self.moved += 1
+
+    def _replace(self, now: float) -> None:
+        """An empty engine comes in the place of the one that stopped."""
+        fleet = self.fleet
+        fleet.engines.append(Engine(fleet.engines[0].settings))
+        fleet.origin.append([])
+        fleet.predicted.append(np.zeros(0))
+        self.driven.append(fleet.engines[-1])
+        self.open.append(fleet.sites()[-1])
