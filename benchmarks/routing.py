@@ -1,26 +1,35 @@
 """What the router costs, beside the least that a proxy of aiohttp does: CPU time a request, and added milliseconds.
 
 Answers of JSON, and streams of 16 tokens that come one by one. The engine behind costs nothing and answers at once. CPU
-time is that of the proxy's process, from /proc; milliseconds are by the clock, at 50 requests a second, through the
-router and past it in turns.
+time is that of the proxy's process, from /proc. Milliseconds are by the clock, through each proxy and past them all in
+turns, under a load that is open: requests leave when they are due.
+
+`python -m benchmarks.routing [--rate 1000] [--pinned]` shows more: beside Envoy and nginx, where they are installed.
+With --pinned (as root) the proxies have one core and load and engine another, before all other processes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import os
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.measure import Figure
+from benchmarks.routing_rivals import rivals
 
 CLIENTS, JSON_REQUESTS, STREAMS = 32, 3000, 600
-RATE, SAMPLES = 50.0, 500
+RATE, SECONDS, ROUNDS = 1000.0, 2.0, 4
+BARE = "bare aiohttp proxy"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -55,7 +64,7 @@ async def answer(reader: asyncio.StreamReader) -> None:
         await reader.readexactly(int(length))
 
 
-async def load(port: int, count: int, stream: bool) -> None:
+async def closed(port: int, count: int, stream: bool) -> None:
     """So many requests of some clients, each the next when it has its answer."""
     left = iter(range(count))
     request = body(stream)
@@ -70,50 +79,147 @@ async def load(port: int, count: int, stream: bool) -> None:
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
 
 
-async def latencies(ports: list[int]) -> list[list[float]]:
-    """Milliseconds of JSON answers at `RATE`, through each port in turns."""
-    found: list[list[float]] = [[] for _ in ports]
-    streams = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
-    request = body(False)
-    for k in range(SAMPLES * len(ports)):
-        reader, writer = streams[k % len(ports)]
-        began = time.perf_counter()
-        writer.write(request)
-        await answer(reader)
-        found[k % len(ports)].append(1e3 * (time.perf_counter() - began))
-        await asyncio.sleep(1 / RATE)
-    for _, writer in streams:
-        writer.close()
-    return found
+@dataclass
+class Proxied:
+    """A proxy before the engine, and what was measured through it; without a process it is the engine itself."""
+
+    name: str
+    process: subprocess.Popen[str] | None
+    port: int
+    cpu_s: float = 0.0
+    requests: int = 0
+    failed: int = 0
+    first: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+
+    def reset(self) -> None:
+        self.cpu_s, self.requests, self.failed = 0.0, 0, 0
+        self.first, self.whole, self.late = [], [], []
+
+    def quantile(self, which: str, q: float) -> float:
+        return float(np.quantile(getattr(self, which), q))
+
+
+class OpenLoad:
+    """The load in a process of its own."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "benchmarks.routing_load"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def send(self, to: Proxied, rate: float, seconds: float, stream: bool, seed: int) -> None:
+        """Load one proxy for a while, and note what it took."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        before = cpu_of(to.process) if to.process else 0.0
+        self.process.stdin.write(f"{to.port} {rate} {seconds} {'stream' if stream else 'json'} {seed}\n")
+        self.process.stdin.flush()
+        found = json.loads(self.process.stdout.readline())
+        to.cpu_s += (cpu_of(to.process) if to.process else 0.0) - before
+        to.requests += len(found["whole"])
+        to.failed += found["failed"]
+        for which in ("first", "whole", "late"):
+            getattr(to, which).extend(found[which])
+
+
+def turns(proxies: list[Proxied], load: OpenLoad, rate: float, stream: bool) -> None:
+    """Load each in turns, `ROUNDS` times, after a while in which nothing is counted."""
+    for proxy in proxies:
+        load.send(proxy, rate, 1.0, stream, 0)
+        proxy.reset()
+    for k in range(ROUNDS):
+        for j in range(len(proxies)):
+            load.send(proxies[(j + k) % len(proxies)], rate, SECONDS, stream, 1 + k)
+
+
+@contextmanager
+def proxies(with_rivals: bool) -> Iterator[tuple[OpenLoad, list[Proxied], subprocess.Popen[str]]]:
+    """The load, the engine without a proxy, the router, and its rivals."""
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        engine, engine_port = started("benchmarks.routing_parts", "engine")
+        stack.callback(_end, engine)
+        url = f"http://127.0.0.1:{engine_port}"
+        found = [Proxied("direct", None, engine_port)]
+        route = ("kant", "serve", "route", "--backends", url, "--listen", "127.0.0.1:0", "--router", "least-tokens")
+        for name, command in (("kant serve route", route), (BARE, ("benchmarks.routing_parts", "bare", url))):
+            process, port = started(*command)
+            stack.callback(_end, process)
+            found.append(Proxied(name, process, port))
+        if with_rivals:
+            for name, (process, port) in rivals(Path(folder), engine_port).items():
+                stack.callback(_end, process)
+                found.append(Proxied(name, process, port))
+        load = OpenLoad()
+        stack.callback(_end, load.process)
+        yield load, found, engine
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
 
 
 def measure() -> Iterator[Figure]:
-    engine, engine_port = started("benchmarks.routing_parts", "engine")
-    url = f"http://127.0.0.1:{engine_port}"
-    ours, port = started(
-        "kant", "serve", "route", "--backends", url, "--listen", "127.0.0.1:0", "--router", "least-tokens"
-    )
-    rival, rival_port = started("benchmarks.routing_parts", "bare", url)
-    try:
+    with proxies(with_rivals=False) as (open_load, (direct, ours, bare), _):
         for name, count, stream, bound in (
-            ("route-json", JSON_REQUESTS, False, "aiohttp's reading and writing of heads"),
-            ("route-stream", STREAMS, True, "one read and one write of aiohttp a token"),
+            ("route-json", JSON_REQUESTS, False, "writing to sockets"),
+            ("route-stream", STREAMS, True, "one read and one write of a socket a token"),
         ):
             rates = []
-            for process, at in ((ours, port), (rival, rival_port)):
-                asyncio.run(load(at, 200, stream))  # warm
-                before = cpu_of(process)
-                asyncio.run(load(at, count, stream))
-                rates.append(count / (cpu_of(process) - before))
-            yield Figure(name, rates[0], "requests a CPU-s", rates[0] / rates[1], "bare aiohttp proxy", bound)
-        through, bare, direct = asyncio.run(latencies([port, rival_port, engine_port]))
-        base = float(np.quantile(direct, 0.99))
+            for proxy in (ours, bare):
+                assert proxy.process is not None
+                asyncio.run(closed(proxy.port, 200, stream))  # warm
+                before = cpu_of(proxy.process)
+                asyncio.run(closed(proxy.port, count, stream))
+                rates.append(count / (cpu_of(proxy.process) - before))
+            yield Figure(name, rates[0], "requests a CPU-s", rates[0] / rates[1], BARE, bound)
+        turns([direct, ours, bare], open_load, RATE, False)
+        assert ours.failed == 0, f"{ours.failed} requests were not answered"
         for q, label in ((0.5, "p50"), (0.99, "p99")):
-            base = float(np.quantile(direct, q))
-            added = float(np.quantile(through, q)) - base
-            beside = float(np.quantile(bare, q)) - base
-            yield Figure(f"route-added-{label}", added, "ms", beside / added, "bare aiohttp proxy", "the machine")
-    finally:
-        for process in (ours, rival, engine):
-            process.kill()
-            process.wait()
+            base = direct.quantile("whole", q)
+            added, beside = ours.quantile("whole", q) - base, bare.quantile("whole", q) - base
+            yield Figure(f"route-added-{label}", added, "ms", beside / added, BARE, "the machine")
+
+
+def pin(process: subprocess.Popen[str], core: int) -> None:
+    """Give all threads of a process one core, before everybody else there."""
+    for thread in Path(f"/proc/{process.pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+        os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(1))
+
+
+def table(rate: float, pinned: bool) -> Iterator[str]:
+    """Every proxy at a rate, in rows of a page."""
+    with proxies(with_rivals=True) as (open_load, found, engine):
+        if pinned:
+            for process, core in ((engine, 0), (open_load.process, 0), *((p.process, 1) for p in found if p.process)):
+                pin(process, core)
+        yield "| answers | through | CPU, µs a request | P50, ms | P99, ms | added P50 | added P99 | failed |"
+        yield "|---|---|---:|---:|---:|---:|---:|---:|"
+        for stream in (False, True):
+            turns(found, open_load, rate, stream)
+            direct = found[0]
+            for proxy in found:
+                row = [proxy.quantile("first", q) for q in (0.5, 0.99)]
+                base = [direct.quantile("first", q) for q in (0.5, 0.99)]
+                cpu = f"{1e6 * proxy.cpu_s / proxy.requests:,.0f}" if proxy.process else "-"
+                added = [f"{a - b:.2f}" if proxy.process else "-" for a, b in zip(row, base, strict=True)]
+                yield (
+                    f"| {'streams' if stream else 'JSON'} | {proxy.name} | {cpu} | {row[0]:.2f} | {row[1]:.2f}"
+                    f" | {added[0]} | {added[1]} | {proxy.failed} |"
+                )
+        late = max(proxy.quantile("late", 0.99) for proxy in found)
+        yield f"\nThe load was late by {late:.1f} ms in P99; the machine's load was {os.getloadavg()[0]:.1f}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=float, default=RATE)
+    parser.add_argument("--pinned", action="store_true")
+    options = parser.parse_args()
+    for line in table(options.rate, options.pinned):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -58,6 +59,12 @@ class Backend:
     rows: dict[int, Placement] = field(default_factory=dict)
     """Its requests, by their rows."""
     excess: list[tuple[int, int]] = field(default_factory=list)
+
+    host: str = ""
+    """Its host and port, as a request names them."""
+
+    def __post_init__(self) -> None:
+        self.host = urlsplit(self.url).netloc
 
     def serves(self, model: str) -> bool:
         """Whether it may have the model; where it has not said, it may."""

@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -21,6 +20,7 @@ from kant.gateway.ask import FORWARDS, Ask, EventCount, RefusedError, error_body
 from kant.gateway.dispatch import Dispatcher, Placement
 from kant.gateway.meters import Meters
 from kant.gateway.tenants import Tenant, Tenants
+from kant.gateway.upstream import Connection, Head, UnreachableError, UpstreamError, Upstreams
 from kant.model.errors import InputError
 
 MOST_BODY = 32 << 20
@@ -33,16 +33,23 @@ TRY_ELSEWHERE = frozenset({429, 502, 503, 504})
 
 HOP_BY_HOP = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-     "transfer-encoding", "upgrade", "host", "content-length", "accept-encoding", "expect", "content-encoding")
+     "transfer-encoding", "upgrade", "content-length")
 )  # fmt: skip
-"""Headers that concern one connection (RFC 9110, 7.6.1), and those that the proxy sets itself."""
+"""Headers that concern one connection (RFC 9110, 7.6.1)."""
+
+NOT_SENT = HOP_BY_HOP | {"host", "accept-encoding", "expect", "content-encoding", "content-type"}
+"""And of requests those that the proxy sets itself."""
+
+BREAKS = frozenset("\r\n\0")
+"""Would break a head apart; no server lets them in."""
+
+PRESSURE = 256 << 10
+"""Bytes that a client may be behind before its engine is read more slowly."""
 
 PROGRAM = "x-kant-program"
 PREDICTED = "x-kant-predicted-tokens"
 BACKEND = "x-kant-backend"
 JSON = {"Content-Type": "application/json"}
-
-LOST = (aiohttp.ClientError, ConnectionError, TimeoutError, asyncio.IncompleteReadError)
 
 
 class BackendLostError(Exception):
@@ -81,15 +88,10 @@ class Proxy:
         self.draining = False
         self.in_flight = 0
         self.idle = asyncio.Event()
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        self.upstreams = Upstreams(CONNECT_S)
 
-    async def close(self) -> None:
-        await self.session.close()
+    def close(self) -> None:
+        self.upstreams.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; whatever it is, the answer is one in OpenAI's form."""
@@ -209,30 +211,35 @@ class _Attempt:
         self.backend = placed.backend
         self.response: web.StreamResponse | None = None
         self.count = EventCount()
+        self.connection: Connection | None = None
+        self.client: asyncio.Transport | None = None
+        self.chunked = False
+        self.relief: asyncio.Task[None] | None = None
+        self.early: list[bytes] = []
+        """Pieces that have come before the client's answer has begun."""
+        self.begun: asyncio.Future[None] | None = None
 
     async def run(self) -> web.StreamResponse:
         """Forward, and hand the answer on; raises BackendLostError where the backend fails."""
-        ask, dispatcher, session = self.placed.ask, self.proxy.dispatcher, self.proxy.session
+        ask, dispatcher = self.placed.ask, self.proxy.dispatcher
         priority = dispatcher.sent_priority(self.placed) if ask.path != "/tokenize" else None
         body = ask.forwarded(priority, dispatcher.policy.by_priority)
         try:
-            async with asyncio.timeout(None) as watch:
-                self.placed.withdraw = lambda: watch.reschedule(0.0)
-                async with session.post(self.backend.url + ask.path, data=body, headers=self._headers()) as upstream:
-                    if upstream.status in TRY_ELSEWHERE and not self.last and self._others():
-                        raise BackendLostError(f"it answered {upstream.status}", begun=False)
-                    if upstream.content_type == "text/event-stream":
-                        await self._stream(upstream)
-                    else:
-                        await self._whole(upstream, ask)
-        except aiohttp.ClientConnectorError as error:
-            raise BackendLostError(_why(error), begun=False, unreachable=True) from None
-        except LOST as error:
-            if isinstance(error, ClientGoneError):
-                raise
-            raise BackendLostError(_why(error), begun=self.response is not None) from None
+            connection = self.connection = await self.proxy.upstreams.connection(self.backend.url)
+            self.placed.withdraw = lambda: connection.fail(UpstreamError("it was lost"))
+            head = await connection.ask(self._head(ask.path, len(body)), body)
+            if head.status in TRY_ELSEWHERE and not self.last and self._others():
+                raise BackendLostError(f"it answered {head.status}", begun=False)
+            if head.content_type == "text/event-stream":
+                await self._stream(connection, head)
+            else:
+                await self._whole(connection, head, ask)
+        except UpstreamError as error:
+            raise BackendLostError(str(error), self.response is not None, isinstance(error, UnreachableError)) from None
         finally:
             self.placed.withdraw = None
+            if self.connection is not None:
+                self.connection.release()
         assert self.response is not None
         with contextlib.suppress(ConnectionError):
             await self.response.write_eof()
@@ -244,52 +251,102 @@ class _Attempt:
             for b in self.proxy.dispatcher.backends
         )
 
-    def _headers(self) -> dict[str, str]:
+    def _head(self, path: str, length: int) -> bytes:
+        """The head of the request as the engine gets it."""
         keyed = self.proxy.tenants.keyed
-        sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        lines = [
+            f"POST {path} HTTP/1.1\r\nHost: {self.backend.host}\r\nContent-Type: application/json\r\n"
+            f"Accept-Encoding: identity\r\nContent-Length: {length}"
+        ]
         for name, value in self.request.headers.items():
             low = name.lower()
-            if low not in HOP_BY_HOP and not (keyed and low == "authorization") and low != "content-type":
-                sent[name] = value
-        return sent
+            if low in NOT_SENT or (keyed and low == "authorization") or not BREAKS.isdisjoint(value):
+                continue
+            lines.append(f"{name}: {value}")
+        lines.append("\r\n")
+        return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 
-    def _answer_headers(self, upstream: aiohttp.ClientResponse) -> dict[str, str]:
-        kept = {name: value for name, value in upstream.headers.items() if name.lower() not in HOP_BY_HOP}
+    def _answer_headers(self, head: Head) -> dict[str, str]:
+        kept = {name: value for name, value in head.headers.items() if name not in HOP_BY_HOP}
         kept[BACKEND] = str(self.backend.number)
         return kept
 
-    async def _stream(self, upstream: aiohttp.ClientResponse) -> None:
+    async def _stream(self, connection: Connection, head: Head) -> None:
         """Hand each piece on as it comes; the client's answer begins with the first."""
-        dispatcher, placed = self.proxy.dispatcher, self.placed
-        async for piece in upstream.content.iter_any():
-            if self.response is None:
-                self.response = web.StreamResponse(status=upstream.status, headers=self._answer_headers(upstream))
-                self.proxy.meters.first_s.observe(time.monotonic() - self.began)
-                await _to_client(self.response.prepare(self.request))
-            done = self.count.feed(piece)
-            if done:
-                dispatcher.said(placed, done)
-            await _to_client(self.response.write(piece))
-        if self.response is None:
+        begun = self.begun = asyncio.get_running_loop().create_future()
+        whole = connection.pieces(self._take)
+        whole.add_done_callback(lambda _: self._begin())
+        await begun
+        if not self.early:
+            await whole
             raise BackendLostError("its stream was empty", begun=False)
-        chunked = "Transfer-Encoding" in upstream.headers or "Content-Length" in upstream.headers
-        if not (chunked or self.count.finished):  # nothing but [DONE] says that such a stream is whole
+        self.response = web.StreamResponse(status=head.status, headers=self._answer_headers(head))
+        self.proxy.meters.first_s.observe(time.monotonic() - self.began)
+        await _to_client(self.response.prepare(self.request))
+        while self.early:
+            pieces, self.early = b"".join(self.early), []
+            await _to_client(self.response.write(pieces))
+        self.chunked = self.response.headers.get("Transfer-Encoding") == "chunked"
+        self.client = self.request.transport
+        if self.client is None:
+            raise ClientGoneError("it has closed its connection")
+        await whole
+        if not (head.framed or self.count.finished):  # nothing but [DONE] says that such a stream is whole
             raise BackendLostError("its stream has no end", begun=True)
-        self._over(upstream.status, self.count.events, self.count.usage)
+        self._over(head.status, self.count.events, self.count.usage)
 
-    async def _whole(self, upstream: aiohttp.ClientResponse, ask: Ask) -> None:
-        """An answer that is one JSON document: nothing is sent before all of it is here."""
+    def _take(self, piece: bytes, chunks: bytes | None) -> None:
+        """A piece of a stream has come: count its tokens, and write it to the client, in whose frame it may be."""
+        done = self.count.feed(piece)
+        if done:
+            self.proxy.dispatcher.said(self.placed, done)
+        client = self.client
+        if client is None:
+            self.early.append(piece)
+            self._begin()
+            return
+        if client.is_closing():
+            raise ClientGoneError("it has closed its connection")
+        if self.chunked:
+            client.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunks is None else chunks)
+        else:
+            client.write(piece)
+        if client.get_write_buffer_size() > PRESSURE and self.relief is None:
+            self.relief = asyncio.create_task(self._relieve())
+
+    def _begin(self) -> None:
+        """The first piece has come, or none will."""
+        if self.begun is not None and not self.begun.done():
+            self.begun.set_result(None)
+
+    async def _relieve(self) -> None:
+        """The client is slower than the engine: read no more before it has what there is."""
+        assert self.connection is not None
+        self.connection.hold(True)
         try:
-            body = await upstream.content.read(MOST_ANSWER + 1)
-            while len(body) <= MOST_ANSWER and (piece := await upstream.content.read(MOST_ANSWER)):
-                body += piece
-        except asyncio.IncompleteReadError as error:
-            raise BackendLostError(_why(error), begun=False) from None
-        if len(body) > MOST_ANSWER:
-            raise RefusedError(502, f"the answer is longer than {MOST_ANSWER} bytes", "backend_lost")
-        self.response = web.Response(body=body, status=upstream.status, headers=self._answer_headers(upstream))
-        usage = usage_of(body) if upstream.status == 200 and ask.path.startswith("/v1/") else None
-        self._over(upstream.status, usage[1] if usage else None, usage)
+            await self.request.writer.drain()
+        except ConnectionError:
+            self.connection.fail(ClientGoneError("it has closed its connection"))
+        self.connection.hold(False)
+        self.relief = None
+
+    async def _whole(self, connection: Connection, head: Head, ask: Ask) -> None:
+        """An answer that is one JSON document: nothing is sent before all of it is here."""
+        parts: list[bytes] = []
+        size = 0
+
+        def take(piece: bytes, _: bytes | None) -> None:
+            nonlocal size
+            size += len(piece)
+            if size > MOST_ANSWER:
+                raise RefusedError(502, f"the answer is longer than {MOST_ANSWER} bytes", "backend_lost")
+            parts.append(piece)
+
+        await connection.pieces(take)
+        body = b"".join(parts)
+        self.response = web.Response(body=body, status=head.status, headers=self._answer_headers(head))
+        usage = usage_of(body) if head.status == 200 and ask.path.startswith("/v1/") else None
+        self._over(head.status, usage[1] if usage else None, usage)
         self.proxy.meters.first_s.observe(time.monotonic() - self.began)
         await _to_client(self.response.prepare(self.request))
 
@@ -324,11 +381,6 @@ async def _to_client(sending: object) -> None:
         await sending  # type: ignore[misc]
     except ConnectionError as error:
         raise ClientGoneError(str(error)) from None
-
-
-def _why(error: BaseException) -> str:
-    """An error as it may stand in an answer: its kind, and no address of a backend."""
-    return type(error).__name__
 
 
 def _refusal(error: RefusedError) -> web.Response:

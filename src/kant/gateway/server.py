@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
+import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -52,6 +54,7 @@ class RouterServer:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> RouterServer:
+        self.session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters())
         try:
             self.port = await self._listen(self.options.listen, "--listen", self.proxy.handle)
@@ -60,7 +63,7 @@ class RouterServer:
         except BaseException:
             await self._close()
             raise
-        session, every_s = self.proxy.session, self.options.scrape_s
+        session, every_s = self.session, self.options.scrape_s
         loops = [look_at(backend, self.dispatcher, session, every_s) for backend in self.dispatcher.backends]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
         if self.dispatcher.router.holds:
@@ -75,7 +78,8 @@ class RouterServer:
             task.cancel()
         for runner in self._open:
             await runner.cleanup()
-        await self.proxy.close()
+        self.proxy.close()
+        await self.session.close()
 
     async def _listen(self, where: str, option: str, handler: Callable[[web.BaseRequest], Any]) -> int:
         host, port = address(where, option)
@@ -167,7 +171,7 @@ S = TypeVar("S", bound=Server)
 
 
 def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once."""
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once. With uvloop where it is installed."""
 
     async def main() -> None:
         stop, now = asyncio.Event(), asyncio.Event()
@@ -185,4 +189,12 @@ def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
             for task in waits:
                 task.cancel()
 
-    asyncio.run(main())
+    gc.collect()
+    gc.freeze()  # what was loaded stays: looking through it again would stop everybody for a tenth of a second
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())

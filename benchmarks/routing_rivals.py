@@ -1,0 +1,81 @@
+"""Other proxies before the same engine: Envoy and nginx, one thread each, where they are installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+TYPES = "type.googleapis.com/envoy.extensions.filters"
+ENVOY = """
+static_resources:
+  listeners:
+    - address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}
+      filter_chains:
+        - filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": {types}.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: clients
+                route_config:
+                  virtual_hosts:
+                    - name: engine
+                      domains: ["*"]
+                      routes: [{{ match: {{ prefix: "/" }}, route: {{ cluster: engine, timeout: 0s }} }}]
+                http_filters:
+                  - name: envoy.filters.http.router
+                    typed_config: {{ "@type": {types}.http.router.v3.Router }}
+  clusters:
+    - name: engine
+      load_assignment:
+        cluster_name: engine
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {engine} }} }} }}
+"""
+
+NGINX = """
+daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log crit;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+  uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; client_body_buffer_size 64k; keepalive_requests 1000000;
+  upstream engine {{ server 127.0.0.1:{engine}; keepalive 512; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
+    }}
+  }}
+}}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def installed(program: str) -> str | None:
+    """A program beside this Python, on the path, or where Debian has daemons."""
+    places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin")
+    return shutil.which(program, path=os.pathsep.join(places))
+
+
+def rivals(folder: Path, engine: int) -> dict[str, tuple[subprocess.Popen[str], int]]:
+    """Those that are installed, by name: the process, and its port."""
+    found: dict[str, tuple[subprocess.Popen[str], int]] = {}
+    for name, text in (("envoy", ENVOY), ("nginx", NGINX)):
+        program = installed(name)
+        if program is None:
+            continue
+        port = free_port()
+        file = folder / f"{name}.conf.yaml"
+        file.write_text(text.format(port=port, engine=engine, folder=folder, types=TYPES), encoding="utf-8")
+        flags = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "off"] if name == "envoy" else []
+        found[name] = (subprocess.Popen([program, "-c", str(file), *flags], text=True), port)
+    return found
