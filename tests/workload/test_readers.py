@@ -157,5 +157,5 @@ def test_kant_needs_three_columns_only(put: Put) -> None:
 def test_a_format_that_is_named_is_used(put: Put) -> None:
     with pytest.raises(InputError, match=r"line 1: expected the columns duration_s, vc"):
         read_workload(put("k.csv", KANT), format="philly")
-    with pytest.raises(InputError, match=r"one of kant, philly, .*, muri, openb, swf, got 'csv'"):
+    with pytest.raises(InputError, match=r"one of kant, philly, .*, muri, openb, shockwave, swf, got 'csv'"):
         read_workload(put("k.csv", KANT), format="csv")

@@ -41,6 +41,7 @@ VERBS = {
     "explain": "explain:explain",
     "pack": "pack:pack_app",
     "defrag": "defrag:defrag_app",
+    "share": "share:share_app",
     "report": "report:report",
     "check": "check:check_app",
     "demo": "demo:demo",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kant.model.errors import InputError
-from kant.workload import google, helios, kant_table, muri, openb, pai, philly, philly_log, swf
+from kant.workload import google, helios, kant_table, muri, openb, pai, philly, philly_log, shockwave, swf
 from kant.workload.source import head
 from kant.workload.table import Field
 from kant.workload.trace import Trace
@@ -101,6 +101,14 @@ FORMATS: dict[str, Format] = {
             openb.parse,
         ),
         Format(
+            "shockwave",
+            "training jobs whose batch size changes: runs of epochs with one batch size, several traces a file",
+            "Zheng et al., NSDI'23; Shockwave artifact (MIT)",
+            shockwave.FIELDS,
+            "trace (required where there are several)",
+            shockwave.parse,
+        ),
+        Format(
             "swf",
             "Standard Workload Format 2.2: 18 columns, a processor read as one GPU",
             "Feitelson, Parallel Workloads Archive",
@@ -141,7 +149,7 @@ def detect(path: Path) -> Format:
     header = {name.strip(' "') for name in first.split(",")}
     if header.issuperset(pai.TASK_HEADER):
         return FORMATS["pai"]
-    for name in ("helios", "acme", "philly", "muri", "openb", "kant"):
+    for name in ("helios", "acme", "philly", "muri", "openb", "shockwave", "kant"):
         if header.issuperset(_required(FORMATS[name])):
             return FORMATS[name]
     if path.name.lower().removesuffix(".gz").endswith(".swf"):

@@ -1,0 +1,113 @@
+"""Rounds from shares of time: whoever is furthest behind the share that a policy gives goes first.
+
+The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5) as Shockwave's simulator has it: shares are computed
+anew when jobs have come or gone and RESET seconds are over; until then a newcomer has no share, and where it is chosen
+for a round what it is chosen for stays idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from kant.model.taxonomy import Tags
+from kant.optimize.share.policy import Chooser
+from kant.optimize.share.training import Training
+
+RESET = 1000.0
+"""Seconds from one computation of shares to the next, at least."""
+DIGITS = 9
+"""Of a share: beyond them libraries of linear algebra differ from machine to machine."""
+SURELY = 1e9
+"""The priority, times its share, of a job when no time has been counted."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a policy remembers from one computation of shares to the next, by the number of a job."""
+
+    shares: dict[int, float] = field(default_factory=dict)
+    alone: dict[int, float] = field(default_factory=dict)
+    speed: dict[int, float] = field(default_factory=dict)
+    steps: dict[int, int] = field(default_factory=dict)
+
+
+class ShareRule(Protocol):
+    """What a policy of shares has to say: the share of the time in which each job should run, from 0 to 1."""
+
+    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]: ...
+
+
+class SharePolicy:
+    """The base of policies that give shares of time."""
+
+    source: ClassVar[str]
+    tags: ClassVar[Tags]
+
+    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+        raise NotImplementedError
+
+    def begin(self, gpus: int, round_s: float) -> Chooser:
+        return ByShares(self, gpus, round_s)
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a job has had since the shares were computed, what it had too little before, and how far behind it is."""
+
+    received: float
+    deficit: float = 0.0
+    priority: float = 0.0
+
+
+class ByShares:
+    """Chooses by shares. A job begins with half a round to its account, so that none divides by zero."""
+
+    def __init__(self, rule: ShareRule, gpus: int, round_s: float) -> None:
+        self.rule, self.gpus, self.head_start = rule, gpus, round_s / 2
+        self.memory = Memory()
+        self.accounts: dict[int, _Account] = {}
+        self.received = 0.0
+        self.reset = 0.0
+        self.stale = True
+
+    def ran(self, job: Training, seconds: float) -> None:
+        self.accounts[job.number].received += seconds
+        self.received += seconds
+
+    def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+        self.stale |= changed
+        for job in jobs:
+            if job.number not in self.accounts:
+                self.accounts[job.number] = _Account(self.head_start)
+        if self.stale and (now - self.reset >= RESET or self.reset == 0):
+            self._compute(jobs, now)
+        shares = self.memory.shares
+        for job in jobs:
+            account, share = self.accounts[job.number], shares.get(job.number, 0.0)
+            part = account.received / self.received if self.received else 0.0
+            account.priority = share / part if part else share * SURELY
+        chosen, free = [], self.gpus
+        for job in sorted(jobs, key=lambda job: self._key(job.number), reverse=True):
+            if job.gpus <= free:
+                free -= job.gpus
+                chosen.append(job)
+        return [job for job in chosen if job.number in shares]
+
+    def _key(self, number: int) -> tuple[float, float, float]:
+        """Ties go to who came first: the sort is stable, also in reverse."""
+        account = self.accounts[number]
+        return account.priority, account.deficit, self.memory.shares.get(number, 0.0)
+
+    def _compute(self, jobs: Sequence[Training], now: float) -> None:
+        self.accounts = {job.number: self.accounts[job.number] for job in jobs}
+        for job in jobs:
+            account = self.accounts[job.number]
+            due = self.memory.shares.get(job.number, 0.0) * (now - self.reset)
+            account.deficit += due - (account.received - self.head_start)
+            account.received = self.head_start
+        self.received = self.head_start * len(jobs)
+        self.reset, self.stale = now, False
+        found = self.rule.shares(jobs, self.gpus, now, self.memory)
+        self.memory.shares = {job.number: round(share, DIGITS) for job, share in zip(jobs, found, strict=True)}

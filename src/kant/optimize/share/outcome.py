@@ -1,0 +1,88 @@
+"""What a run in rounds comes to: the time of all, the time of each, and who was treated unfairly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from kant.optimize.share.training import Training
+
+UNFAIR = 1.05
+"""A finish-time fairness above this counts as unfair (Shockwave, section 7)."""
+
+
+class Fairness(Struct, frozen=True):
+    """Finish-time fairness (Themis, NSDI 2020): how many times longer a job took than with an equal share of its own.
+
+    The equal share is that of a cluster divided by all jobs of the trace, at most one GPU for each that a job asks for.
+    `unfair_share` is the share of jobs above 1.05.
+    """
+
+    worst: float
+    mean: float
+    unfair_share: float
+
+
+class JobOutcome(Struct, frozen=True):
+    """When a job came and ended, in seconds, and its finish-time fairness."""
+
+    name: str
+    queue: str
+    gpus: int
+    arrival_s: float
+    end_s: float
+    ftf: float
+
+
+class QueueOutcome(Struct, frozen=True):
+    """The jobs of one queue: their mean completion time, and their mean and worst finish-time fairness."""
+
+    name: str
+    jobs: int
+    jct_s: float
+    ftf_mean: float
+    ftf_worst: float
+
+
+class Outcome(Struct, frozen=True):
+    """A run in rounds. `jct_s` is the mean completion time; `busy_share` is the part of the GPU-time until the end in
+    which jobs made progress."""
+
+    makespan_s: float
+    jct_s: float
+    ftf: Fairness
+    jobs: int
+    gpus: int
+    rounds: int
+    busy_share: float
+    queues: tuple[QueueOutcome, ...]
+    each: tuple[JobOutcome, ...]
+
+
+def outcome(every: Sequence[Training], gpus: int, rounds: int, used: float) -> Outcome:
+    """What the jobs that have all ended come to; `used` are the GPU-seconds in which they made progress."""
+    crowd = max(1.0, len(every) / gpus)
+    each = []
+    for at in every:
+        ftf = round((at.ended - at.job.arrival) / (at.job.exclusive * crowd), 5)
+        each.append(JobOutcome(at.job.name, at.job.queue, at.gpus, at.job.arrival, at.ended, ftf))
+    ratios = [job.ftf for job in each]
+    makespan = max(job.end_s for job in each)
+    return Outcome(
+        makespan,
+        sum(job.end_s - job.arrival_s for job in each) / len(each),
+        Fairness(max(ratios), sum(ratios) / len(each), sum(ratio > UNFAIR for ratio in ratios) / len(each)),
+        len(each),
+        gpus,
+        rounds,
+        used / (gpus * makespan) if makespan else 0.0,
+        tuple(_queue(name, [job for job in each if job.queue == name]) for name in sorted({job.queue for job in each})),
+        tuple(each),
+    )
+
+
+def _queue(name: str, jobs: Sequence[JobOutcome]) -> QueueOutcome:
+    ratios = [job.ftf for job in jobs]
+    jct = sum(job.end_s - job.arrival_s for job in jobs) / len(jobs)
+    return QueueOutcome(name, len(jobs), jct, sum(ratios) / len(jobs), max(ratios))

@@ -1,0 +1,116 @@
+"""Rounds: all jobs stop together, and a policy says who runs until they stop again.
+
+The rules of Shockwave's simulator, which is Gavel's with batch sizes that change: a round ends when the last of its
+jobs has made its steps; a job that did not run in the round before loses PREEMPTION seconds of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kant.model.adaptive import AdaptiveJob
+from kant.model.errors import InputError
+from kant.optimize.share.outcome import Outcome, outcome
+from kant.optimize.share.policy import Policy
+from kant.optimize.share.training import Training, speeds_of
+
+ROUND = 120.0
+PREEMPTION = 20.0
+"""Seconds to save a job and to load it again, as published."""
+SHORT = 5.0
+"""A job that needs so much less than a round is in its last one, and loses nothing."""
+LATEST = 1e10
+"""Seconds after which a run is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Who ran from when to when, and for how many seconds each."""
+
+    start: float
+    end: float
+    jobs: tuple[tuple[Training, float], ...]
+
+
+def simulate(
+    jobs: Sequence[AdaptiveJob],
+    gpus: int,
+    policy: Policy,
+    *,
+    round_s: float = ROUND,
+    preemption_s: float = PREEMPTION,
+    weights: Mapping[str, float] | None = None,
+    watch: Callable[[Round], None] | None = None,
+) -> Outcome:
+    """Run all jobs on `gpus` alike GPUs. Raises InputError where one asks for more than there are.
+
+    With `weights` queues are the tenants: the weight of each, 1 where none is given, is divided among those of its jobs
+    that are there. `watch` sees each round when it has ended.
+    """
+    for given in jobs:
+        if given.gpus > gpus:
+            raise InputError(f"job {given.name}: gpus", f"at most the {gpus} of the cluster", given.gpus)
+    if not 0 <= preemption_s < round_s:
+        expected = f"seconds from 0 to less than a round of {round_s:g}"
+        raise InputError("the cost of a preemption", expected, preemption_s)
+    ordered = sorted(range(len(jobs)), key=lambda i: (jobs[i].arrival, i))
+    speeds = speeds_of(list(jobs))
+    every = [Training(number, jobs[i], speeds) for number, i in enumerate(ordered)]
+    chooser = policy.begin(gpus, round_s)
+    active: list[Training] = []
+    before: set[int] | None = None
+    now, came, rounds, used = 0.0, 0, 0, 0.0
+    changed = True
+    while came < len(every) or active:
+        if not active:
+            now, before = max(now, every[came].job.arrival), set() if rounds else None
+        while came < len(every) and every[came].job.arrival <= now:
+            active.append(every[came])
+            came, changed = came + 1, True
+        if weights is not None and changed:
+            _weigh(active, weights)
+        chosen = chooser.choose(active, now, changed)
+        _check(chosen, gpus)
+        made = [(job, steps := job.steps_in(round_s), now + steps / job.speed) for job in chosen]
+        end = max((finish for *_, finish in made), default=now + round_s)  # nobody may run yet: time goes on
+        changed, ran = False, []
+        for job, steps, finish in made:
+            seconds = finish - now
+            # The first round of all costs nothing; nor does a job's last one.
+            if before is not None and job.number not in before and seconds > round_s - SHORT:
+                steps = int(steps * ((seconds - preemption_s) / seconds))
+                seconds -= preemption_s
+            if steps > 0 or seconds > 0:
+                chooser.ran(job, seconds)
+            else:
+                changed = True
+            if job.advance(steps, seconds):
+                job.ended, changed = finish, True
+            ran.append((job, seconds))
+            used += job.gpus * seconds
+        if watch is not None:
+            watch(Round(now, end, tuple(ran)))
+        now, before = end, {job.number for job in chosen}
+        rounds += 1
+        active = [job for job in active if job.ended < 0]
+        for job in active:
+            job.adapt()
+        if now > LATEST:
+            raise InputError("this workload", f"jobs that end within {LATEST:g} seconds")
+    return outcome(every, gpus, rounds, used)
+
+
+def _weigh(jobs: Sequence[Training], weights: Mapping[str, float]) -> None:
+    """Divide the weight of each queue among its jobs; the mean weight of a job is 1."""
+    of_queue = Counter(job.job.queue for job in jobs)
+    whole = sum(weights.get(queue, 1.0) for queue in of_queue)
+    for job in jobs:
+        job.weight = weights.get(job.job.queue, 1.0) / of_queue[job.job.queue] * len(jobs) / whole
+
+
+def _check(chosen: Sequence[Training], gpus: int) -> None:
+    """What every policy must keep to: no job twice, no GPU twice."""
+    if len({job.number for job in chosen}) < len(chosen) or sum(job.gpus for job in chosen) > gpus:
+        raise AssertionError("a policy has given a GPU twice")

@@ -1,0 +1,138 @@
+"""A job in training: its steps, and how its batch size changes between rounds.
+
+The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), read there and written anew, also where they are
+odd: results of that simulator can only be compared with results of the same rules. Times are float seconds there, and
+so they are here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from kant.model.adaptive import (
+    LARGEST_BATCH,
+    SMALLEST_BATCH,
+    AdaptiveJob,
+    gns_batch,
+    in_critical_regime,
+    steps_of_epoch,
+)
+
+Speeds = dict[tuple[str, int, int], float]
+"""Steps a second, by model, batch size and GPUs."""
+
+PATIENCE = 1.5
+"""A job that has run so many times its profile's run time counts as done."""
+FAILURES = 5
+"""Rounds without a step after which a job counts as done."""
+
+
+def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
+    """What the profiles of the jobs say of the speed of models, for all of them."""
+    return {
+        (job.model, run.batch, job.gpus): job.samples / run.batch / run.seconds for job in jobs for run in job.epochs
+    }
+
+
+@dataclass(slots=True, eq=False)
+class Training:
+    """A job that is in the cluster, with `number`, its place in the order of arrival.
+
+    `total` and `done` are steps at the present batch size `batch`; both are counted anew when that changes. `ran` are
+    the seconds that it has run, without what it lost to preemption. `larger` says that the next round in which it runs
+    ends with a change of its batch, to a larger or to the first one.
+    """
+
+    number: int
+    job: AdaptiveJob
+    speeds: Speeds
+    batch: int = field(init=False)
+    speed: float = field(init=False)
+    total: int = field(init=False)
+    done: int = 0
+    ran: float = 0.0
+    failures: int = 0
+    ended: float = -1.0
+    weight: float = 1.0
+    larger: bool | None = None
+
+    def __post_init__(self) -> None:
+        first = self.job.epochs[0]
+        self.batch = first.batch
+        self.speed = self.speeds[self.job.model, first.batch, self.job.gpus]
+        steps = steps_of_epoch(self.job.samples, self.batch)
+        total, epochs = int(self.job.declared * self.speed), self.job.epoch_count
+        # The last epoch may be a part of one. Where the run time that was declared contradicts the epochs, these hold.
+        self.total = total if math.ceil(total / steps) == epochs else steps * epochs
+
+    @property
+    def gpus(self) -> int:
+        return self.job.gpus
+
+    @property
+    def steps_left(self) -> int:
+        return self.total - self.done
+
+    @property
+    def seconds_left(self) -> float:
+        """What is left if nothing changes any more."""
+        return self.steps_left / self.speed
+
+    @property
+    def epoch(self) -> int:
+        """Whole epochs that it has trained."""
+        return self.done // steps_of_epoch(self.job.samples, self.batch)
+
+    def steps_in(self, seconds: float) -> int:
+        """How many steps it makes in a round."""
+        return min(int(self.speed * seconds), self.steps_left)
+
+    def advance(self, steps: int, seconds: float) -> bool:
+        """Count a round, then change the batch if that is due; whether the job has ended with the round."""
+        self.ran += seconds
+        if steps <= 0 and seconds <= 0:
+            self.failures += 1
+            ended = self.failures >= FAILURES
+        else:
+            self.failures = 0
+            self.done += steps
+            ended = self.steps_left <= 0 or self.ran > int(int(self.job.exclusive) * PATIENCE)
+        self._rescale()
+        return ended
+
+    def _rescale(self) -> None:
+        """Change the batch size. What has been trained, and the whole, keep their numbers of epochs."""
+        larger, self.larger = self.larger, None
+        first = self.job.epochs[0].batch
+        largest = LARGEST_BATCH.get(self.job.model)
+        if larger is None or largest is None or (first == largest and self.job.model != "Transformer"):
+            return
+        batch = 2 * self.batch if self.job.mode == "gns" else largest if larger else first
+        speed = self.speeds.get((self.job.model, batch, self.job.gpus))
+        if speed is None:  # nobody has measured it: the job goes on as it is
+            return
+        before, after = steps_of_epoch(self.job.samples, self.batch), steps_of_epoch(self.job.samples, batch)
+        epochs = math.ceil(self.total / before)
+        total = math.ceil(self.total * (1 / (batch / self.batch)))
+        self.total = total if math.ceil(total / after) == epochs else after * epochs
+        self.done = math.ceil(self.done / before) * after
+        self.batch, self.speed = batch, speed
+
+    def adapt(self) -> None:
+        """At the end of a round: ask for another batch size if the epoch that it has come to wants one."""
+        job, mode = self.job, self.job.mode
+        if mode == "static" or (mode == "accordion" and job.model == "Transformer"):
+            return
+        epoch = math.ceil(self.done / steps_of_epoch(job.samples, self.batch))
+        first = job.epochs[0].batch
+        if mode == "gns":
+            wanted = max(gns_batch(job.model, first, job.gpus, at) for at in (epoch, epoch + 1))
+            if wanted > self.batch != LARGEST_BATCH[job.model]:
+                self.larger = True
+            return
+        critical = in_critical_regime(job.model, first, epoch)
+        if self.batch == first and not critical and self.batch != LARGEST_BATCH[job.model]:
+            self.larger = True
+        elif self.batch != first and critical and self.batch != SMALLEST_BATCH[job.model]:
+            self.larger = False
