@@ -83,6 +83,7 @@ def wanted(
     singleton: bool = False,
     hold: bool = False,
     preemptible: bool = True,
+    terminal: bool = False,
 ) -> Wanted:
     """What the options of `kant submit` ask for. Raises InputError."""
     if command and command[0].startswith("-"):
@@ -110,7 +111,15 @@ def wanted(
         singleton=singleton,
         hold=hold,
         preemptible=preemptible,
+        terminal=_terminal() if terminal else None,
     )
+
+
+def _terminal() -> dict[str, int | bool]:
+    """A terminal for a job, as wide and high as this one."""
+    from kant.cli.terminal import window
+
+    return {"pty": True, **window()}
 
 
 def _time_of(begin: str) -> float:

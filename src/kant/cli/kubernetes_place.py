@@ -199,6 +199,8 @@ def _refuse(wanted: Wanted) -> None:
         raise InputError("--after", "none of its kind on Kubernetes, where jobs do not wait for each other")
     if wanted.singleton:
         raise InputError("--singleton", "none of its kind on Kubernetes, where jobs do not wait for each other")
+    if wanted.terminal is not None:
+        raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
     if wanted.begin:
         raise InputError("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`")
     if wanted.array_most:

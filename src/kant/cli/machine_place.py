@@ -219,6 +219,7 @@ def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
         "hold": wanted.hold,
         "preemptible": wanted.preemptible,
         "umask": mask,
+        "terminal": wanted.terminal,
     }
 
 

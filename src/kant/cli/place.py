@@ -42,6 +42,7 @@ class Wanted(NamedTuple):
     singleton: bool
     hold: bool
     preemptible: bool
+    terminal: dict[str, int | bool] | None
 
 
 class WantedStage(NamedTuple):

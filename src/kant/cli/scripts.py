@@ -17,7 +17,17 @@ from kant.model.errors import InputError
 MOST = 1 << 20  # bytes of a script that are read
 REPEATED = frozenset({"--env", "--after", "--after-any", "--after-ok", "--after-not-ok"})
 FLAGS = frozenset(
-    {"--hold", "--singleton", "--wait", "--json", "--preemptible", "--no-preemptible", "--kube", "--no-kube"}
+    {
+        "--hold",
+        "--singleton",
+        "--terminal",
+        "--wait",
+        "--json",
+        "--preemptible",
+        "--no-preemptible",
+        "--kube",
+        "--no-kube",
+    }
 )
 SHORT = {
     "-J": "--job-name", "-t": "--time", "-p": "--partition", "-c": "--cpus-per-task", "-a": "--array", "-G": "--gpus",

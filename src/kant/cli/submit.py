@@ -47,6 +47,7 @@ def submit(
     workdir: Annotated[Path | None, Parameter(help="Where it runs. Default: here.")] = None,
     hold: Annotated[bool, Parameter(help="Do not start it before `kant release`.", negative="")] = False,
     preemptible: Annotated[bool, Parameter(help="Others may take its place.")] = True,
+    terminal: Annotated[bool, Parameter(help="Give it a terminal, for `kant attach`.", negative="")] = False,
     graph: Annotated[
         Path | None, Parameter(help="Instead of a command: all stages of a workflow file (docs/workflows.md).")
     ] = None,

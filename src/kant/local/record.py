@@ -45,6 +45,15 @@ class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     slack_s: Annotated[float, Meta(ge=-1, le=1e12)] = -1.0
 
 
+class Terminal(Struct, frozen=True, forbid_unknown_fields=True):
+    """That a run reads what is typed by whoever is attached to it: from a terminal (`pty`) of so many rows and columns
+    until somebody has another window, or else from a pipe."""
+
+    pty: bool = True
+    rows: Annotated[int, Meta(ge=1, le=9999)] = 24
+    columns: Annotated[int, Meta(ge=1, le=9999)] = 80
+
+
 class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
 
@@ -56,7 +65,8 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     `array` submits it once for each index; at most `array_most` of them wait for a place or run at once (0: all). It
     starts after the jobs `after` have ended, those of `after_ok` well and those of `after_not_ok` otherwise, and not
     before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
-    false no other job takes its place. `stage` says which stage of a workflow it is.
+    false no other job takes its place. `stage` says which stage of a workflow it is. Without a `terminal` nobody can be
+    attached, and its standard input is empty.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
@@ -83,6 +93,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     preemptible: bool = True
     umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
     stage: StageOf | None = None
+    terminal: Terminal | None = None
 
 
 class WorkflowStage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -25,6 +25,7 @@ from kant.local import supervisor
 from kant.local.forks import Answer, Fork, ForkServer
 from kant.local.memory import remove
 from kant.local.processes import boot_id, kill_marked, started
+from kant.local.record import Terminal
 
 MARK = "KANT_RUN"
 REBOOTED = "the machine was started anew"
@@ -67,7 +68,8 @@ NOBODY = Claim()
 class Spec(Struct, frozen=True):
     """What a supervisor has to know. Times in seconds; no limit: None. Of memory and cores: 0 and none.
 
-    `cgroup` is the path of the one to make for the run, empty where there can be none.
+    `cgroup` is the path of the one to make for the run, empty where there can be none. Without a `terminal` its
+    standard input is empty.
     """
 
     command: tuple[str, ...]
@@ -81,6 +83,7 @@ class Spec(Struct, frozen=True):
     memory_mib: int = 0
     cores: tuple[int, ...] = ()
     cgroup: str = ""
+    terminal: Terminal | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -32,6 +32,8 @@ def checked(wish: Submission, queues: tuple[str, ...]) -> Submission:
             raise InputError("env", "names without `=`", name)
     if queues and wish.queue not in queues:
         raise InputError("queue", f"one of {', '.join(queues)}", wish.queue)
+    if wish.terminal is not None and wish.array:
+        raise InputError("terminal", "a job of its own, no array")
     if len(set(wish.array)) < len(wish.array):
         raise InputError("array", "each index once")
     return wish
@@ -126,5 +128,5 @@ def spec_of(
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     return Spec(
         wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
-        most_memory(record.place), cores, cgroup,
+        most_memory(record.place), cores, cgroup, wish.terminal,
     )  # fmt: skip

@@ -1,11 +1,12 @@
 """The supervisor of one run of a job: a small process of its own, so that what it runs outlives Kant.
 
-The fork server (fork_server.py) makes it, for the folder of a run. It needs nothing but the standard library and
-memory.py beside it. The folder holds `spec.json`; the supervisor adds
+The fork server (fork_server.py) makes it, for the folder of a run. It needs nothing but the standard library, and
+memory.py and terminals.py beside it. The folder holds `spec.json`; the supervisor adds
 
 - `claim`: who supervises (pid, start time, boot). Whoever makes this file first has the run. Kant makes it, with pid 0,
   where a run is not to begin any more, so that a supervisor that comes late does nothing.
 - `log.<offset>`: what the job wrote, in files of half of what it may keep; the oldest goes.
+- `terminal`: the socket of who is attached, while it runs (terminals.py).
 - `exit`: blank while the job runs, then how it ended. Its room on the disk is taken before the job starts.
 
 SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after the grace. The supervisor is the reaper of
@@ -22,11 +23,14 @@ import resource
 import select
 import signal
 import time
+from collections.abc import Callable
 
 if __name__ == "supervisor":  # beside the fork server
     from memory import EVERY, Cgroup, below, pause, taken  # type: ignore[import-not-found]
+    from terminals import Ends, Streams, Terminals, enter, how  # type: ignore[import-not-found]
 else:
     from kant.local.memory import EVERY, Cgroup, below, pause, taken
+    from kant.local.terminals import Ends, Streams, Terminals, enter, how
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -75,10 +79,12 @@ def claim(folder: str, content: str) -> bool:
 class Log:
     """What the job writes, in files of `cap` / 2 bytes. A disk that is full loses output and nothing else.
 
-    `dropped` counts all bytes that are lost, `lost` those of which the log does not say so yet."""
+    `dropped` counts all bytes that are lost, `lost` those of which the log does not say so yet. `show` is told what
+    comes, with its offset, -1 for what is lost."""
 
-    def __init__(self, folder: str, cap: int) -> None:
+    def __init__(self, folder: str, cap: int, show: Callable[[int, bytes], None] = lambda offset, data: None) -> None:
         self.folder = folder
+        self.show = show
         self.part = max(cap // 2, 1)
         self.offset = 0
         self.lost = 0
@@ -91,6 +97,8 @@ class Log:
         missing = len(data)
         if self.note():
             missing -= self._put(data)
+        if missing:
+            self.show(-1, data[len(data) - missing :])
         self.lost += missing
         self.dropped += missing
 
@@ -110,6 +118,7 @@ class Log:
                 if self.left == 0:
                     self._turn()
                 count = os.write(self.file, view[done : done + self.left])
+                self.show(self.offset, data[done : done + count])
                 done += count
                 self.left -= count
                 self.offset += count
@@ -135,7 +144,11 @@ class Supervisor:
     def __init__(self, folder: str, spec: dict) -> None:  # type: ignore[type-arg]
         self.folder = folder
         self.spec = spec
-        self.log = Log(folder, spec["log_bytes"])
+        said = spec.get("terminal")
+        self.ends = Ends(said["pty"], said["rows"], said["columns"]) if said else None
+        self.terminals = Terminals(folder, self.ends, self._beside)
+        self.log = Log(folder, spec["log_bytes"], self.terminals.show)
+        self.terminals.logged = lambda: self.log.offset
         self.child = 0
         self.status: int | None = None
         self.why = ""
@@ -157,14 +170,20 @@ class Supervisor:
         if limit is not None:
             self.limit_at = began + limit + BACKSTOP
             self.warn_at = began + limit - warn if 0 < warn < limit else float("inf")
-        waits = select.poll()
-        waits.register(wake, select.POLLIN)
-        waits.register(output, select.POLLIN)
+        has_output = True
         while True:
             wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at) - now()
+            wants = self.terminals.wants()
+            wants[wake] = select.POLLIN
+            if has_output:
+                wants[output] = wants.get(output, 0) | select.POLLIN
+            waits = select.poll()
+            for file, events in wants.items():
+                waits.register(file, events)
             ready = dict(waits.poll(max(0.0, min(wait, LONGEST)) * 1000))
-            if output in ready and not self._read(output):
-                waits.unregister(output)
+            if has_output and output in ready:
+                has_output = self._read(output)
+            self.terminals.act(ready)
             if wake in ready and signal.SIGTERM in os.read(wake, 4096):
                 self._stop("stopped")
             if not self._reap():
@@ -176,11 +195,29 @@ class Supervisor:
 
     def _start(self) -> int:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        own = os.getpid()
+        command, env = self.spec["command"], self.spec["env"]
+        if self.ends is not None:
+            self.child = self._fork(command, env, self.ends.within, self.ends.pty)
+            self.ends.release()
+            return int(self.ends.output)
         output, into = os.pipe2(os.O_CLOEXEC)
         nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self.child = os.fork()
-        if self.child == 0:
+        self.child = self._fork(command, env, (nothing, into, into), False)
+        os.close(into)
+        os.close(nothing)
+        os.set_blocking(output, False)
+        return output
+
+    def _beside(self, command: list[str], env: dict[str, str], ends: Ends) -> int:
+        """Start a shell beside the job, where the job is and with what it has. Raises OSError."""
+        if self.status is not None or self.why:
+            raise OSError(0, "the run is ending")
+        return self._fork(command, self.spec["env"] | env, ends.within, ends.pty)
+
+    def _fork(self, command: list[str], env: dict[str, str], streams: Streams, pty: bool) -> int:
+        own = os.getpid()
+        child = os.fork()
+        if child == 0:
             try:
                 os.setsid()
                 LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -190,25 +227,21 @@ class Supervisor:
                 signal.set_wakeup_fd(-1)
                 for each in ("TERM", "CHLD", "PIPE", "XFSZ", "INT", "HUP"):
                     signal.signal(signal.Signals[f"SIG{each}"], signal.SIG_DFL)
-                for number, file in enumerate((nothing, into, into)):
-                    os.dup2(file, number)
-                self._exec()
+                enter(streams, pty)
+                self._exec(command, env)
             finally:
                 os._exit(126)
-        os.close(into)
-        os.close(nothing)
-        os.set_blocking(output, False)
-        return output
+        return child
 
-    def _exec(self) -> None:
+    def _exec(self, command: list[str], env: dict[str, str]) -> None:
         spec = self.spec
         os.umask(spec["umask"])
         try:
             os.chdir(spec["workdir"])
-            os.execvpe(spec["command"][0], spec["command"], spec["env"])
+            os.execvpe(command[0], command, env)
         except (OSError, ValueError) as error:
             there = os.getcwd() == os.path.realpath(spec["workdir"])
-            what = spec["command"][0] if there else spec["workdir"]
+            what = command[0] if there else spec["workdir"]
             os.write(2, f"kant: {what}: {getattr(error, 'strerror', None) or error}\n".encode())
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
@@ -218,6 +251,8 @@ class Supervisor:
             data = os.read(output, 1 << 16)
         except BlockingIOError:
             return self.status is None
+        except OSError:  # nobody has the terminal any more
+            return False
         if data:
             self.log.write(data)
         return bool(data)
@@ -234,7 +269,10 @@ class Supervisor:
                 break
             if pid == self.child:
                 self.status, ended = status, True
+            else:
+                self.terminals.ended(pid, status)
         if ended:
+            self.terminals.hang_up()
             self.limit_at = self.warn_at = self.look_at = float("inf")
             left = self._descendants()
             self.swept = len(left)
@@ -269,10 +307,12 @@ class Supervisor:
         if self.status is None and not self.why:
             self.why = why
             self.kill_at = now() + self.spec["grace_s"]
-            with contextlib.suppress(OSError):
-                os.killpg(self.child, signal.SIGTERM)
-            with contextlib.suppress(OSError):
-                os.killpg(self.child, signal.SIGCONT)
+            signals = [signal.SIGTERM, signal.SIGCONT]
+            if self.ends is not None and self.ends.pty:  # a shell with a terminal heeds nothing else
+                signals.insert(1, signal.SIGHUP)
+            for each in signals:
+                with contextlib.suppress(OSError):
+                    os.killpg(self.child, each)
 
     def _group(self) -> list[int]:
         return [pid for pid in pids() if (fields(pid)[2:3] or [""])[0] == str(self.child)]
@@ -296,15 +336,13 @@ class Supervisor:
 
     def _end(self) -> None:
         assert self.status is not None
-        signalled = os.WIFSIGNALED(self.status)
         if self.status and not self.why and self.cgroup.killed():
             self.why = "memory"
         self.cgroup.remove()
         self.log.note()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = {
-            "code": None if signalled else os.WEXITSTATUS(self.status),
-            "signal": os.WTERMSIG(self.status) if signalled else None,
+            **how(self.status),
             "why": self.why,
             "swept": self.swept,
             "began": int(self.began * 1e6),
@@ -316,6 +354,7 @@ class Supervisor:
         file = os.open(f"{self.folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
         os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
         os.fsync(file)
+        self.terminals.close()
 
 
 def pids() -> list[int]:

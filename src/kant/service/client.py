@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -15,7 +16,10 @@ from kant.model.errors import InputError
 from kant.service.socket_http import Answer, BrokenAnswerError, exchange
 
 if TYPE_CHECKING:
+    import socket
     from http.client import HTTPResponse
+
+    from kant.service.websocket import Line
 
 SOCKET = "kant.sock"
 PATIENCE = 60.0  # seconds for which a Kant that has just started is waited for
@@ -31,10 +35,8 @@ def home_of(given: Path | None) -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "kant"
 
 
-def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> HTTPResponse:
-    """What is answered at an address. Raises InputError, or OSError or ValueError where nobody answers."""
-    import http.client
-
+def _place_of(url: str) -> tuple[bool, str, int | None]:
+    """Whether an address wants TLS, its host and its port. Raises InputError."""
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port
@@ -42,13 +44,38 @@ def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dic
         host = port = None
     if parts.scheme not in ("http", "https") or host is None or parts.path.strip("/"):
         raise InputError("KANT_URL", "an address such as http://127.0.0.1:5268", url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return parts.scheme == "https", host, port
+
+
+def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> HTTPResponse:
+    """What is answered at an address. Raises InputError, or OSError or ValueError where nobody answers."""
+    import http.client
+
+    safe, host, port = _place_of(url)
+    kind = http.client.HTTPSConnection if safe else http.client.HTTPConnection
     connection = kind(host, port)
     try:
         connection.request(method, target, body, headers)
         return connection.getresponse()
     except http.client.HTTPException as error:
         raise BrokenAnswerError(type(error).__name__) from None
+
+
+def _connected(url: str, path: str) -> tuple[socket.socket, str]:
+    """A connection to an address, or where there is none to the socket at a path; and what its host is called."""
+    import socket
+
+    if not url:
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        own.connect(path)
+        return own, "localhost"
+    safe, host, port = _place_of(url)
+    own = socket.create_connection((host, port or (443 if safe else 80)))
+    if safe:
+        import ssl
+
+        own = ssl.create_default_context().wrap_socket(own, server_hostname=host)
+    return own, urlsplit(url).netloc
 
 
 def _breaks() -> tuple[type[Exception], ...]:
@@ -97,6 +124,25 @@ class ServiceClient:
         response = self._ask("GET", path, query)
         return dict(response.getheaders()), self._parts(response)
 
+    def line(self, path: str, **query: Any) -> Line:
+        """A WebSocket. Raises InputError with what Kant answers in its place."""
+        from kant.service.websocket import Line, open_line
+
+        given = {name: value for name, value in query.items() if value not in (None, "", ())}
+        target = f"{path}?{urlencode(given, doseq=True)}" if given else path
+        headers = {"Authorization": f"Bearer {_token()}"} if self.url else {}
+        with self._telling():
+            own, host = _connected(self.url, str(self.home / SOCKET))
+            try:
+                found = open_line(own, host, target, headers)
+            except BaseException:
+                own.close()
+                raise
+        if isinstance(found, Line):
+            return found
+        own.close()
+        raise RefusedError(_said(found, f"GET {path}"))
+
     def _parts(self, response: Answer | HTTPResponse) -> Iterator[bytes]:
         try:
             while part := response.read1(1 << 16):
@@ -114,11 +160,7 @@ class ServiceClient:
                 return response
             again = response.status == 503 and response.getheader("Retry-After") and time.monotonic() < end
             if not again:
-                try:
-                    sentence = json.loads(response.read())["error"]
-                except (ValueError, KeyError):
-                    sentence = f"{method} {path}: expected an answer, got {response.status} {response.reason}"
-                raise RefusedError(sentence)
+                raise RefusedError(_said(response, f"{method} {path}"))
             if time.monotonic() > told:
                 told = end
                 print(
@@ -131,10 +173,16 @@ class ServiceClient:
         url = f"{path}?{urlencode(given)}" if given else path
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Content-Type": "application/json"} if text is not None else {}
-        try:
+        with self._telling():
             if self.url:
                 return _ask_at(self.url, method, url, text, headers | {"Authorization": f"Bearer {_token()}"})
             return exchange(str(self.home / SOCKET), method, url, text, headers)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say in a sentence that nobody answers, or not as Kant does."""
+        try:
+            yield
         except BrokenAnswerError as error:
             raise InputError(self.url or str(self.home), f"an answer of Kant ({error})") from None
         except (OSError, ValueError) as error:
@@ -144,6 +192,14 @@ class ServiceClient:
             raise InputError(
                 str(self.home), f"the home of a Kant that runs (start one with `kant up`) ({why})"
             ) from None
+
+
+def _said(answer: Answer | HTTPResponse, what: str) -> str:
+    """The sentence of a refusal."""
+    try:
+        return str(json.loads(answer.read())["error"])
+    except (ValueError, KeyError):
+        return f"{what}: expected an answer, got {answer.status} {answer.reason}"
 
 
 class RefusedError(InputError):

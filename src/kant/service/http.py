@@ -10,13 +10,23 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.live.questions import NotReadyError, UnknownJobError
-from kant.local.record import OVER, Batch, JobSignal, JobUpdate, Submission, WorkflowSubmission
+from kant.local.record import (
+    OVER,
+    Batch,
+    JobPhase,
+    JobRecord,
+    JobSignal,
+    JobUpdate,
+    Submission,
+    WorkflowSubmission,
+)
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.events import Events
@@ -26,9 +36,10 @@ from kant.service.page import routes as page_routes
 from kant.service.questions import LocalQuestions
 from kant.service.received import received
 from kant.service.replies import answer, failure
-from kant.service.roles import Caller, ForbiddenError, routes_of
+from kant.service.roles import Caller, ForbiddenError, check_own, check_user, routes_of
 from kant.service.routes import ROUTES
 from kant.service.store import damaged
+from kant.service.terminals import Send, Sessions, attach, shell
 from kant.service.views import ProfileName, Profiles, Whoami
 from kant.service.whatif import BusyError, Desk, TooLongError
 from kant.sim.whatif_request import Question
@@ -54,6 +65,7 @@ class Service:
         self.guard = guard
         self.address = ""
         self.desk = Desk()
+        self.sessions = Sessions(stop)
         self._schema = (resources.files("kant.service") / "openapi.json").read_bytes()
 
     def application(self) -> web.Application:
@@ -191,6 +203,49 @@ class Service:
         await response.write_eof()
         return response
 
+    async def attach(self, request: web.Request) -> web.StreamResponse:
+        record, window = self._own_job(request, "attach"), _window(request)
+        offset = number(request, "offset", -(1 << 24), 1 << 62, 0)
+        if record.submission.terminal is None:
+            raise InputError(f"job {record.id}", "a job with a terminal, of `kant run` or `kant submit --terminal`")
+        self._note(request, "attach", record.id)
+
+        async def act(send: Send, socket: web.WebSocketResponse) -> None:
+            await attach(
+                lambda: self.questions.find(record.id), self.questions.driver.launcher.folder,
+                lambda: self.questions.reason(record.id), lambda: self.feed.more(self.feed.end, LOOK),
+                window, offset, send, socket,
+            )  # fmt: skip
+
+        return await self.sessions.serve(request, lambda: self.guard.callers.of(request) is not None, act)
+
+    async def shell(self, request: web.Request) -> web.StreamResponse:
+        record, window = self._own_job(request, "shell"), _window(request)
+        if record.phase is not JobPhase.RUNNING:
+            raise InputError(f"job {record.id}", "a job that runs", str(record.phase))
+        own = record.submission.env.get("SHELL") or "/bin/sh"
+        opening: dict[str, Any] = window | {"pty": flag(request, "pty", True), "command": [own], "env": {}}
+        if request.query.get("term"):
+            opening["env"] = {"TERM": request.query["term"][:64]}
+        self._note(request, "shell", record.id)
+        folder = self.questions.driver.launcher.folder(record)
+
+        async def act(send: Send, socket: web.WebSocketResponse) -> None:
+            await shell(folder, opening, send, socket)
+
+        return await self.sessions.serve(request, lambda: self.guard.callers.of(request) is not None, act)
+
+    def _own_job(self, request: web.Request, route: str) -> JobRecord:
+        """A job into which the caller may look while it runs. Raises ForbiddenError."""
+        record, who = self.questions.find(request.match_info["job"]), caller(request)
+        check_own(who, route, self.questions.lineage(record.submission.queue))
+        check_user(who, route, record.user)
+        return record
+
+    def _note(self, request: web.Request, verb: str, what: str) -> None:
+        self.questions.store.note(self.questions.driver.clock.micros(), caller(request), verb, what)
+        self.guard.write()
+
     async def profiles(self, request: web.Request) -> web.Response:
         found = [ProfileName(name, builtin_profile(name).about) for name in builtin_texts()]
         return answer(Profiles(found))
@@ -233,10 +288,9 @@ class Service:
         return answer(self.questions.health())
 
     async def stop(self, request: web.Request) -> web.Response:
-        who, found = caller(request), self.questions.health()
-        log_event(log, "asked to stop", by=str(who))
-        self.questions.store.note(self.questions.driver.clock.micros(), who, "stop", "")
-        self.guard.write()
+        found = self.questions.health()
+        log_event(log, "asked to stop", by=str(caller(request)))
+        self._note(request, "stop", "")
         self.stopping.set()
         return answer(found)
 
@@ -290,12 +344,17 @@ def caller(request: web.Request) -> Caller:
     return who
 
 
-def flag(request: web.Request, name: str) -> bool:
+def flag(request: web.Request, name: str, default: bool = False) -> bool:
     """True or false in the query. Raises InputError."""
-    text = request.query.get(name, "false")
+    text = request.query.get(name, "true" if default else "false")
     if text not in ("true", "false"):
         raise InputError(name, "true or false", text)
     return text == "true"
+
+
+def _window(request: web.Request) -> dict[str, int]:
+    """The window of somebody who wants a terminal; 0 where it is not known. Raises InputError."""
+    return {name: number(request, name, 0, 9999, 0) for name in ("rows", "columns")}
 
 
 def number(request: web.Request, name: str, low: int, high: int, default: int) -> int:

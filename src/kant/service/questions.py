@@ -172,6 +172,11 @@ class LocalQuestions(Questions):
         ids = self.driver.jobs.core_id
         return self._reasons([record for record in records if rows[ids[record.id]] in pending][:MOST_REASONS])
 
+    def reason(self, job: str) -> str:
+        """Why a job that is not over does not run, in one sentence."""
+        notes = self.driver.jobs.notes
+        return notes.get(job) or self._missing_notes([job]).get(job) or self.standing(job)[1]
+
     def waiting(self, queue: str, user: str, after: int, limit: int) -> WaitingPage:
         """The jobs that wait, in the order in which they are tried, each with its reason."""
         jobs = self.driver.jobs
@@ -221,12 +226,12 @@ class LocalQuestions(Questions):
             waits = (record.after, record.after_ok, record.stopping, place)
             return JobDetail(
                 view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs,
-                wish.stage,
+                wish.stage, wish.terminal,
             )  # fmt: skip
         return JobDetail(
             view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
             record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
-            False, wish.cpus, wish.memory_mib, runs, wish.stage,
+            False, wish.cpus, wish.memory_mib, runs, wish.stage, wish.terminal,
         )  # fmt: skip
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:

@@ -72,6 +72,8 @@ RIGHTS = {
     "update": TENANT,
     "signal": TENANT,
     "log": TENANT,
+    "attach": TENANT,  # and of a tenant's jobs those alone that were submitted under the same name: see `check_user`
+    "shell": TENANT,
     "audit": OPERATOR,
     "stop": OPERATOR,
 }
@@ -92,6 +94,12 @@ def check_role(caller: Caller, route: str) -> None:
 def routes_of(caller: Caller) -> tuple[str, ...]:
     """The routes that the caller's role has, by their names; some only for what is the caller's own."""
     return tuple(sorted(route for route, right in RIGHTS.items() if RANK[caller.role] >= RANK[right.least]))
+
+
+def check_user(caller: Caller, route: str, user: str) -> None:
+    """Raise Forbidden unless the job is of the caller's own name. An operator may have the route for all."""
+    if caller.role is not Role.OPERATOR and caller.user != user:
+        raise ForbiddenError(f"the token of {caller.user}", f"a job of {caller.user} for `{route}`", f"one of {user}")
 
 
 def owns(caller: Caller, lineage: Iterable[str]) -> bool:

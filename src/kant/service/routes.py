@@ -47,6 +47,11 @@ class Route:
 
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
 _PLACE = {"type": "integer", "default": 0}
+_SIDE = {"type": "integer", "minimum": 0, "maximum": 9999, "default": 0}
+_WINDOW = {
+    "rows": _SIDE | {"description": "Of the window; 0: as it was."},
+    "columns": _SIDE | {"description": "Likewise."},
+}
 ROUTES = (
     Route("POST", "/v1/jobs", "submit", "Queue a command.", JobIds, Submission, status=201),
     Route(
@@ -102,6 +107,19 @@ ROUTES = (
             "attempt": {"type": "integer", "minimum": 0, "default": 0, "description": "Of this run; 0: the last."},
         },
         media="application/octet-stream",
+    ),
+    Route(
+        "GET", "/v1/jobs/{job}/attach", "attach", "A WebSocket: the terminal of a job that waits or runs (docs/up.md).",
+        status=101, query=_WINDOW | {
+            "offset": _PLACE | {"description": "Show output from here on; if negative, so much before the end."},
+        },
+    ),
+    Route(
+        "GET", "/v1/jobs/{job}/shell", "shell", "A WebSocket: a command beside a job that runs (docs/up.md).",
+        status=101, query=_WINDOW | {
+            "pty": {"type": "boolean", "default": True, "description": "With a terminal, not with pipes."},
+            "term": {"type": "string", "maxLength": 64, "description": "The kind of terminal, as TERM says it."},
+        },
     ),
     Route("GET", "/v1/jobs/{job}/history", "history", "What happened to a job, and what was decided.", History),
     Route(

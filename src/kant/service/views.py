@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from kant.local.record import StageOf
+from kant.local.record import StageOf, Terminal
 
 
 class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +77,7 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     memory_mib: int = 0
     attempts: list[Attempt] = []
     stage: StageOf | None = None
+    terminal: Terminal | None = None
 
 
 class JobPage(Struct, frozen=True, forbid_unknown_fields=True):

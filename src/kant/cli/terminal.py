@@ -1,0 +1,240 @@
+"""This terminal, connected with a process elsewhere: keys go there as they are, and what it writes comes here.
+
+After Enter, `~.` takes leave (detach), `~~` is a tilde and `~?` says so: as ssh has it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from kant.service.websocket import Line
+
+HELP = b"\r\n~.  detach: it runs on\r\n~~  a tilde\r\n~?  this\r\n"
+MOST_OUT = 1 << 16
+AGAIN = 2.0  # seconds in which a second Ctrl-C is one more of the same
+
+
+class Left(NamedTuple):
+    """How a conversation has ended: `detached` by the person, `code` and `signal` of a shell
+    where it was one, or `refused` in a sentence. `attempt` is the run of a job with which it was, 0 for none."""
+
+    detached: bool = False
+    attempt: int = 0
+    code: int | None = None
+    signal: int | None = None
+    refused: str = ""
+
+
+class Escapes:
+    """What of the keys is for the one who holds the line. `escape` is a byte, empty where there is none."""
+
+    def __init__(self, escape: bytes = b"~") -> None:
+        self.escape = escape
+        self.at_start = True
+        self.is_open = False
+
+    def feed(self, keys: bytes) -> tuple[bytes, str]:
+        """What of the keys goes to the process, and "detach" or "help" where that is asked for: nothing after it is
+        read."""
+        found = b""
+        for at in range(len(keys)):
+            key = keys[at : at + 1]
+            if self.is_open:
+                self.is_open = False
+                if key == b".":
+                    return found, "detach"
+                if key == b"?":
+                    self.at_start = True
+                    return found, "help"
+                found += self.escape if key == self.escape else self.escape + key
+            elif self.at_start and key == self.escape:
+                self.is_open = True
+                continue
+            else:
+                found += key
+            self.at_start = key in (b"\r", b"\n")
+        return found, ""
+
+
+def is_terminal() -> bool:
+    """Whether somebody sits here: both what comes in and what goes out is a terminal."""
+    with suppress(OSError, ValueError, AttributeError):
+        return os.isatty(sys.stdin.fileno()) and os.isatty(sys.stdout.fileno())
+    return False
+
+
+def window() -> dict[str, int]:
+    """Rows and columns of this terminal; empty where there is none."""
+    if not is_terminal():
+        return {}
+    size = os.get_terminal_size(sys.stdout.fileno())
+    return {"rows": size.lines, "columns": size.columns} if size.lines and size.columns else {}
+
+
+@contextmanager
+def raw() -> Iterator[None]:
+    """Every key comes as it is, until the end of this, whatever that is."""
+    import termios
+    import tty
+
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    try:
+        tty.setraw(file, termios.TCSADRAIN)
+        yield
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _signals(*names: str) -> Iterator[int]:
+    """A descriptor that can be read when one of these signals has come: a byte, its number."""
+    out, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    numbers = [signal.Signals[f"SIG{name}"] for name in names]
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    waker = signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+    try:
+        yield out
+    finally:
+        signal.set_wakeup_fd(waker)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(out)
+        os.close(into)
+
+
+class Conversation:
+    """One with a process at the other end of a line. `said` is told why a job waits, and `interrupt` of Ctrl-C where
+    the process has no terminal; it returns whether to go on."""
+
+    def __init__(self, line: Line, pty: bool, said: Any, interrupt: Any, escape: bytes = b"~") -> None:
+        self.line = line
+        self.pty = pty
+        self.said = said
+        self.interrupt = interrupt
+        self.escapes = Escapes(escape)
+        self.left: Left | None = None
+        self.begun = False
+        self.attempt = 0
+        self._first: list[tuple[bytes, bytes]] = []
+        self._stdin = sys.stdin.fileno() if sys.stdin is not None else -1
+        self._hears = self._stdin >= 0
+
+    def hold(self, begun: bool = False) -> Left:
+        """Speak until it is over. A line to a shell has `begun`; one to a job begins when that runs."""
+        try:
+            if not begun and not self._until_begun():
+                return self.left or Left()
+            self.begun = True
+            if not self.pty:
+                return self._speak()
+            with raw():
+                return self._speak()
+        finally:
+            self.line.close()
+
+    def _until_begun(self) -> bool:
+        self._hear()  # something may have come with the answer that opened the line
+        while not self.begun and self.left is None and not self.line.closed:
+            select.select([self.line], [], [])
+            self._hear()
+        return self.begun
+
+    def _speak(self) -> Left:
+        names = ("WINCH", "HUP", "TERM") if self.pty else ("INT", "HUP", "TERM")
+        with _signals(*names) as signals:
+            if self.pty:
+                self._tell_window()
+            self._hear()
+            while self.left is None and not (self.line.closed and not self.line.out):
+                self.line.flush()
+                if self.line.closed:
+                    break
+                readers: list[Any] = [self.line, signals]
+                if self._hears and len(self.line.out) < MOST_OUT:
+                    readers.append(self._stdin)
+                ready, _, _ = select.select(readers, [self.line] if self.line.out else [], [])
+                if signals in ready:
+                    self._signalled(os.read(signals, 256))
+                if self._stdin in ready and self.left is None:
+                    self._typed()
+                if self.line in ready:
+                    self._hear()
+        return self.left or Left(attempt=self.attempt)
+
+    def _signalled(self, numbers: bytes) -> None:
+        if signal.SIGWINCH in numbers:
+            self._tell_window()
+        if signal.SIGINT in numbers and not self.interrupt():
+            self.left = Left(detached=True)
+        if signal.SIGHUP in numbers or signal.SIGTERM in numbers:
+            self.left = Left(detached=True)
+
+    def _tell_window(self) -> None:
+        import json
+
+        if size := window():
+            self.line.send(b"W", json.dumps(size).encode())
+
+    def _typed(self) -> None:
+        try:
+            keys = os.read(self._stdin, 1 << 14)
+        except OSError:  # the terminal has gone
+            keys = b""
+        if not keys:
+            self._hears = False
+            if self.pty:
+                self.left = Left(detached=True)
+            else:
+                self.line.send(b"E")
+            return
+        asked = ""
+        if self.pty:
+            keys, asked = self.escapes.feed(keys)
+        if keys:
+            self.line.send(b"I", keys)
+        if asked == "help":
+            write(HELP)
+        elif asked == "detach":
+            self.left = Left(detached=True)
+
+    def _hear(self) -> None:
+        messages = [*self._first, *self.line.messages()]
+        self._first = []
+        for at, (kind, payload) in enumerate(messages):
+            if kind == b"D":
+                write(payload)
+            elif kind == b"S" and not self.begun:
+                self.said(payload.decode(errors="replace"))
+            elif kind == b"R":
+                self.begun, self.attempt = True, int(payload)
+                self._first = messages[at + 1 :]  # for when this terminal is ready for it
+                return
+            elif kind == b"N":
+                self.left = Left(refused=payload.decode(errors="replace"))
+            elif kind == b"X":
+                import json
+
+                ended = json.loads(payload)
+                self.left = Left(code=ended["code"], signal=ended["signal"])
+
+
+def write(data: bytes) -> None:
+    """Bytes to standard output as they are, now. Raises BrokenPipeError where nobody reads them."""
+    if not hasattr(sys.stdout, "buffer"):
+        sys.stdout.write(data.decode(errors="replace"))
+        return
+    sys.stdout.flush()
+    file = sys.stdout.fileno()
+    while data:
+        try:
+            data = data[os.write(file, data) :]
+        except BlockingIOError:
+            select.select([], [file], [])

@@ -1,0 +1,272 @@
+"""Whoever is attached to a run, or has a shell beside it: a WebSocket here, the supervisor's socket there.
+
+A message of the WebSocket is a letter and what belongs to it, in bytes. From outside come `I` (input), `E` (the end of
+it) and `W` (the window, as JSON: rows and columns); for a shell before all else `O`, the command as a list in JSON,
+empty for the job's own shell. To the outside go
+
+- `S`: why the job waits, in a sentence;
+- `R`: it runs, and this is its run (a number); what follows is of that;
+- `D`: what it has written;
+- `X`: how the shell has ended, as JSON: code and signal;
+- `N`: why there is nothing to be had, in a sentence.
+
+What a run writes comes by the supervisor at once, and what somebody slow has missed of it from the log: nothing is
+lost to him, and nobody waits for him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from kant.local.output import read_output
+from kant.local.record import JobPhase, JobRecord
+from kant.local.terminals import HEAD, MOST_FRAME, SOCKET, frame
+from kant.model.errors import InputError
+
+MOST_OPEN = 200
+"""Who may be connected at once."""
+LOOK = 1.0  # seconds between two looks at whether somebody may still be there
+ALIVE = 20.0  # seconds after which a quiet line is asked for a sign of life
+PIECE = 1 << 15
+AWAIT_SOCKET = 5.0  # seconds in which a run that has begun has its socket
+Send = Callable[[bytes, bytes], Coroutine[Any, Any, None]]
+
+
+class Wire:
+    """The supervisor of a run: frames to it and from it (local/terminals.py)."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def to(cls, folder: Path) -> Wire:
+        """Connect to the supervisor of a run. Raises OSError where there is none, or none with a socket."""
+        inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # the path itself may be too long for a socket
+            return cls(*await asyncio.open_unix_connection(f"/proc/self/fd/{inside}/{SOCKET}"))
+        finally:
+            os.close(inside)
+
+    async def say(self, kind: bytes, payload: bytes = b"") -> None:
+        """Send a frame, when there is room for it. Raises ConnectionError."""
+        self.writer.write(frame(kind, payload))
+        await self.writer.drain()
+
+    async def frames(self) -> AsyncIterator[tuple[bytes, bytes]]:
+        """What comes, until the other end goes."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await self.reader.readexactly(HEAD)
+                length = int.from_bytes(head[1:], "big")
+                if length > MOST_FRAME:
+                    return
+                yield head[:1], await self.reader.readexactly(length)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.writer.close()
+
+
+class Sessions:
+    """All who are connected. `allowed` says whether somebody still may, `gone` whether Kant stops."""
+
+    def __init__(self, gone: asyncio.Event) -> None:
+        self.gone = gone
+        self.open = 0
+
+    async def serve(
+        self, request: web.Request, allowed: Callable[[], bool], act: Callable[[Send, web.WebSocketResponse], Any]
+    ) -> web.WebSocketResponse:
+        """Have `act` speak with somebody, until it is through, they have gone, or may not be there any more."""
+        if self.open >= MOST_OPEN:
+            raise InputError("Kant", f"at most {MOST_OPEN} terminals at once", self.open)
+        socket = web.WebSocketResponse(heartbeat=ALIVE, max_msg_size=MOST_FRAME, timeout=LOOK)
+        await socket.prepare(request)
+        self.open += 1
+
+        async def send(kind: bytes, payload: bytes) -> None:
+            await socket.send_bytes(kind + payload)
+
+        async def watch() -> None:
+            while allowed():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.gone.wait(), LOOK)
+                    return
+
+        tasks = [asyncio.ensure_future(act(send, socket)), asyncio.ensure_future(watch())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                error = task.exception()
+                if isinstance(error, InputError | OSError) and not isinstance(error, ConnectionError):
+                    await send(b"N", str(error).encode())
+                elif error is not None and not isinstance(error, ConnectionError):
+                    raise error
+        except ConnectionError:
+            pass
+        finally:
+            self.open -= 1
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with suppress(ConnectionError, RuntimeError):
+                await socket.close()
+        return socket
+
+
+class Follower:
+    """What somebody is shown of the output of a run, from `offset` on, which counts from the end if it is negative."""
+
+    def __init__(self, folder: Path, offset: int, send: Send) -> None:
+        self.folder = folder
+        self.at = offset
+        self.send = send
+        if offset < 0:
+            found = read_output(folder, offset, -offset)
+            at = found.data.find(b"\n") + 1 if found.offset > 0 else 0  # from a whole line on
+            self.at = found.offset + at
+
+    async def catch_up(self, until: int | None = None) -> None:
+        """Show what is in the log up to an offset, or all of it."""
+        while until is None or self.at < until:
+            most = PIECE if until is None else min(PIECE, until - self.at)
+            found = read_output(self.folder, self.at, most)
+            if not found.data:
+                if until is not None:
+                    self.at = max(self.at, until)
+                return
+            await self.send(b"D", found.data)
+            self.at = found.offset + len(found.data)
+
+    async def show(self, offset: int, data: bytes) -> None:
+        """Show what has just come, and before it what was missed."""
+        if offset > self.at:
+            await self.catch_up(offset)
+        fresh = data[self.at - offset :]
+        if fresh:
+            await self.send(b"D", fresh)
+            self.at = offset + len(data)
+
+
+async def attach(
+    record_of: Callable[[], JobRecord],
+    folder_of: Callable[[JobRecord], Path],
+    reason_of: Callable[[], str],
+    news: Callable[[], Any],
+    window: dict[str, int],
+    offset: int,
+    send: Send,
+    socket: web.WebSocketResponse,
+) -> None:
+    """Speak with somebody about the streams of a job: why it waits, then what its run writes, until that is over."""
+    hearing = asyncio.ensure_future(_until_gone(socket))
+    try:
+        told = None
+        while (record := record_of()).phase not in (JobPhase.RUNNING, JobPhase.STOPPING) and not record.is_over:
+            if (reason := reason_of()) != told:
+                told = reason
+                await send(b"S", reason.encode())
+            waiting = asyncio.ensure_future(news())
+            await asyncio.wait({waiting, hearing}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if hearing.done():
+                return
+    finally:
+        if not hearing.done():
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+    if record.attempt == 0:  # it is over, and never ran
+        return
+    folder, attempt = folder_of(record), record.attempt
+    wire = await _connect(folder, lambda: record_of().is_over or record_of().attempt != attempt)
+    await send(b"R", str(attempt).encode())
+    follower = Follower(folder, offset, send)
+    if wire is None:
+        await follower.catch_up()
+        return
+
+    async def output() -> None:
+        async for kind, payload in wire.frames():
+            if kind == b"D":
+                await follower.show(int.from_bytes(payload[:8], "big"), payload[8:])
+            elif kind == b"L":
+                await send(b"D", payload)
+        await follower.catch_up()
+
+    await wire.say(b"O", msgspec.json.encode({"kind": "attach"} | window))
+    await follower.catch_up()
+    await _both_ways(wire, socket, output())
+
+
+async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.WebSocketResponse) -> None:
+    """Speak with somebody who has a command beside a run, until that has ended. Raises InputError."""
+    first = await socket.receive()
+    if first.type is not WSMsgType.BINARY or first.data[:1] != b"O":
+        return
+    try:
+        command = msgspec.json.decode(first.data[1:], type=list[str])
+    except msgspec.DecodeError:
+        raise InputError("the command", "a list of texts in JSON") from None
+    if any("\0" in word for word in command):
+        raise InputError("the command", "texts without a zero byte")
+    try:
+        wire = await Wire.to(folder)
+    except OSError:
+        raise InputError("the run", "one that lets somebody in (it is ending, or an older Kant began it)") from None
+
+    async def output() -> None:
+        async for kind, payload in wire.frames():
+            await send(b"D" if kind == b"L" else kind, payload)
+
+    await wire.say(b"O", msgspec.json.encode({"kind": "shell"} | opening | ({"command": command} if command else {})))
+    await _both_ways(wire, socket, output())
+
+
+async def _connect(folder: Path, is_over: Callable[[], bool]) -> Wire | None:
+    """The supervisor of a run that has just been asked for; None where there is none any more."""
+    end = asyncio.get_running_loop().time() + AWAIT_SOCKET
+    while True:
+        try:
+            return await Wire.to(folder)
+        except OSError:
+            if is_over() or asyncio.get_running_loop().time() > end:
+                return None
+        await asyncio.sleep(0.02)
+
+
+async def _both_ways(wire: Wire, socket: web.WebSocketResponse, output: Coroutine[Any, Any, None]) -> None:
+    """Pass on what somebody says to a supervisor, and the other way, until one of them has gone."""
+
+    async def heard() -> None:
+        async for message in socket:
+            if message.type is WSMsgType.BINARY and message.data[:1] in (b"I", b"E", b"W"):
+                await wire.say(message.data[:1], message.data[1:])
+
+    tasks = [asyncio.ensure_future(heard()), asyncio.ensure_future(output)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[1] not in done and tasks[0].exception() is not None:  # the run has ended: what it wrote is still read
+            await tasks[1]
+        for task in done:
+            error = task.exception()
+            if error is not None and not isinstance(error, ConnectionError):
+                raise error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        wire.close()
+
+
+async def _until_gone(socket: web.WebSocketResponse) -> None:
+    """Listen to somebody who waits; what they type is for nobody yet."""
+    async for _ in socket:
+        pass
