@@ -97,7 +97,7 @@ LINEAGE = {"red": ("red",), "blue": ("blue",), "red-team": ("red-team", "red")}
 TABLE = {  # written down once more, by hand
     Role.VIEWER: {
         "jobs", "job", "why", "history", "queues", "eta", "top", "record", "events", "whatif", "profiles", "health",
-        "whoami", "metrics", "schema", "waiting", "outcome", "usage",
+        "whoami", "metrics", "schema", "waiting", "outcome", "usage", "status",
     },
     Role.TENANT: {
         "submit", "workflow", "batch", "cancel", "hold", "release", "requeue", "update", "signal", "log", "attach",
