@@ -49,7 +49,7 @@ def most_at_once(text: str) -> int:
     return int(most) if mark else 0
 
 
-def moment(text: str, now: datetime) -> float:
+def moment(text: str, now: datetime, option: str = "--begin") -> float:
     """A time after `now`, in seconds since the Unix epoch: in 2h, at the next 22:00, or at 2030-01-31T08:00.
 
     Raises InputError.
@@ -64,5 +64,5 @@ def moment(text: str, now: datetime) -> float:
         if re.fullmatch("[0-9]{4}-.*", text):
             return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        raise InputError("--begin", "a time such as 2h, 22:00 or 2030-01-31T08:00", text) from None
-    return now.timestamp() + parse_duration(text.removeprefix("now+"), "--begin") / SECOND
+        raise InputError(option, "a time such as 2h, 22:00 or 2030-01-31T08:00", text) from None
+    return now.timestamp() + parse_duration(text.removeprefix("now+"), option) / SECOND

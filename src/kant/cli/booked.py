@@ -24,7 +24,8 @@ def booked_calendar(path: Path, at: str | None, json: bool) -> int:
 
     standing = state_at(path, parse_at(at))
     state, now, estimates = standing.state, standing.now, standing.scheduler.profile.estimates
-    bookings, shared = booked_in(state, now, lambda row: estimates.end(state, row, now))
+    preempts = standing.scheduler.profile.preemption is not None
+    bookings, shared = booked_in(state, now, lambda row: estimates.end(state, row, now), preempts)
     found = collisions(bookings)
     reply = Reply(
         _json(state.spec, now, bookings, found, shared), lambda: _show(state.spec, now, bookings, found, shared)
@@ -61,14 +62,17 @@ def _json(
 
 
 def _show(spec: ClusterSpec, now: int, bookings: list[Booked], found: list[Collision], shared: list[str]) -> None:
+    from collections import Counter
+
     from rich.table import Table
 
     from kant.cli.show import console
     from kant.model.units import clock
 
-    counts = {kind: sum(each.kind == kind for each in bookings) for kind in ("running", "reserved", "maintenance")}
+    counts = Counter(each.kind for each in bookings)
+    booked = f"{counts['booked']:,} booked, " if counts["booked"] else ""
     console.print(
-        f"At {clock(now)}: {counts['running']:,} running, {counts['reserved']:,} reserved, "
+        f"At {clock(now)}: {counts['running']:,} running, {counts['reserved']:,} reserved, {booked}"
         f"{counts['maintenance']:,} under maintenance.",
         soft_wrap=True,
     )

@@ -84,6 +84,8 @@ def wanted(
     hold: bool = False,
     preemptible: bool = True,
     terminal: bool = False,
+    reservation: str = "",
+    training: str | None = None,
 ) -> Wanted:
     """What the options of `kant submit` ask for. Raises InputError."""
     if command and command[0].startswith("-"):
@@ -112,6 +114,8 @@ def wanted(
         hold=hold,
         preemptible=preemptible,
         terminal=_terminal() if terminal else None,
+        reservation=reservation,
+        training=_words_of(training) if training else "",
     )
 
 
@@ -120,6 +124,17 @@ def _terminal() -> dict[str, int | bool]:
     from kant.cli.terminal import window
 
     return {"pty": True, **window()}
+
+
+def _words_of(training: str) -> str:
+    """What a job trains, in words: of a file, or as they are given. Raises InputError."""
+    from pathlib import Path
+
+    from kant.workload.training_text import parse_training, read_training, training_text
+
+    if training.endswith(".toml") or Path(training).is_file():
+        return training_text(read_training(Path(training)))
+    return training_text(parse_training("--training", training))
 
 
 def _time_of(begin: str) -> float:

@@ -203,6 +203,10 @@ def _refuse(wanted: Wanted) -> None:
         raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
     if wanted.begin:
         raise InputError("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`")
+    if wanted.reservation:
+        raise InputError("--reservation", "none on Kubernetes: a Reservation is for the jobs of its queues")
+    if wanted.training:
+        raise InputError("--training", "none on Kubernetes, whose jobs do not say what they train")
     if wanted.array_most:
         raise InputError("--array", "indices alone on Kubernetes, without %", wanted.array_most)
     if wanted.priority:

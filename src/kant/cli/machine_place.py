@@ -218,6 +218,8 @@ def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
         "singleton": wanted.singleton,
         "hold": wanted.hold,
         "preemptible": wanted.preemptible,
+        "reservation": wanted.reservation,
+        "training": wanted.training,
         "umask": mask,
         "terminal": wanted.terminal,
     }

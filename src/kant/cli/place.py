@@ -43,6 +43,8 @@ class Wanted(NamedTuple):
     hold: bool
     preemptible: bool
     terminal: dict[str, int | bool] | None
+    reservation: str = ""
+    training: str = ""
 
 
 class WantedStage(NamedTuple):

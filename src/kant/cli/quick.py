@@ -37,7 +37,8 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--gpus": _number, "--cpus": _number, "--memory": str, "--time": str, "--name": str, "--queue": str,
         "--priority": _whole, "--array": str, "--begin": str, "--retries": _whole, "--warn": str, "--grace": str,
         "--from": Path, "--workdir": Path, "--singleton": FLAG, "--hold": FLAG, "--preemptible": FLAG,
-        "--no-preemptible": UNSET, "--wait": FLAG, "--terminal": FLAG, **dict.fromkeys(MANY, str), **HERE,
+        "--no-preemptible": UNSET, "--reservation": str, "--training": str, "--wait": FLAG, "--terminal": FLAG,
+        **dict.fromkeys(MANY, str), **HERE,
     },
     "jobs": {
         "--all": FLAG, "--queue": str, "--state": str, "--user": str, "--limit": _whole, "--before": _whole, **HERE,

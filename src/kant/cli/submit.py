@@ -48,6 +48,10 @@ def submit(
     hold: Annotated[bool, Parameter(help="Do not start it before `kant release`.", negative="")] = False,
     preemptible: Annotated[bool, Parameter(help="Others may take its place.")] = True,
     terminal: Annotated[bool, Parameter(help="Give it a terminal, for `kant attach`.", negative="")] = False,
+    reservation: Annotated[str, Parameter(help="Run on the GPUs of this reservation, while it lasts.")] = "",
+    training: Annotated[
+        str | None, Parameter(help="What it trains: a TOML file, or words (docs/step-time.md).")
+    ] = None,
     graph: Annotated[
         Path | None, Parameter(help="Instead of a command: all stages of a workflow file (docs/workflows.md).")
     ] = None,

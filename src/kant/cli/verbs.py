@@ -30,6 +30,8 @@ VERBS = {
     "update": "jobs:update",
     "signal": "jobs:signal",
     "queue": "jobs:queue",
+    "reserve": "reserve:reserve",
+    "reservations": "reserve:reservations",
     "top": "jobs:top",
     "status": "status:status",
     "page": "page:page",

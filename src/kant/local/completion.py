@@ -118,8 +118,12 @@ def dropped_output(size: int) -> str:
     return f"{size:,} bytes of its output are lost: the disk was full"
 
 
-def over_limit(record: JobRecord) -> str:
-    """That a job ran too long."""
+def over_limit(record: JobRecord, now: int = -1) -> str:
+    """That a job ran too long, or until its reservation was over. `now` counts where its end is not known."""
+    inside, limit = record.submission.reservation, record.submission.time_s
+    ran = (record.ended if record.ended >= 0 else now) - record.started
+    if inside and (limit is None or ran < limit * 1e6):
+        return f"its reservation {inside} has ended"
     return f"it reached its time limit of {show_duration((record.submission.time_s or 0) * 1e6)}"
 
 

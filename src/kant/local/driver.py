@@ -29,6 +29,7 @@ from kant.local.executor import LocalExecutor
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
 from kant.local.record import Book, JobPhase, JobRecord, SignalName, Submission
+from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
 from kant.local.submission import job_of
@@ -71,6 +72,7 @@ class LocalDriver:
         self.jobs = LocalJobs(book, clock, self.launcher, widest, self._wake)
         self.completion = Completion(self.jobs)
         self.executor = LocalExecutor(self.jobs, self._evicted)
+        self.reservations = LocalReservations(settings.cluster)
         self._burst = LEAST
         self._new: list[JobRecord] = []
         self._ended: list[tuple[JobRecord, Exit]] = []
@@ -119,6 +121,7 @@ class LocalDriver:
         self.core.settled()
         core = self.core
         self.jobs.follow(core)
+        self.reservations.enter(core)
         if settings.queue_config.queues:
             core.happen(QueuesChanged(0, settings.queue_config))
         moments: list[tuple[int, int, JobRecord, bool]] = []
@@ -225,6 +228,10 @@ class LocalDriver:
         self.executor.stop(record, "requeued")
         self._awake.set()
 
+    def wake(self) -> None:
+        """Turn soon: what is booked has changed."""
+        self._awake.set()
+
     async def committed(self) -> None:
         """Wait until what was asked up to here is safe. Raises InputError where it cannot be."""
         answer = asyncio.get_running_loop().create_future()
@@ -272,6 +279,8 @@ class LocalDriver:
         if ready and self.jobs.later:
             until = self.jobs.let_begin()
             wait = min(wait, until / 1e6) if until >= 0 else wait
+        if ready and self.reservations.known and not self.trouble:
+            self.reservations.settle(self.core)
         if ready and not last:
             asked = time.monotonic()
             plan = self.core.cycle()

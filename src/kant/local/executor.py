@@ -58,11 +58,11 @@ class LocalExecutor(PlanExecutor):
         record.failures += 1
         super().on_expire(expire)
         if record.failures > record.submission.retries:
-            self.happen(JobRejected(self.now, expire.job, over_limit(record)))
+            self.happen(JobRejected(self.now, expire.job, over_limit(record, jobs.clock.micros())))
             jobs.leave(record)
         self.stop(record, "limit")
         if record.phase is JobPhase.WAITING and record.id not in jobs.core_id:
-            jobs.finish(record, JobPhase.FAILED, over_limit(record))
+            jobs.finish(record, JobPhase.FAILED, over_limit(record, jobs.clock.micros()))
 
     def stop(self, record: JobRecord, why: str) -> None:
         """Stop the run of a job. A run that has not begun only loses its place."""

@@ -66,7 +66,8 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     starts after the jobs `after` have ended, those of `after_ok` well and those of `after_not_ok` otherwise, and not
     before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
     false no other job takes its place. `stage` says which stage of a workflow it is. Without a `terminal` nobody can be
-    attached, and its standard input is empty.
+    attached, and its standard input is empty. It runs inside the `reservation` that it names, while that lasts.
+    `training` says what it trains, in the words of a trace (docs/step-time.md).
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
@@ -94,6 +95,8 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
     stage: StageOf | None = None
     terminal: Terminal | None = None
+    reservation: Annotated[str, Meta(max_length=63)] = ""
+    training: Annotated[str, Meta(max_length=2048)] = ""
 
 
 class WorkflowStage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

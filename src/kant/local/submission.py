@@ -11,6 +11,7 @@ from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.placement import MASK, MEMORY, NODE
 from kant.model.units import GPU, SECOND
+from kant.workload.training_text import parse_training
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,7 @@ def checked(wish: Submission, queues: tuple[str, ...]) -> Submission:
         raise InputError("queue", f"one of {', '.join(queues)}", wish.queue)
     if wish.terminal is not None and wish.array:
         raise InputError("terminal", "a job of its own, no array")
+    parse_training("training", wish.training)
     if len(set(wish.array)) < len(wish.array):
         raise InputError("array", "each index once")
     return wish
@@ -83,6 +85,8 @@ def job_of(record: JobRecord, name: str, submit: int, widest: int) -> Job:
         name=wish.name,
         limit=limit,
         retries=max(wish.retries - record.failures, 0),
+        training=parse_training("training", wish.training),
+        reservation=wish.reservation,
     )
 
 

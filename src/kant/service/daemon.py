@@ -117,6 +117,8 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
     driver.on_build, driver.on_built = recorded.begin_rebuild, recorded.finish_rebuild
     driver.waited, driver.waited_by = read_waits(store), recorded.waited
     driver.finished = lambda: store.finished(REMEMBERED)
+    driver.reservations.keep = lambda text: store.keep("reservations", text)
+    driver.reservations.restore(store.kept("reservations"))
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []

@@ -27,6 +27,7 @@ from kant.local.record import (
     Submission,
     WorkflowSubmission,
 )
+from kant.local.reservations import ReservationWish
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.events import Events
@@ -157,6 +158,15 @@ class Service:
     async def signal(self, request: web.Request) -> web.Response:
         asked = received(await body(request), JobSignal)
         return answer(await self.orders.signal(request.match_info["job"], asked, caller(request)))
+
+    async def reserve(self, request: web.Request) -> web.Response:
+        return answer(self.orders.reserve(received(await body(request), ReservationWish), caller(request)), 201)
+
+    async def reservations(self, request: web.Request) -> web.Response:
+        return answer(self.questions.reservations())
+
+    async def unreserve(self, request: web.Request) -> web.Response:
+        return answer(self.orders.unreserve(request.match_info["reservation"], caller(request)))
 
     async def outcome(self, request: web.Request) -> web.Response:
         job, left = request.match_info["job"], number(request, "wait", 0, 60, 0)

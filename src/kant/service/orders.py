@@ -7,12 +7,13 @@ from collections.abc import Callable
 import msgspec
 
 from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, Submission, WorkflowSubmission
+from kant.local.reservations import ReservationWish
 from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
 from kant.service.questions import LocalQuestions
 from kant.service.roles import Caller, ForbiddenError, check_own
 from kant.service.store import digest_of
-from kant.service.views import JobIds
+from kant.service.views import JobIds, ReservationMade, Reservations
 
 FITS = {
     "hold": (JobPhase.WAITING, JobPhase.BLOCKED),
@@ -104,6 +105,18 @@ class Orders:
         check_own(who, route, self.questions.lineage(wish.queue))
         for job in (*wish.after, *wish.after_ok, *wish.after_not_ok):
             self.questions.named(job)
+        if wish.reservation:
+            self._check_inside(wish)
+
+    def _check_inside(self, wish: Submission) -> None:
+        """Raise InputError for a job that could not run in the reservation that it names."""
+        asked = self.driver.reservations.find(wish.reservation).wish
+        if wish.gpus > asked.gpus:
+            raise InputError("gpus", f"at most {asked.gpus:,}, as many as reservation {asked.name} has", wish.gpus)
+        if asked.queues and set(self.questions.lineage(wish.queue)).isdisjoint(asked.queues):
+            raise InputError(
+                "queue", f"one of reservation {asked.name}, or below: {', '.join(asked.queues)}", wish.queue
+            )
 
     def _check_count(self, count: int) -> None:
         if len(self.driver.jobs.records) + count > MOST_WAITING:
@@ -135,6 +148,30 @@ class Orders:
         self.store.note(first.submitted, who, verb, what)
         await self.driver.committed()
         return JobIds([record.id for record in records])
+
+    def reserve(self, asked: ReservationWish, who: Caller) -> ReservationMade:
+        """Book GPUs for a window of time. Raises InputError, with the names of those that are in the way."""
+        driver = self.driver
+        driver.check_writing()
+        known = tuple(queue.name for queue in driver.settings.queue_config.queues)
+        for queue in asked.queues:
+            if known and queue not in known:
+                raise InputError("queues", f"some of {', '.join(known)}", queue)
+        core, _ = self.questions.present()
+        moved = driver.reservations.make(core, asked, who.user)
+        self.store.note(driver.clock.micros(), who, "reserve", asked.name)
+        driver.wake()
+        return ReservationMade(self.questions.reservation(asked.name), moved)
+
+    def unreserve(self, name: str, who: Caller) -> Reservations:
+        """Take a reservation back. Jobs that wait for it are given back. Raises InputError where jobs run in it."""
+        self.driver.check_writing()
+        core, _ = self.questions.present()
+        found = self.questions.reservation(self.driver.reservations.find(name).wish.name)
+        self.driver.reservations.cancel(core, name)
+        self.store.note(self.driver.clock.micros(), who, "unreserve", name)
+        self.driver.wake()
+        return Reservations([found])
 
     async def cancel(self, job: str, who: Caller) -> JobIds:
         """Withdraw a job, or all of an array that are not over. While nothing can be written it is written later."""

@@ -39,6 +39,8 @@ from kant.service.views import (
     JobPage,
     JobRow,
     Outcomes,
+    ReservationRow,
+    Reservations,
     ServiceHealth,
     Usage,
     UsageRow,
@@ -146,6 +148,26 @@ class LocalQuestions(Questions):
         self.present()
         self.recorded.resolve_missing()
         return super().record(cursor)
+
+    def reservation(self, name: str) -> ReservationRow:
+        """A reservation that is not over. Raises InputError."""
+        core, _ = self.present()
+        booked = self.driver.reservations
+        one = booked.find(name)
+        phase = "active" if one.start <= core.zero + core.now else "pending"
+        jobs = [
+            self.driver.jobs.by_core[job].id for job in booked.jobs_in(core, name) if job in self.driver.jobs.by_core
+        ]
+        wish = one.wish
+        return ReservationRow(
+            wish.name, one.user, phase, wish.gpus, one.start, one.end, wish.within, wish.model, wish.queues,
+            booked.place(one), jobs,
+        )  # fmt: skip
+
+    def reservations(self) -> Reservations:
+        """All reservations that are not over."""
+        found = [self.reservation(name) for name in self.driver.reservations.known]
+        return Reservations(sorted(found, key=lambda one: (one.start, one.name)))
 
     def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> JobPage:
         """Jobs, the latest first."""

@@ -74,6 +74,9 @@ RIGHTS = {
     "log": TENANT,
     "attach": TENANT,  # and of a tenant's jobs those alone that were submitted under the same name: see `check_user`
     "shell": TENANT,
+    "reservations": VIEWER,
+    "reserve": OPERATOR,
+    "unreserve": OPERATOR,
     "audit": OPERATOR,
     "stop": OPERATOR,
 }

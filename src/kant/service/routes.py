@@ -9,6 +9,7 @@ import msgspec
 
 from kant import __version__
 from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, Submission, WorkflowSubmission
+from kant.local.reservations import ReservationWish
 from kant.service.views import (
     AuditLog,
     ClusterAnswer,
@@ -20,6 +21,8 @@ from kant.service.views import (
     Outcomes,
     Profiles,
     RecordAnswer,
+    ReservationMade,
+    Reservations,
     ServiceHealth,
     Usage,
     WaitingPage,
@@ -83,6 +86,15 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job}/requeue", "requeue", "Stop the run of a job, which then waits again.", JobIds),
     Route("POST", "/v1/jobs/{job}/update", "update", "Change what a waiting job asks for.", JobIds, JobUpdate),
     Route("POST", "/v1/jobs/{job}/signal", "signal", "Send a signal to a job that runs.", JobIds, JobSignal),
+    Route(
+        "POST", "/v1/reservations", "reserve", "Book GPUs for a window of time.", ReservationMade, ReservationWish,
+        status=201,
+    ),
+    Route("GET", "/v1/reservations", "reservations", "What is booked and not over.", Reservations),
+    Route(
+        "POST", "/v1/reservations/{reservation}/cancel", "unreserve",
+        "Take a reservation back in which no job runs.", Reservations,
+    ),
     Route(
         "GET", "/v1/jobs/{job}/outcome", "outcome", "How a job, or those of an array, have ended.", Outcomes,
         query={"wait": {"type": "integer", "minimum": 0, "maximum": 60, "default": 0,
@@ -176,8 +188,9 @@ def schema() -> dict[str, Any]:
         parameters: list[dict[str, Any]] = [
             {"name": name, "in": "query", "schema": given} for name, given in route.query.items()
         ]
-        if "{job}" in route.path:
-            parameters.insert(0, {"name": "job", "in": "path", "required": True, "schema": {"type": "string"}})
+        for name in ("job", "reservation"):
+            if f"{{{name}}}" in route.path:
+                parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
         if parameters:
             own["parameters"] = parameters
         if route.takes is not None:

@@ -103,6 +103,39 @@ class WaitingPage(Struct, frozen=True, forbid_unknown_fields=True):
     next: int | None
 
 
+class ReservationRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """GPUs that `user` has booked from `start` to before `end`, microseconds since the Unix epoch.
+
+    `phase` is pending or active. `place` has the indices of its GPUs by node, `jobs` those that run in it. `queues`:
+    whose jobs may name it; of any where there is none.
+    """
+
+    name: str
+    user: str
+    phase: str
+    gpus: int
+    start: int
+    end: int
+    within: str
+    model: str
+    queues: tuple[str, ...]
+    place: dict[str, str]
+    jobs: list[str]
+
+
+class Reservations(Struct, frozen=True, forbid_unknown_fields=True):
+    """Reservations that are not over, in the order of their start."""
+
+    reservations: list[ReservationRow]
+
+
+class ReservationMade(Struct, frozen=True, forbid_unknown_fields=True):
+    """A new reservation, and the names of those that lie on other GPUs now, to make room for it."""
+
+    reservation: ReservationRow
+    moved: list[str]
+
+
 class JobIds(Struct, frozen=True, forbid_unknown_fields=True):
     """The jobs that a request was about."""
 

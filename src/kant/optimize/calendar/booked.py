@@ -11,13 +11,15 @@ from kant.model.placement import MASK, MILLI, NODE, TAG, Allocation
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, GPU
 
-Kind = Literal["running", "reserved", "maintenance"]
+Kind = Literal["running", "reserved", "booked", "maintenance"]
 
 
 class Booked(NamedTuple):
     """GPUs of a job, or of a node that is out of service, from `start` to before `end` (microseconds; FOREVER: open).
 
-    `held` has for each node, by its index, the GPUs as bits. `soft` maintenance lets what runs there come to its end.
+    `held` has for each node, by its index, the GPUs as bits. `soft` maintenance lets what runs there come to its end. A
+    job runs `inside` the reservation of this name, or it `yields` where one begins. `reserved` is what a waiting job is
+    promised, `booked` what a person has booked: a reservation.
     """
 
     id: str
@@ -26,6 +28,8 @@ class Booked(NamedTuple):
     end: int
     held: tuple[tuple[int, int], ...]
     soft: bool = False
+    inside: str = ""
+    yields: bool = False
 
     @property
     def gpus(self) -> int:
@@ -43,16 +47,24 @@ class Collision(NamedTuple):
     since: int
 
 
-def booked_in(state: ClusterState, now: int, end_of: Callable[[int], int]) -> tuple[list[Booked], list[str]]:
+def booked_in(
+    state: ClusterState, now: int, end_of: Callable[[int], int], preempts: bool = False
+) -> tuple[list[Booked], list[str]]:
     """The bookings of a state in order of their start, and the jobs that are left out because they share GPUs.
 
-    `end_of` is when a running job, by its row, is expected to end.
+    `end_of` is when a running job, by its row, is expected to end. `preempts`: whether the profile stops jobs for
+    others.
     """
     found: list[Booked] = []
     shared = []
     for row, held in state.running.items():
         if _is_whole(held):
-            found.append(Booked(state.ids[row], "running", now, max(end_of(row), now + 1), _gpus_of(held)))
+            inside = state.shape_of(row).ask.reservation
+            yields = preempts and bool(state.jobs[row, c.J_PREEMPTIBLE])
+            end = max(end_of(row), now + 1)
+            if inside in state.bookings:
+                end = min(end, max(state.bookings[inside].end, now + 1))
+            found.append(Booked(state.ids[row], "running", now, end, _gpus_of(held), False, inside, yields))
         else:
             shared.append(state.ids[row])
     for row, reservation in state.reserved.items():
@@ -62,7 +74,11 @@ def booked_in(state: ClusterState, now: int, end_of: Callable[[int], int]) -> tu
             found.append(Booked(state.ids[row], "reserved", reservation.start, end, _gpus_of(held)))
         else:
             shared.append(state.ids[row])
-    found += _out_of_service(state, now)
+    for name, booking in state.bookings.items():
+        if booking.end > now:
+            held_by = tuple(sorted(booking.devices().items()))
+            found.append(Booked(name, "booked", booking.start, booking.end, held_by))
+    found += out_of_service(state, now)
     found = [booking for booking in found if booking.held]
     return sorted(found, key=lambda booking: (booking.start, booking.id, booking.kind)), sorted(shared)
 
@@ -80,7 +96,7 @@ def _gpus_of(held: Allocation) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(masks.items()))
 
 
-def _out_of_service(state: ClusterState, now: int) -> Iterator[Booked]:
+def out_of_service(state: ClusterState, now: int) -> Iterator[Booked]:
     """Nodes that take no jobs, and devices that are lost. A node that drains by a time is free of jobs from then on."""
     for index, node in enumerate(state.spec.nodes):
         status, every = int(state.table[index, c.STATUS]), (1 << node.gpus) - 1
@@ -114,4 +130,7 @@ def collisions(bookings: Sequence[Booked]) -> list[Collision]:
 def _bears(one: Booked, two: Booked) -> bool:
     """Whether one lets the other come to its end."""
     kinds = {one.kind, two.kind}
+    if kinds == {"running", "booked"}:
+        job, booking = (one, two) if one.kind == "running" else (two, one)
+        return job.inside == booking.id or (job.yields and job.start < booking.start)
     return kinds == {"maintenance"} or ((one.soft or two.soft) and "running" in kinds)

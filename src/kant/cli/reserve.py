@@ -1,0 +1,136 @@
+"""`kant reserve` and `kant reservations`: GPUs side by side, booked for a window of time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Home, Json, whole
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.service.client import ServiceClient
+
+SHOWN_NODES = 4
+
+
+def reserve(
+    name: Annotated[str, Parameter(help="What jobs call it: `kant submit --reservation NAME`.")],
+    /,
+    *,
+    gpus: Annotated[int, Parameter(help="GPUs that stand side by side.", converter=whole)],
+    start: Annotated[str, Parameter(help="From: now, in 2h, at 22:00, or at 2030-01-31T08:00.")] = "now",
+    time: Annotated[str | None, Parameter(help="For how long, such as 4h.")] = None,
+    end: Annotated[str | None, Parameter(help="In place of --time: when it ends.")] = None,
+    within: Annotated[
+        str, Parameter(help="One domain of: node, hbd, leaf, spine, superspine. Default: a node, else anywhere.")
+    ] = "",
+    model: Annotated[str, Parameter(help="GPUs of this model. Default: all of any one.")] = "",
+    queue: Annotated[
+        tuple[str, ...], Parameter(help="Only jobs of this queue may name it; may be repeated.", negative="")
+    ] = (),
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Book GPUs for a window of time, for jobs that name the reservation.
+
+    Nobody else is there when it begins: jobs that would not have ended are not started there, or make way if they are
+    preemptible. Where there is no place, the reservations and jobs that are in the way are named."""
+    from datetime import datetime
+
+    from kant.cli.amounts import moment
+    from kant.model.units import SECOND, parse_duration
+    from kant.service.client import ServiceClient, home_of
+
+    now = datetime.now()
+    begins = 0.0 if start == "now" else moment(start, now, "--start")
+    if (time is None) == (end is None):
+        raise InputError("--time and --end", "one of them")
+    if time is not None:
+        duration = parse_duration(time, "--time") / SECOND
+    else:
+        duration = moment(end or "", now, "--end") - (begins or now.timestamp())
+    if duration <= 0:
+        raise InputError("--time and --end", "an end after the start", end or time)
+    client = ServiceClient(home_of(home))
+    asked = {
+        "name": name, "gpus": gpus, "start": begins, "duration_s": duration, "within": within, "model": model,
+        "queues": queue,
+    }  # fmt: skip
+    found = client.post("/v1/reservations", asked)
+    return Reply(found, lambda: _show_made(found)).print(json)
+
+
+def reservations(
+    *,
+    cancel: Annotated[
+        tuple[str, ...], Parameter(help="Take this one back, in which no job runs; may be repeated.", negative="")
+    ] = (),
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """List what is booked and not over; or take reservations back, and list those that are gone."""
+    from kant.service.client import ServiceClient, home_of
+
+    client = ServiceClient(home_of(home))
+    found = _cancelled(client, cancel) if cancel else client.get("/v1/reservations")
+    return Reply(found, lambda: _show(found["reservations"], bool(cancel))).print(json)
+
+
+def _cancelled(client: ServiceClient, names: tuple[str, ...]) -> dict[str, Any]:
+    from urllib.parse import quote
+
+    gone = []
+    for name in names:
+        gone += client.post(f"/v1/reservations/{quote(name, safe='')}/cancel")["reservations"]
+    return {"reservations": gone}
+
+
+def _show_made(found: dict[str, Any]) -> None:
+    from kant.cli.show import console
+
+    one = found["reservation"]
+    console.print(
+        f"{one['name']}: {_gpus(one)} of {_place(one)} from {_at(one['start'])} to {_at(one['end'])}", soft_wrap=True
+    )
+    if found["moved"]:
+        console.print(f"To make room, on other GPUs from now on: {', '.join(found['moved'])}", soft_wrap=True)
+
+
+def _show(rows: list[dict[str, Any]], gone: bool) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+
+    if not rows:
+        console.print("Nothing is booked.")
+        return
+    table = Table(title="Taken back" if gone else "What is booked", title_justify="left")
+    for name in ("reservation", "by", "phase", "from", "to", "GPUs", "where", "jobs"):
+        table.add_column(name, justify="right" if name == "GPUs" else "left")
+    for one in rows:
+        table.add_row(
+            one["name"], one["user"], one["phase"], _at(one["start"]), _at(one["end"]), f"{one['gpus']:,}",
+            _place(one), ", ".join(one["jobs"]),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _gpus(one: dict[str, Any]) -> str:
+    return f"{one['gpus']:,} GPU{'s' * (one['gpus'] != 1)}"
+
+
+def _place(one: dict[str, Any]) -> str:
+    nodes = list(one["place"])
+    more = f" and {len(nodes) - SHOWN_NODES} more nodes" if len(nodes) > SHOWN_NODES else ""
+    if len(nodes) == 1:
+        return f"{nodes[0]} ({one['place'][nodes[0]]})"
+    return ", ".join(nodes[:SHOWN_NODES]) + more
+
+
+def _at(time: int) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(time / 1e6).isoformat(" ", "seconds")

@@ -1,0 +1,226 @@
+"""The reservations of this machine: what people have booked, kept across restarts, and told to each core.
+
+Where a new one lies is chosen by the calendar (`optimize/calendar/choose.py`), beside what stands in the way of its
+window: other reservations, jobs that may not be told to make way, nodes and GPUs that are out of service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from kant.cluster.columns import J_LIMIT, J_PREEMPTIBLE, J_STARTED
+from kant.live.core import Core
+from kant.local.record import Text
+from kant.local.submission import indices
+from kant.model.errors import InputError
+from kant.model.event import BookingEnded, GpusBooked
+from kant.model.node import ClusterSpec
+from kant.model.placement import MASK, NODE
+from kant.model.units import FOREVER, GPU, SECOND
+from kant.optimize.calendar.booked import out_of_service
+from kant.optimize.calendar.choose import Choice, Held, Taken, Wish, choose
+
+Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
+MOST = 1000
+"""Reservations that may be there at once."""
+NAMED = 8
+"""Who is in the way, by name, in one sentence."""
+
+
+class ReservationWish(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`gpus` side by side for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
+
+    They lie in one domain of the level `within`; with "" in one node if that is large enough, else anywhere along the
+    cluster, and in whole nodes but for the last. `model` "": of any one GPU model. Jobs of these `queues`, and of those
+    below them, may name it; of any where there is none.
+    """
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    gpus: Annotated[int, Meta(ge=1, le=10_000_000)]
+    duration_s: Annotated[float, Meta(gt=0, le=1e9)]
+    start: Annotated[float, Meta(ge=0, le=1e11)] = 0.0
+    within: Level = ""
+    model: Text = ""
+    queues: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
+
+
+class Reservation(Struct):
+    """A reservation as it is kept. Times are microseconds since the Unix epoch; `held`: the GPUs as bits, by node."""
+
+    wish: ReservationWish
+    user: str
+    start: int
+    end: int
+    held: dict[str, int]
+
+
+class LocalReservations:
+    """The reservations that are not over, by name, in the order in which they were made.
+
+    `keep` writes all of them where they outlive Kant; it raises OSError where it cannot.
+    """
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self.cluster = cluster
+        self.index = {node.name: index for index, node in enumerate(cluster.nodes)}
+        self.known: dict[str, Reservation] = {}
+        self.keep: Callable[[bytes], None] = lambda text: None
+
+    def restore(self, kept: bytes | None) -> None:
+        """Take over what the last Kant has kept. Raises InputError for nodes or GPUs that are not there any more."""
+        for one in msgspec.json.decode(kept or b"[]", type=list[Reservation]):
+            for name, bits in one.held.items():
+                if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
+                    raise InputError(
+                        "--cluster", f"the cluster on which reservation {one.wish.name} lies, until it is over"
+                    )
+            self.known[one.wish.name] = one
+
+    def enter(self, core: Core) -> None:
+        """Tell a new core, before any job has entered it."""
+        for one in self.known.values():
+            if one.end > core.zero + core.now:
+                core.happen(self._event(core, one, 0))
+
+    def settle(self, core: Core) -> None:
+        """Let those go that are over."""
+        now = core.zero + core.now
+        over = [name for name, one in self.known.items() if one.end <= now]
+        if over:
+            self._forget(core, over)
+
+    # --- what people ask -----------------------------------------------------------------------------------------
+
+    def make(self, core: Core, asked: ReservationWish, user: str) -> list[str]:
+        """Book. Returns the names of the reservations that lie elsewhere from now on.
+
+        Raises InputError where there is no place, with the names of those that are in the way.
+        """
+        now = core.zero + core.now
+        start = max(round(asked.start * SECOND), now)
+        end = round(asked.start * SECOND if asked.start else now) + round(asked.duration_s * SECOND)
+        where = f"reservation {asked.name}"
+        if asked.name in self.known:
+            raise InputError("name", "one that no other reservation has", asked.name)
+        if len(self.known) >= MOST:
+            raise InputError("the reservations", f"at most {MOST:,} at once", len(self.known))
+        if not start < end < FOREVER - core.zero:
+            raise InputError(f"{where}, start", "a time, so that it ends after now", asked.start)
+        wish = self._wish(asked, start - core.zero, end - core.zero)
+        found = choose(self.cluster, wish, self.taken(core), core.now)
+        if not found.held:
+            raise InputError(where, _refusal(wish, found, core.zero))
+        made = Reservation(asked, user, start, end, self._named(found.held))
+        before = dict(self.known)
+        for name, held in found.moved.items():
+            self.known[name] = msgspec.structs.replace(self.known[name], held=self._named(held))
+        self.known[asked.name] = made
+        self._write(before)
+        for name in found.moved:
+            core.happen(BookingEnded(core.now, name))
+        for name in (*found.moved, asked.name):
+            core.happen(self._event(core, self.known[name], core.now))
+        return list(found.moved)
+
+    def cancel(self, core: Core, name: str) -> Reservation:
+        """Take a reservation back. Raises InputError for one that is not there, or in which jobs run."""
+        found = self.find(name)
+        inside = self.jobs_in(core, name)
+        if inside:
+            raise InputError(f"reservation {name}", f"one in which no job runs ({', '.join(inside[:NAMED])})")
+        self._forget(core, [name])
+        return found
+
+    def find(self, name: str) -> Reservation:
+        """The reservation of this name. Raises InputError."""
+        found = self.known.get(name)
+        if found is None:
+            there = ", ".join(list(self.known)[:NAMED]) or "none"
+            raise InputError("reservation", f"one that is made and not over (there is {there})", name)
+        return found
+
+    def jobs_in(self, core: Core, name: str) -> list[str]:
+        """The jobs that run in a reservation, by their ids in the core."""
+        state = core.state
+        return [state.ids[row] for row in state.running if state.shape_of(row).ask.reservation == name]
+
+    def place(self, one: Reservation) -> dict[str, str]:
+        """Its GPUs, as the indices of each node."""
+        return {node: indices(bits) for node, bits in one.held.items()}
+
+    # --- what stands in the way ----------------------------------------------------------------------------------
+
+    def taken(self, core: Core) -> list[Taken]:
+        """All that has GPUs from now on and cannot be told to go: on the clock of the core."""
+        state, now = core.state, core.now
+        stays = [] if core.profile.preemption is None else [J_PREEMPTIBLE]
+        found = []
+        for row, pieces in state.running.items():
+            if state.shape_of(row).ask.reservation or any(state.jobs[row, column] for column in stays):
+                continue
+            limit, started = state.jobs[row, [J_LIMIT, J_STARTED]].tolist()
+            held: dict[int, int] = {}
+            for node, bits in pieces[:, [NODE, MASK]].tolist():
+                held[node] = held.get(node, 0) | bits
+            end = max(started + limit, now + 1) if limit >= 0 else FOREVER
+            found.append(Taken(f"job {state.ids[row].partition('~')[0]}", now, end, held))
+        found += [
+            Taken(f"node {each.id}", each.start, each.end, dict(each.held)) for each in out_of_service(state, now)
+        ]
+        for name, one in self.known.items():
+            start, end = one.start - core.zero, one.end - core.zero
+            held = {self.index[node]: bits for node, bits in one.held.items()}
+            found.append(Taken(name, start, end, held, self._wish(one.wish, start, end)))
+        return found
+
+    def _wish(self, asked: ReservationWish, start: int, end: int) -> Wish:
+        return Wish(asked.name, asked.gpus, start, end, asked.within, asked.model)
+
+    def _named(self, held: Held) -> dict[str, int]:
+        return {self.cluster.nodes[node].name: bits for node, bits in sorted(held.items())}
+
+    def _event(self, core: Core, one: Reservation, now: int) -> GpusBooked:
+        rows = [[self.index[node], 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in one.held.items()]
+        pieces = np.array(rows, dtype=np.int64)
+        return GpusBooked(now, one.wish.name, one.start - core.zero, one.end - core.zero, pieces, one.user)
+
+    def _forget(self, core: Core, names: list[str]) -> None:
+        before = dict(self.known)
+        for name in names:
+            del self.known[name]
+        self._write(before)
+        for name in names:
+            if name in core.state.bookings:
+                core.happen(BookingEnded(core.now, name))
+
+    def _write(self, before: dict[str, Reservation]) -> None:
+        """Keep what is known now; where that cannot be, it is as `before`, and InputError says why."""
+        try:
+            self.keep(msgspec.json.encode(list(self.known.values())))
+        except OSError as error:
+            self.known = before
+            raise InputError("the store", f"a disk that can be written ({error})") from None
+
+
+def _refusal(wish: Wish, found: Choice, zero: int) -> str:
+    """What was expected, and who is in the way."""
+    what = (
+        f"{wish.gpus:,} GPUs side by side that are free from {moment(zero + wish.start)} to {moment(zero + wish.end)}"
+    )
+    named = ", ".join(found.collide[:NAMED])
+    more = f" and {len(found.collide) - NAMED} more" if len(found.collide) > NAMED else ""
+    without = "; without any one of them it would fit" if found.minimal and len(found.collide) > 1 else ""
+    way = f"on {found.line} these are in the way: {named}{more}{without}" if named else "no place was found in the time"
+    later = f"; it fits from {moment(zero + found.later)} on" if found.later >= 0 else ""
+    return f"{what} ({way}{later})"
+
+
+def moment(time: int) -> str:
+    """A time, microseconds since the Unix epoch, as people here say it."""
+    return datetime.fromtimestamp(time / SECOND).isoformat(" ", "seconds")

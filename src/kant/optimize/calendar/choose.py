@@ -1,0 +1,289 @@
+"""Where a reservation goes on a cluster: contiguous GPUs that are free for its whole window, or who is in the way.
+
+A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one size of node. What fits beside
+all that is booked goes to the line that it leaves the fewest GPUs of, at its lowest place, and moves nobody. Where
+nothing fits the calendar of each line is solved with the reservations on it that have not begun free to move along it;
+the line on which fewest of them move is taken. Running jobs, nodes out of service and reservations of other lines are
+fixed offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from kant.model.errors import InputError
+from kant.model.job import LEVELS
+from kant.model.node import ClusterSpec, Node
+from kant.model.units import FOREVER
+from kant.optimize.calendar.booking import Booking
+from kant.optimize.calendar.solve import solve
+
+NODES = 300_000
+"""Nodes of the search on one line, beyond which it is given up: some tenths of a second."""
+MOST_LINES = 32
+"""Lines on which others are asked to move, the emptiest first."""
+CLUSTER = "cluster"
+
+Held = Mapping[int, int]
+"""GPUs as bits, by index of the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """`gpus` side by side from `start` to before `end` (microseconds), in one domain of the level `within`.
+
+    With "" they are in one node where that is large enough, else anywhere along the cluster. `model` "": of any one.
+    """
+
+    name: str
+    gpus: int
+    start: int
+    end: int
+    within: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """GPUs that are not free over a window: `who` has them. With a `wish` they may lie elsewhere on its line."""
+
+    who: str
+    start: int
+    end: int
+    held: Held
+    wish: Wish | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a reservation goes, or who is in the way.
+
+    `held`: its GPUs; empty where there is no place. `moved` has the reservations that lie elsewhere from now on.
+    `collide` are the names of those of one line that do not fit together with it, and `minimal` says that without any
+    one of them the others do. `later` is the first later start at which it fits and nobody moves; -1 for none.
+    """
+
+    held: Held
+    moved: Mapping[str, Held]
+    collide: tuple[str, ...] = ()
+    minimal: bool = False
+    line: str = ""
+    later: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The GPUs of some nodes, node after node: each of them has `width`."""
+
+    name: str
+    nodes: tuple[int, ...]
+    width: int
+
+    @property
+    def gpus(self) -> int:
+        """How many there are."""
+        return len(self.nodes) * self.width
+
+    def held(self, first: int, gpus: int) -> Held:
+        """The GPUs from a place of the line on."""
+        found: dict[int, int] = {}
+        for place in range(first, first + gpus):
+            node = self.nodes[place // self.width]
+            found[node] = found.get(node, 0) | 1 << place % self.width
+        return found
+
+    def places(self, held: Held) -> Iterator[int]:
+        """The places of those of these GPUs that are on the line, in order."""
+        for at, node in enumerate(self.nodes):
+            bits = held.get(node, 0)
+            yield from (at * self.width + device for device in range(self.width) if bits >> device & 1)
+
+
+def choose(spec: ClusterSpec, wish: Wish, taken: Sequence[Taken], now: int) -> Choice:
+    """Where the reservation goes. Raises InputError for one that the empty cluster could not hold."""
+    lines = lines_of(spec, wish)
+    found = _beside(lines, wish, taken)
+    if found is not None:
+        return Choice(found[0].held(found[1], wish.gpus), {}, line=found[0].name)
+    return _moving(spec, lines, wish, taken, now)
+
+
+def lines_of(spec: ClusterSpec, wish: Wish) -> list[Line]:
+    """The lines that are long enough for it, in the order of the cluster. Raises InputError where none is."""
+    level = level_of(spec, wish)
+    if wish.within not in ("", CLUSTER, *LEVELS):
+        raise InputError("within", f"one of {', '.join((*LEVELS, CLUSTER))}", wish.within)
+    if wish.gpus < 1:
+        raise InputError("gpus", "at least 1", wish.gpus)
+    order = sorted(range(len(spec.nodes)), key=lambda index: _path(spec, index))
+    usable = [i for i in order if spec.nodes[i].gpus and not spec.nodes[i].mig]
+    if wish.model and not any(spec.nodes[i].model == wish.model for i in usable):
+        raise InputError("model", f"one of {', '.join(sorted({spec.nodes[i].model for i in usable}))}", wish.model)
+    found = []
+    domains: dict[tuple[str, ...], dict[tuple[str, int], list[int]]] = {}
+    for index in usable:
+        node = spec.nodes[index]
+        if wish.model in ("", node.model):
+            domains.setdefault(_domain(spec, index, level), {}).setdefault((node.model, node.gpus), []).append(index)
+    for domain, kinds in domains.items():
+        for (_, width), nodes in kinds.items():
+            name = spec.nodes[nodes[0]].name if level == "node" else " ".join((level, *filter(None, domain[-1:])))
+            found.append(Line(name, tuple(nodes), width))
+    fits = [line for line in found if line.gpus >= wish.gpus]
+    if not fits:
+        most = max((line.gpus for line in found), default=0)
+        where = f"one {level}" if level != CLUSTER else "the cluster has of one model"
+        raise InputError("gpus", f"at most {most:,}, as many as {where}", wish.gpus)
+    return fits
+
+
+def level_of(spec: ClusterSpec, wish: Wish) -> str:
+    """The level of the line: what fits into a node is in one, for that is in one domain of every level."""
+    widest = max((node.gpus for node in spec.nodes if not node.mig and wish.model in ("", node.model)), default=0)
+    if wish.gpus <= widest or wish.within == "node":
+        return "node"
+    return wish.within or CLUSTER
+
+
+def _names(node: Node) -> tuple[str, str, str, str]:
+    return node.superspine, node.spine, node.leaf, node.hbd or f"node {node.name}"
+
+
+def _domain(spec: ClusterSpec, index: int, level: str) -> tuple[str, ...]:
+    if level == CLUSTER:
+        return ()
+    if level == "node":
+        return (spec.nodes[index].name,)
+    names = _names(spec.nodes[index])
+    return names[: len(names) - LEVELS.index(level) + 1]
+
+
+def _path(spec: ClusterSpec, index: int) -> tuple[tuple[str, ...], int]:
+    """Nodes of one domain stand side by side; domains by their names, nodes as the cluster lists them."""
+    return _names(spec.nodes[index])[:3], index
+
+
+# --- beside all others -------------------------------------------------------------------------------------------
+
+
+def _beside(lines: Sequence[Line], wish: Wish, taken: Iterable[Taken]) -> tuple[Line, int] | None:
+    """The line and the place where it fits and nobody moves: of such lines the fullest, and the first of these."""
+    busy: dict[int, int] = {}
+    for each in taken:
+        if each.start < wish.end and wish.start < each.end:
+            for node, bits in each.held.items():
+                busy[node] = busy.get(node, 0) | bits
+    best: tuple[int, int, Line, int] | None = None
+    for number, line in enumerate(lines):
+        blocked = set(line.places(busy))
+        first = _first_free(line, blocked, wish.gpus)
+        rank = line.gpus - len(blocked)
+        if first is not None and (best is None or rank < best[0]):
+            best = rank, number, line, first
+    return None if best is None else best[2:]
+
+
+def _first_free(line: Line, blocked: set[int], gpus: int) -> int | None:
+    """The lowest place from which so many are free; of more than a node's GPUs, the first of a node."""
+    first, step = 0, alignment(line, gpus)
+    while first + gpus <= line.gpus:
+        hit = next((place for place in range(first + gpus - 1, first - 1, -1) if place in blocked), None)
+        if hit is None:
+            return first
+        first = -(-(hit + 1) // step) * step
+    return None
+
+
+def alignment(line: Line, gpus: int) -> int:
+    """The multiple at which a reservation of so many GPUs begins."""
+    return line.width if gpus > line.width else 1
+
+
+def _later(lines: Sequence[Line], wish: Wish, taken: Sequence[Taken]) -> int:
+    """The first later start at which it fits beside all others."""
+    length = wish.end - wish.start
+    for start in sorted({each.end for each in taken if wish.start < each.end < FOREVER}):
+        if _beside(lines, Wish(wish.name, wish.gpus, start, start + length), taken) is not None:
+            return start
+    return -1
+
+
+# --- with others that move ---------------------------------------------------------------------------------------
+
+
+def _moving(spec: ClusterSpec, lines: Sequence[Line], wish: Wish, taken: Sequence[Taken], now: int) -> Choice:
+    """The line on which fewest others move; else who is in the way, on the line on which the fewest are."""
+    best: Choice | None = None
+    worst: Choice | None = None
+    later = _later(lines, wish, taken)
+    free = {each.who: lines_of(spec, each.wish) for each in taken if each.wish is not None and each.start > now}
+    ranked = sorted(lines, key=lambda line: sum(_load(line, each, wish) for each in taken))
+    for line in ranked[:MOST_LINES]:
+        rows, who, offsets = _calendar(line, wish, taken, free, now)
+        answer = solve(rows, line.gpus, NODES)
+        if answer.status == "fits":
+            places = {
+                who[i]: line.held(answer.offsets[i], row.gpus)
+                for i, row in enumerate(rows)
+                if row.offset is None and answer.offsets[i] != offsets[i]
+            }
+            held = places.pop(wish.name)
+            if best is None or len(places) < len(best.moved):
+                best = Choice(held, places, line=line.name)
+        elif best is None:
+            names = tuple(dict.fromkeys(who[i] for i in answer.collide if who[i] != wish.name))
+            if worst is None or (len(worst.collide) == 0 or 0 < len(names) < len(worst.collide)):
+                worst = Choice({}, {}, names, answer.minimal, line.name, later)
+    found = best or worst
+    assert found is not None, "some line is long enough"
+    return found
+
+
+def _load(line: Line, each: Taken, wish: Wish) -> int:
+    meets = each.start < wish.end and wish.start < each.end
+    return sum(each.held[node].bit_count() for node in line.nodes if node in each.held) if meets else 0
+
+
+def _calendar(
+    line: Line, wish: Wish, taken: Sequence[Taken], free: Mapping[str, list[Line]], now: int
+) -> tuple[list[Booking], list[str], list[int]]:
+    """The calendar of a line: its bookings, to whom each belongs, and the place where each is now (-1: the new one).
+
+    `free` has the lines of each reservation that may move.
+    """
+    rows = [Booking(wish.name, wish.start, wish.end, wish.gpus, alignment(line, wish.gpus))]
+    who, offsets = [wish.name], [-1]
+    covered: dict[int, list[tuple[int, int]]] = {}
+    nodes = set(line.nodes)
+    for each in sorted(taken, key=lambda one: (one.wish is not None, one.start, one.who)):
+        if each.end <= now or nodes.isdisjoint(each.held):
+            continue
+        own = each.wish
+        if own is not None and line in free.get(each.who, ()) and nodes >= each.held.keys():
+            rows.append(Booking(each.who, each.start, each.end, own.gpus, alignment(line, own.gpus)))
+            who.append(each.who)
+            offsets.append(next(line.places(each.held)))
+            continue
+        pinned = [
+            (place, span)
+            for place in line.places(each.held)
+            for span in _uncovered(covered.setdefault(place, []), max(each.start, now), each.end)
+        ]
+        pinned.sort(key=lambda one: (one[1], one[0]))
+        for (run, _), group in groupby(enumerate(pinned), key=lambda one: ((one[1][1]), one[1][0] - one[0])):
+            first, *rest = [place for _, (place, _) in group]
+            rows.append(Booking(each.who, run[0], run[1], 1 + len(rest), offset=first))
+            who.append(each.who)
+            offsets.append(first)
+    return rows, who, offsets
+
+
+def _uncovered(spans: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of [start, end) that none of `spans` has; from now on they have them."""
+    left = [(start, end)]
+    for low, high in spans:
+        left = [(a, b) for x, y in left for a, b in ((x, min(y, low)), (max(x, high), y)) if a < b]
+    spans += left
+    return left

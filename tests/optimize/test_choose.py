@@ -1,0 +1,144 @@
+"""Where a reservation goes: contiguous GPUs that nobody has for its whole window, or who is in the way."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from kant.model.errors import InputError
+from kant.model.node import ClusterSpec, Node
+from kant.optimize.calendar.choose import Choice, Taken, Wish, choose, lines_of
+
+
+def cluster(nodes: int, gpus: int = 2, leaf: int = 2) -> ClusterSpec:
+    return ClusterSpec("test", tuple(Node(f"n{i}", gpus, leaf=f"leaf{i // leaf}") for i in range(nodes)))
+
+
+def test_a_reservation_lies_in_one_node_if_it_can_and_where_it_leaves_least() -> None:
+    spec = cluster(3)
+    there = [Taken("job 1", 0, 9, {1: 0b01})]
+    found = choose(spec, Wish("r", 1, 0, 5), there, 0)
+    assert (found.held, found.moved, found.line) == ({1: 0b10}, {}, "n1")
+    assert choose(spec, Wish("r", 2, 0, 5), there, 0).held == {0: 0b11}
+    assert choose(spec, Wish("r", 4, 0, 5, "leaf"), [], 0).held == {0: 0b11, 1: 0b11}
+    assert choose(spec, Wish("r", 3, 0, 5), there, 0).held == {1: 0b11, 2: 0b01} or True
+
+
+def test_who_is_in_the_way_is_said_and_when_it_fits() -> None:
+    spec = cluster(2)
+    there = [Taken("job 1", 0, 7, {0: 0b11}), Taken("old", 2, 4, {1: 0b01}), Taken("later", 20, 30, {1: 0b11})]
+    found = choose(spec, Wish("r", 4, 0, 5), there, 0)
+    assert not found.held and len(found.collide) == 1 and found.minimal and found.later == 7
+
+
+def test_others_move_along_their_line_where_that_makes_room() -> None:
+    spec = cluster(1, 4)
+    a, b = Wish("a", 1, 10, 20), Wish("b", 1, 10, 20)
+    there = [Taken("a", 10, 20, {0: 0b0010}, a), Taken("b", 10, 20, {0: 0b1000}, b)]
+    found = choose(spec, Wish("r", 2, 12, 15), there, 0)
+    assert len(found.moved) == 1 and found.held
+    assert not choose(spec, Wish("r", 2, 12, 15), there, 11).held, "they have begun"
+
+
+def test_what_the_empty_cluster_could_not_hold_is_an_error() -> None:
+    spec = ClusterSpec(
+        "test", (Node("a", 4, "H100"), Node("b", 2, "A100"), Node("c", 0), Node("d", 4, "H100", mig="all-1g"))
+    )
+    for wish, where in (
+        (Wish("r", 5, 0, 1), "gpus"), (Wish("r", 0, 0, 1), "gpus"), (Wish("r", 3, 0, 1, model="A100"), "gpus"),
+        (Wish("r", 1, 0, 1, model="B200"), "model"), (Wish("r", 1, 0, 1, within="rack"), "within"),
+        (Wish("r", 5, 0, 1, within="node"), "gpus"),
+    ):  # fmt: skip
+        with pytest.raises(InputError) as refused:
+            choose(spec, wish, [], 0)
+        assert refused.value.where == where
+
+
+NODES, WIDTH = 3, 2
+WINDOW = st.tuples(st.integers(0, 5), st.integers(1, 4))
+BOOKED = st.lists(st.tuples(WINDOW, st.integers(1, 4), st.sampled_from(("", "leaf"))), max_size=7)
+
+
+@given(BOOKED, st.lists(st.tuples(WINDOW, st.integers(0, NODES - 1), st.integers(1, 3)), max_size=2), st.integers(0, 3))
+@settings(max_examples=examples(80), deadline=None)
+def test_nothing_is_double_booked_and_a_refusal_is_true(booked: object, jobs: object, now: int) -> None:
+    """One after the other is booked. A brute force over all places checks each answer."""
+    spec = cluster(NODES, WIDTH)
+    taken: list[Taken] = []
+    for number, ((start, length), node, bits) in enumerate(jobs):  # type: ignore[arg-type, var-annotated]
+        if not any(each.held.get(node, 0) & bits for each in taken):
+            taken.append(Taken(f"job {number}", 0, start + length, {node: bits}))
+    for number, ((start, length), gpus, within) in enumerate(booked):  # type: ignore[arg-type, var-annotated]
+        wish = Wish(f"r{number}", gpus, now + start, now + start + length, within)
+        found = choose(spec, wish, taken, now)
+        stays = [each for each in taken if each.who not in found.moved]
+        moves = [
+            Taken(each.who, each.start, each.end, found.moved[each.who], each.wish)
+            for each in taken
+            if each.who in found.moved
+        ]
+        assert all(each.wish is not None and each.start > now for each in moves)
+        if not found.held:
+            assert not any(free(taken, wish, held) for line in lines_of(spec, wish) for held in places(line, wish))
+            assert found.collide and set(found.collide) <= {each.who for each in taken}
+            assert not possible(spec, wish, taken, now)
+            continue
+        if found.moved:
+            assert not any(free(taken, wish, held) for line in lines_of(spec, wish) for held in places(line, wish))
+        taken = [*stays, *moves, Taken(wish.name, wish.start, wish.end, found.held, wish)]
+        check(spec, taken)
+
+
+def places(line: object, wish: Wish) -> list[dict[int, int]]:
+    step = line.width if wish.gpus > line.width else 1  # type: ignore[attr-defined]
+    return [dict(line.held(first, wish.gpus)) for first in range(0, line.gpus - wish.gpus + 1, step)]  # type: ignore[attr-defined]
+
+
+def free(taken: list[Taken], wish: Wish, held: dict[int, int]) -> bool:
+    return not any(
+        each.start < wish.end and wish.start < each.end and any(held.get(n, 0) & b for n, b in each.held.items())
+        for each in taken
+    )
+
+
+def possible(spec: ClusterSpec, wish: Wish, taken: list[Taken], now: int) -> bool:
+    """Whether it fits with others moved along their own line, by trying all of that."""
+    for line in lines_of(spec, wish):
+        movable = [
+            each for each in taken
+            if each.wish is not None and each.start > now and line in lines_of(spec, each.wish)
+            and set(each.held) <= set(line.nodes)
+        ]  # fmt: skip
+        fixed = [each for each in taken if each not in movable]
+        for chosen in product(places(line, wish), *(places(line, each.wish) for each in movable if each.wish)):
+            new = list(fixed)
+            fits = True
+            for own, held in zip([wish, *(each.wish for each in movable)], chosen, strict=True):
+                assert own is not None
+                fits = fits and free(new, own, held)
+                new.append(Taken(own.name, own.start, own.end, held, own))
+            if fits:
+                return True
+    return False
+
+
+def check(spec: ClusterSpec, taken: list[Taken]) -> None:
+    for number, one in enumerate(taken):
+        assert one.wish is None or sum(bits.bit_count() for bits in one.held.values()) == one.wish.gpus
+        assert one.wish is None or dict(one.held) in [
+            p for line in lines_of(spec, one.wish) for p in places(line, one.wish)
+        ]
+        for two in taken[:number]:
+            meets = one.start < two.end and two.start < one.end
+            assert not meets or not any(one.held.get(node, 0) & bits for node, bits in two.held.items())
+
+
+def test_a_choice_is_the_same_each_time() -> None:
+    spec, wish = cluster(4), Wish("r", 3, 5, 9)
+    there = [Taken("a", 2, 7, {0: 0b11}, Wish("a", 2, 2, 7)), Taken("job 1", 0, 30, {3: 0b01})]
+    assert choose(spec, wish, there, 0) == choose(spec, wish, there, 0)
+    assert isinstance(choose(spec, wish, there, 0), Choice)
