@@ -6,7 +6,9 @@ import http.client
 import itertools
 import json
 import os
+import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,13 +99,13 @@ LINEAGE = {"red": ("red",), "blue": ("blue",), "red-team": ("red-team", "red")}
 TABLE = {  # written down once more, by hand
     Role.VIEWER: {
         "jobs", "job", "why", "history", "queues", "eta", "top", "record", "events", "whatif", "profiles", "health",
-        "whoami", "metrics", "schema", "waiting", "outcome", "usage", "status",
+        "whoami", "metrics", "schema", "waiting", "outcome", "usage", "status", "reservations",
     },
     Role.TENANT: {
         "submit", "workflow", "batch", "cancel", "hold", "release", "requeue", "update", "signal", "log", "attach",
         "shell",
     },
-    Role.OPERATOR: {"audit", "stop"},
+    Role.OPERATOR: {"audit", "stop", "reserve", "unreserve"},
 }  # fmt: skip
 PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif")]
 
@@ -124,6 +126,11 @@ def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.Da
     if name in ("workflow", "batch"):
         one = {"job": asked(door.kant.home, "true", queue=queue, hold=True)}
         body = {"stages" if name == "workflow" else "lines": [one]}
+    if name in ("reserve", "unreserve"):
+        body = {"name": f"r{secrets.token_hex(4)}", "gpus": 1, "duration_s": 1, "start": time.time() + 10**6}
+    if name == "unreserve" and role is Role.OPERATOR:
+        made = json.loads(door.ask(token, "POST", "/v1/reservations", body)[1])["reservation"]["name"]
+        path, body = path.replace("{reservation}", made), None
     if name in ("cancel", "hold", "release"):  # of a job that waits for ever
         job = door.kant.submit("true", queue=queue, hold=name != "hold", gpus=1)
     status, text = door.ask(token, method, path.replace("{job}", job), body)
