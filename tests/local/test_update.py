@@ -70,7 +70,9 @@ def test_what_was_changed_outlives_kant(tmp_path: Path) -> None:
 
 
 def test_of_an_array_those_that_wait_are_changed(kant: Up) -> None:
-    first = kant.submit("sleep 600", gpus=4, array=[0, 1, 2, 3], array_most=3, grace_s=0.1).partition("_")[0]
+    first = kant.submit(
+        "sleep 600", gpus=4, array=[0, 1, 2, 3], array_most=3, grace_s=0.1, preemptible=False
+    ).partition("_")[0]
     jobs = [f"{first}_{i}" for i in range(4)]
     assert eventually(lambda: [kant.phase(job) for job in jobs] == ["running", "running", "waiting", "blocked"])
     assert kant.client.post(kant.client.job(first, "update"), {"priority": 5})["jobs"] == jobs[2:]
