@@ -43,8 +43,10 @@ def test_every_route_has_a_role_and_orders_are_not_for_viewers() -> None:
 
 @given(st.sampled_from(list(Role)), st.sets(st.sampled_from("abc")), st.lists(st.sampled_from("abcd"), min_size=1))
 def test_only_a_tenants_queues_and_those_below_are_its_own(role: Role, queues: set[str], lineage: list[str]) -> None:
-    own = owns(Caller("ann", role, tuple(queues)), lineage)
-    assert own == (role is Role.OPERATOR or (role is Role.TENANT and bool(queues & set(lineage))))
+    for user, is_unix in itertools.product(("ann", "ben"), (False, True)):
+        own = owns(Caller("ann", role, tuple(queues), is_unix=is_unix), lineage, user)
+        its = bool(queues & set(lineage)) or (is_unix and user == "ann")
+        assert own == (role is Role.OPERATOR or (role is Role.TENANT and its))
 
 
 # --- the door, from outside ------------------------------------------------------------------------------------------

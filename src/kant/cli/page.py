@@ -15,9 +15,10 @@ from kant.model.errors import InputError
 
 def url_of(address: str, token: str = "") -> str:
     """The page's address in a browser of this machine. What follows # stays in the browser."""
-    host, _, port = address.rpartition(":")
+    scheme, _, rest = address.rpartition("://")
+    host, _, port = rest.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
-    return f"http://{host}:{port}/" + (f"#token={token}" if token else "")
+    return f"{scheme or 'http'}://{host}:{port}/" + (f"#token={token}" if token else "")
 
 
 def tell(address: str, token: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.service.door import Certificate
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
 PATIENCE = 60.0  # seconds for a start
@@ -37,6 +40,17 @@ def up(
     proxy_name: Annotated[
         tuple[str, ...], Parameter(help="A name by which a proxy before Kant is called. Can be repeated.")
     ] = (),
+    tls_cert: Annotated[
+        Path | None, Parameter(help="The address speaks HTTPS with this certificate, a PEM file with its chain.")
+    ] = None,
+    tls_key: Annotated[Path | None, Parameter(help="The private key of --tls-cert, a PEM file.")] = None,
+    users: Annotated[
+        str,
+        Parameter(
+            help="Members of this Unix group submit over the socket, and each job runs as its own user. "
+            "Needs root. Default: all jobs run as who started Kant."
+        ),
+    ] = "",
     log_size: Annotated[str, Parameter(help="The most that is kept of the output of one run.")] = "1GiB",
     keep_days: Annotated[
         int,
@@ -72,7 +86,8 @@ def up(
             any_port=listen is None,
             proxy_names=proxy_name,
             on_listen=tell,
-            files=Files(_file(profile), queues.absolute() if queues is not None else None, _file(cluster)),
+            files=Files(_file(profile), _absolute(queues), _file(cluster), _certificate(tls_cert, tls_key)),
+            users=users,
             token_file=token_file,
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),
@@ -88,6 +103,18 @@ def _file(given: str | None) -> Path | None:
 
     named = given is None or given in builtin_texts() or not Path(given).is_file()
     return None if named else Path(given or "").absolute()
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return path.absolute() if path is not None else None
+
+
+def _certificate(chain: Path | None, key: Path | None) -> Certificate | None:
+    from kant.service.door import Certificate
+
+    if (chain is None) != (key is None):
+        raise InputError("--tls-cert and --tls-key", "both, or none of them")
+    return Certificate(chain.absolute(), key.absolute()) if chain is not None and key is not None else None
 
 
 def _days(days: int) -> int:
@@ -108,6 +135,7 @@ def parse_size(text: str) -> int:
 
 def _detach(home: Path) -> int:
     """Start the same command again, in a session of its own, and wait until it answers."""
+    import os
     import subprocess
     import sys
     import time
@@ -120,7 +148,7 @@ def _detach(home: Path) -> int:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     said = home / "kant.log"
     arguments = [each for each in sys.argv[1:] if each != "--detach"]
-    with said.open("ab") as out:
+    with os.fdopen(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
         begins = out.tell()
         child = subprocess.Popen(
             [sys.executable, "-m", "kant", *arguments],

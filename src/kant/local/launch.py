@@ -9,12 +9,14 @@ from signal import Signals
 from typing import TYPE_CHECKING
 
 from kant.local import cgroups
+from kant.local.accounts import account_of
 from kant.local.cores import counted, share
 from kant.local.forks import ForkServer
 from kant.local.processes import send
 from kant.local.record import FOR_HANDLERS, JobRecord, SignalName
 from kant.local.runs import Exit, SupervisedRun, begin, find, mark, read_spec
 from kant.local.submission import most_memory, spec_of
+from kant.model.errors import InputError
 from kant.model.placement import CPU, MASK, MEMORY, NODE
 
 if TYPE_CHECKING:
@@ -105,14 +107,14 @@ class Launcher:
             folder = self.folder(record)
             try:
                 run = begin(folder, self._spec(record, folder), self.server)
-            except OSError as error:
+            except (OSError, InputError) as error:
                 self.gone(record)
-                yield record, error.strerror or str(error)
+                yield record, getattr(error, "strerror", None) or str(error)
             else:
                 self._watch(record, run)
 
     def _spec(self, record: JobRecord, folder: Path) -> Spec:
-        """What its supervisor has to know; from now on it has its cores."""
+        """What its supervisor has to know; from now on it has its cores. Raises InputError where its user has gone."""
         others = [(cores, counted(self.holds[job][1])) for job, cores in self.cores.items()]
         cores = share(self.settings.cores, counted(record.place), others)
         if cores:
@@ -120,7 +122,8 @@ class Launcher:
         base, own = self.settings.cgroups, ""
         if base is not None and most_memory(record.place):
             own = str(cgroups.of_run(base, folder))
-        return spec_of(record, folder, self.settings.cluster, self.settings.log_bytes, cores, own)
+        account = account_of(record.user) if self.settings.as_users else None
+        return spec_of(record, folder, self.settings.cluster, self.settings.log_bytes, cores, own, account)
 
     def stop_all(self) -> None:
         """Stop the runs that are to be stopped: that needs no disk."""

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from kant.local import supervisor
+from kant.local.accounts import Account
 from kant.local.forks import Answer, Fork, ForkServer
 from kant.local.memory import remove
 from kant.local.processes import boot_id, kill_marked, started
@@ -69,7 +70,7 @@ class Spec(Struct, frozen=True):
     """What a supervisor has to know. Times in seconds; no limit: None. Of memory and cores: 0 and none.
 
     `cgroup` is the path of the one to make for the run, empty where there can be none. Without a `terminal` its
-    standard input is empty.
+    standard input is empty. `account` is the user as whom it runs; None: as Kant's owner.
     """
 
     command: tuple[str, ...]
@@ -84,6 +85,7 @@ class Spec(Struct, frozen=True):
     cores: tuple[int, ...] = ()
     cgroup: str = ""
     terminal: Terminal | None = None
+    account: Account | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,7 @@ class LocalSettings:
     """`runs` is the folder of the runs. `log_bytes` limits what is kept of the output of one run.
 
     `cores` are those of this machine, of which runs get a share; empty where the cluster is a virtual one. `cgroups` is
-    the folder in which runs may have cgroups.
+    the folder in which runs may have cgroups. `as_users`: each job runs as the user who has submitted it.
     """
 
     cluster: ClusterSpec
@@ -30,3 +30,4 @@ class LocalSettings:
     seed: int = 0
     cores: tuple[int, ...] = ()
     cgroups: Path | None = None
+    as_users: bool = False

@@ -16,6 +16,8 @@ from kant.workload.training_text import parse_training
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kant.local.accounts import Account
+
 
 def checked(wish: Submission, queues: tuple[str, ...]) -> Submission:
     """The submission itself. Raises InputError for what no type can say."""
@@ -109,9 +111,15 @@ def indices(mask: int) -> str:
 
 
 def spec_of(
-    record: JobRecord, folder: Path, cluster: ClusterSpec, log_bytes: int, cores: tuple[int, ...] = (), cgroup: str = ""
+    record: JobRecord,
+    folder: Path,
+    cluster: ClusterSpec,
+    log_bytes: int,
+    cores: tuple[int, ...] = (),
+    cgroup: str = "",
+    account: Account | None = None,
 ) -> Spec:
-    """What the supervisor has to know: the command with just its GPUs visible, and its cores."""
+    """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs."""
     wish, held = record.submission, devices(record.place)
     names = [cluster.nodes[node].name for node in held]
     env = wish.env | {
@@ -132,5 +140,5 @@ def spec_of(
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     return Spec(
         wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
-        most_memory(record.place), cores, cgroup, wish.terminal,
+        most_memory(record.place), cores, cgroup, wish.terminal, account,
     )  # fmt: skip

@@ -33,7 +33,7 @@ else:
     from kant.local.terminals import Ends, Streams, Terminals, enter, how
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 SWEEP = 2.0  # seconds that a process left behind has after SIGTERM
 AGAIN = 0.2  # seconds between two rounds of SIGKILL
 LONGEST = 3600.0
@@ -220,10 +220,12 @@ class Supervisor:
         if child == 0:
             try:
                 os.setsid()
-                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                self.cgroup.enter()
+                os.dup2(streams[2], 2)
+                become(self.spec["account"], streams[0] if pty else None)
+                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # which another user's process begins without
                 if os.getppid() != own:
                     os._exit(1)
-                self.cgroup.enter()
                 signal.set_wakeup_fd(-1)
                 for each in ("TERM", "CHLD", "PIPE", "XFSZ", "INT", "HUP"):
                     signal.signal(signal.Signals[f"SIG{each}"], signal.SIG_DFL)
@@ -355,6 +357,34 @@ class Supervisor:
         os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
         os.fsync(file)
         self.terminals.close()
+
+
+def become(account: dict | None, terminal: int | None) -> None:  # type: ignore[type-arg]
+    """Be this user from here on, with its limits (`local.accounts.Account`) and this terminal; None: whoever one is.
+
+    Where that cannot be this process ends."""
+    if account is None:
+        return
+    try:
+        for number, soft, hard in account["limits"]:
+            before = resource.getrlimit(number)
+            most = before[1] if hard is None else hard
+            least = before[0] if soft is None else soft
+            if most != resource.RLIM_INFINITY and (least == resource.RLIM_INFINITY or least > most):
+                least = most
+            resource.setrlimit(number, (least, most))
+        if account["nice"] is not None:
+            os.setpriority(os.PRIO_PROCESS, 0, account["nice"])
+        if terminal is not None:
+            os.fchown(terminal, account["uid"], -1)
+        os.setgroups(account["groups"])
+        os.setresgid(account["gid"], account["gid"], account["gid"])
+        os.setresuid(account["uid"], account["uid"], account["uid"])
+        if account["no_new_privs"] and LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "no_new_privs")
+    except (OSError, ValueError) as error:
+        os.write(2, f"kant: it cannot run as {account['name']}: {error}\n".encode())
+        os._exit(126)
 
 
 def pids() -> list[int]:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.model.errors import InputError
-from kant.service.roles import Caller, Role
+from kant.service.roles import RANK, Caller, Role
 from kant.service.tokens import TOKENS, Key, digest, fresh_token, read_keys, write_private
 
 log = logging.getLogger("kant.service")
@@ -77,19 +77,30 @@ class Callers:
             self.files.append(Keys(token_file, self.owner))
 
     def of(self, request: web.Request) -> Caller | None:
-        """Who calls now; None for somebody unknown. Over the socket, which its owner alone can open, an operator."""
+        """Who calls now; None for somebody unknown. Over the socket it is a user of this machine."""
         if request.transport is None:  # they have gone
             return None
         own = request.transport.get_extra_info("socket")
         if own is not None and own.family == socket.AF_UNIX:
             pid, uid, _ = struct.unpack("3i", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            return Caller(name_of(uid), Role.OPERATOR, (), f"uid {uid}, pid {pid}")
+            return self._of_user(uid, f"uid {uid}, pid {pid}")
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         key = self.key(token.strip()) if kind.lower() == "bearer" else None
         if key is None:
             return None
         peer = request.transport.get_extra_info("peername")
         return Caller(key.user, key.role, key.queues, f"from {peer[0] if peer else 'nowhere'}")
+
+    def _of_user(self, uid: int, origin: str) -> Caller:
+        """A user of this machine. Others than root and Kant's owner have the role of the tokens of their name, if any.
+
+        Without a token of their name they are tenants who may submit to every queue."""
+        name = name_of(uid)
+        if uid in (0, os.getuid()):
+            return Caller(name, Role.OPERATOR, (), origin)
+        keys = [key for file in self.files for key in file.now() if key.user == name]
+        role = max((key.role for key in keys), key=RANK.__getitem__, default=Role.TENANT)
+        return Caller(name, role, tuple(queue for key in keys for queue in key.queues), origin, is_unix=True)
 
     def key(self, token: str) -> Key | None:
         """Whose token this is. It looks at all of them, whichever it is, so that time tells nothing."""

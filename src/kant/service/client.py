@@ -189,9 +189,10 @@ class ServiceClient:
             why = getattr(error, "strerror", None) or error
             if self.url:
                 raise InputError("KANT_URL", f"the address of a Kant that runs ({why})", self.url) from None
-            raise InputError(
-                str(self.home), f"the home of a Kant that runs (start one with `kant up`) ({why})"
-            ) from None
+            what = "the home of a Kant that runs (start one with `kant up`)"
+            if isinstance(error, PermissionError):
+                what = "the home of a Kant that lets you in: yours, or of a group that has you (kant up --users)"
+            raise InputError(str(self.home), f"{what} ({why})") from None
 
 
 def _said(answer: Answer | HTTPResponse, what: str) -> str:

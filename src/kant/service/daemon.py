@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,9 +34,10 @@ from kant.model.units import DAY
 from kant.scheduler.profile import Profile
 from kant.service.callers import Callers, page_token
 from kant.service.client import SOCKET
+from kant.service.door import check_users
 from kant.service.events import Events
 from kant.service.forecaster import ForecastProcess
-from kant.service.guard import Guard, address
+from kant.service.guard import Guard, address, is_loopback
 from kant.service.http import HttpServer, Service
 from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
@@ -56,7 +58,9 @@ class DaemonOptions:
     """`cluster`: None for this machine. `token_file`: more tokens than the home has. `proxy_names`: see `Guard`.
 
     `any_port`: the port of `listen` is a wish. `on_listen` is told the address and the token of Kant's owner.
-    What is over for longer than `keep_days` is pruned; 0: nothing is.
+    What is over for longer than `keep_days` is pruned; 0: nothing is. `users` is the group whose members may open the
+    socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
+    address speaks HTTPS where `files` have a certificate.
     """
 
     home: Path
@@ -70,6 +74,7 @@ class DaemonOptions:
     on_listen: Callable[[str, str], None] = lambda address, token: None
     log_bytes: int = 1 << 30
     keep_days: int = 0
+    users: str = ""
     files: Files = NO_FILES
     log_format: str = "logfmt"
     log_level: str = "info"
@@ -84,12 +89,13 @@ def serve(options: DaemonOptions) -> int:
     callers = Callers(options.home, options.token_file)
     if options.listen:
         address(options.listen, callers.is_shared)
+    tls = options.files.certificate.context() if options.files.certificate is not None else None
     mask = os.umask(0o077)  # what people submit has secrets in its environment
     try:
         with locked(options.home):
             store = Store(options.home / "kant.db")
             try:
-                asyncio.run(_serve(options, store, callers))
+                asyncio.run(_serve(options, store, callers, tls))
             finally:
                 store.close()
     finally:
@@ -97,8 +103,9 @@ def serve(options: DaemonOptions) -> int:
     return 0
 
 
-async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None:
+async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ssl.SSLContext | None) -> None:
     began = time.monotonic()
+    group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
     if store.last()[0] == 0 and any((options.home / "runs").glob("*")):
         raise InputError(str(store.path), "the store that knows the runs beside it (or move them away too)", "none")
@@ -110,6 +117,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
     settings = LocalSettings(
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
+        as_users=group is not None,
     )  # fmt: skip
     driver = LocalDriver(settings, store, clock)
     driver.telemetry = telemetry = LocalTelemetry(driver.jobs, lambda: driver.trouble)
@@ -130,7 +138,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
     forecaster, solver = ForecastProcess(), SolverProcess()
     questions, reloader, told = (
         LocalQuestions(driver, store, recorded, forecaster, solver),
-        Reloader(driver, options.files),
+        Reloader(driver, options.files, tls),
         asyncio.Event(),
     )
     telemetry.optimality = questions.optimality.latest
@@ -138,7 +146,11 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers) -> None
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # a terminal that closes ends it
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = Service(questions, events, stop, guard)
-    async with HttpServer(service, options.home / SOCKET, options.listen, options.any_port) as server:
+    socket = options.home / SOCKET
+    async with HttpServer(service, socket, options.listen, options.any_port, tls, group) as server:
+        if tls is None and not is_loopback(options.listen):
+            advice = "--tls-cert, or a loopback address behind a proxy with TLS"
+            log_event(log, "tokens travel in clear", logging.WARNING, listen=server.address, expected=advice)
         log_event(
             log, "up", home=str(options.home), cluster=cluster.name, nodes=len(cluster.nodes), gpus=cluster.gpus,
             profile=options.profile.name, jobs=len(driver.jobs.records), seconds=round(time.monotonic() - began, 3),

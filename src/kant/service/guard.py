@@ -44,6 +44,11 @@ def address(text: str, shared: bool) -> tuple[str, int]:
     return host, int(match[2])
 
 
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine can reach `--listen`, which holds; "" is nowhere."""
+    return not listen or ipaddress.ip_address(listen.rpartition(":")[0].strip("[]")).is_loopback
+
+
 class Guard:
     """Who comes by an address shows a token, and no page of elsewhere comes in by way of somebody's browser.
 
@@ -83,7 +88,8 @@ class Guard:
         if name not in self.names and request.host not in self.names:
             return True
         origin = request.headers.get("Origin")
-        return origin is not None and origin != f"http://{request.host}" and urlsplit(origin).netloc not in self.names
+        own_page = f"{request.scheme}://{request.host}"
+        return origin is not None and origin != own_page and urlsplit(origin).netloc not in self.names
 
     def note(self, request: web.Request, error: InputError) -> None:
         """An order was refused to somebody known: it is written soon. Strangers, who could fill the disk, are not."""

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sqlite3
+import ssl
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
@@ -30,6 +31,7 @@ from kant.local.record import (
 from kant.local.reservations import ReservationWish
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
+from kant.service.door import open_to
 from kant.service.events import Events
 from kant.service.guard import Guard, address
 from kant.service.orders import Orders
@@ -381,10 +383,21 @@ class HttpServer:
     """The web server while it runs: `async with Server(...)`. `address` is where it listens, "" for the socket alone.
 
     With `any_port` the address is a wish: if its port is taken a free one is opened, and none where there is none.
+    With `tls` it speaks HTTPS there. Members of the `group` may open the socket; None: its owner alone.
     """
 
-    def __init__(self, service: Service, path: Path, listen: str = "", any_port: bool = False) -> None:
+    def __init__(
+        self,
+        service: Service,
+        path: Path,
+        listen: str = "",
+        any_port: bool = False,
+        tls: ssl.SSLContext | None = None,
+        group: int | None = None,
+    ) -> None:
         self.path = path
+        self.tls = tls
+        self.group = group
         self.listen = listen
         self.any_port = any_port
         self.service = service
@@ -408,6 +421,8 @@ class HttpServer:
                 await web.UnixSite(self._runner, self.path, backlog=1024).start()
             finally:
                 os.umask(mask)
+            if self.group is not None:
+                open_to(self.group, self.path.parent, self.path)
             if self.host:
                 await self._open()
         except OSError as error:
@@ -420,7 +435,7 @@ class HttpServer:
         """Listen on the address. Raises OSError."""
         for port in (self.port, 0) if self.any_port else (self.port,):
             try:
-                await web.TCPSite(self._runner, self.host, port, backlog=1024).start()
+                await web.TCPSite(self._runner, self.host, port, backlog=1024, ssl_context=self.tls).start()
             except OSError as error:
                 if not self.any_port:
                     raise
@@ -430,7 +445,7 @@ class HttpServer:
             else:
                 self.port = self._runner.addresses[-1][1]
                 host = f"[{self.host}]" if ":" in self.host else self.host
-                self.service.address = f"{host}:{self.port}"
+                self.service.address = f"{'https://' if self.tls is not None else ''}{host}:{self.port}"
                 return
 
     async def __aexit__(self, *_: object) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from kant.local.accounts import account_of
 from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, Submission, WorkflowSubmission
 from kant.local.reservations import ReservationWish
 from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
 from kant.service.questions import LocalQuestions
-from kant.service.roles import Caller, ForbiddenError, check_own
+from kant.service.roles import Caller, ForbiddenError, check_own, check_queue
 from kant.service.store import digest_of
 from kant.service.views import JobIds, ReservationMade, Reservations
 
@@ -102,7 +103,9 @@ class Orders:
     def _check(self, wish: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
         checked(wish, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
-        check_own(who, route, self.questions.lineage(wish.queue))
+        check_queue(who, route, self.questions.lineage(wish.queue))
+        if self.driver.settings.as_users:
+            account_of(who.user)
         for job in (*wish.after, *wish.after_ok, *wish.after_not_ok):
             self.questions.named(job)
         if wish.reservation:
@@ -198,7 +201,7 @@ class Orders:
         def act(record: JobRecord) -> None:
             wish = msgspec.structs.replace(record.submission, **new)
             checked(wish, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
-            check_own(who, "update", self.questions.lineage(wish.queue))
+            check_queue(who, "update", self.questions.lineage(wish.queue))
             self.driver.update(record, wish, digest_of(msgspec.json.encode(wish)))
 
         return await self._order(job, who, "update", act)
@@ -212,7 +215,7 @@ class Orders:
             self.driver.check_writing()
         names = self.questions.named(job)
         first = self.questions.find(names[0])  # an array lies in one queue
-        check_own(who, verb, self.questions.lineage(first.submission.queue))
+        check_own(who, verb, self.questions.lineage(first.submission.queue), first.user)
         alive = self.driver.jobs.records
         records = [alive[name] for name in names if name in alive]
         if not records and verb != "cancel":

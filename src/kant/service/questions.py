@@ -244,7 +244,7 @@ class LocalQuestions(Questions):
         }
         view = msgspec.convert(shown(record) | {"waits": self.driver.jobs.notes.get(job, "")}, JobRow)
         runs = [self._attempt(record, number) for number in range(max(record.attempt - 99, 1), record.attempt + 1)]
-        if not owns(who, self.lineage(wish.queue)):
+        if not owns(who, self.lineage(wish.queue), record.user):
             waits = (record.after, record.after_ok, record.stopping, place)
             return JobDetail(
                 view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs,
@@ -269,7 +269,7 @@ class LocalQuestions(Questions):
     def log(self, job: str, offset: int, limit: int, who: Caller, attempt: int = 0) -> Output:
         """What a run of a job has written; `attempt` 0: the last. Raises InputError for a run that it never had."""
         record = self.find(job)
-        check_own(who, "log", self.lineage(record.submission.queue))
+        check_own(who, "log", self.lineage(record.submission.queue), record.user)
         if attempt > record.attempt:
             raise InputError("attempt", f"one of the {record.attempt} runs that job {job} has had", attempt)
         return read_output(self.driver.launcher.folder(record, attempt or None), offset, limit)

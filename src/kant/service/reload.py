@@ -1,4 +1,4 @@
-"""Profile and queues anew, without a restart, when their files change or SIGHUP comes.
+"""Profile, queues and certificate anew, without a restart, when their files change or SIGHUP comes.
 
 A file that is wrong changes nothing: what was there stays, and one sentence says why, in the log and in /v1/health.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from kant.local.driver import LocalDriver
 from kant.model.errors import InputError
 from kant.model.tenant import QueueConfig
 from kant.scheduler.profile import Profile, parse_profile
+from kant.service.door import Certificate
 from kant.workload.tenants_file import read_tenants
 
 log = logging.getLogger("kant.service")
@@ -32,6 +34,7 @@ class Files:
     profile: Path | None = None
     queues: Path | None = None
     cluster: Path | None = None
+    certificate: Certificate | None = None
 
 
 def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
@@ -42,18 +45,24 @@ def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
 
 
 class Reloader:
-    """Follows the files for one driver. `complaint` says why the last change was not taken."""
+    """Follows the files for one driver. `complaint` says why the last change was not taken.
 
-    def __init__(self, driver: LocalDriver, files: Files) -> None:
+    `tls` is what connections to come are served with.
+    """
+
+    def __init__(self, driver: LocalDriver, files: Files, tls: ssl.SSLContext | None = None) -> None:
         self.driver = driver
         self.files = files
+        self.tls = tls
         self.complaint = ""
         self._wrong: dict[Path, str] = {}
         self._taken = {path: stamp(path) for path in self._paths()}
         self._seen = dict(self._taken)
 
     def _paths(self) -> Sequence[Path]:
-        return [path for path in (self.files.queues, self.files.profile, self.files.cluster) if path is not None]
+        certificate = self.files.certificate
+        pem = () if certificate is None else (certificate.chain, certificate.key)
+        return [path for path in (self.files.queues, self.files.profile, self.files.cluster, *pem) if path is not None]
 
     async def run(self, told: asyncio.Event) -> None:
         """Look for ever; at once, and at all of them, when told."""
@@ -78,6 +87,9 @@ class Reloader:
                 self._queues(path)
             elif path == self.files.profile:
                 await self._profile(path)
+            elif self.files.certificate is not None and self.tls is not None and path != self.files.cluster:
+                self.files.certificate.load(self.tls)
+                log_event(log, "another certificate", path=str(path))
             else:
                 raise InputError(str(path), "the cluster of the start (kant down and kant up take another)")
         except InputError as error:

@@ -22,12 +22,16 @@ RANK = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, by which right, and from where (`origin`: an address, or a process at the other end of the socket)."""
+    """Who asks, by which right, and from where (`origin`: an address, or a process at the other end of the socket).
+
+    `is_unix`: a user of this machine, as the socket says. What it has submitted is its own, in whatever queue.
+    """
 
     user: str
     role: Role
     queues: tuple[str, ...] = ()
     origin: str = ""
+    is_unix: bool = False
 
     def __str__(self) -> str:
         return f"{self.user} ({self.origin})"
@@ -105,15 +109,24 @@ def check_user(caller: Caller, route: str, user: str) -> None:
         raise ForbiddenError(f"the token of {caller.user}", f"a job of {caller.user} for `{route}`", f"one of {user}")
 
 
-def owns(caller: Caller, lineage: Iterable[str]) -> bool:
-    """Whether a job is the caller's own; `lineage` is its queue and those above that."""
-    return caller.role is Role.OPERATOR or (caller.role is Role.TENANT and not set(lineage).isdisjoint(caller.queues))
+def owns(caller: Caller, lineage: Iterable[str], user: str) -> bool:
+    """Whether a job is the caller's own; `lineage` is its queue and those above that, `user` who submitted it."""
+    if caller.role is not Role.TENANT:
+        return caller.role is Role.OPERATOR
+    return (caller.is_unix and caller.user == user) or not set(lineage).isdisjoint(caller.queues)
 
 
-def check_own(caller: Caller, route: str, lineage: Iterable[str]) -> None:
-    """Raise Forbidden unless the caller may have the route for a job of the queue that `lineage` begins with."""
+def check_own(caller: Caller, route: str, lineage: Iterable[str], user: str) -> None:
+    """Raise Forbidden unless the caller may have the route for a job of `user` in the queue that begins `lineage`."""
     check_role(caller, route)
     path = tuple(lineage)
-    if RIGHTS.get(route, OPERATOR).own and not owns(caller, path):
+    if RIGHTS.get(route, OPERATOR).own and not owns(caller, path, user):
+        if caller.is_unix and not caller.queues:
+            raise ForbiddenError(caller.user, f"a job of their own for `{route}`", f"one of {user}")
         mine = ", ".join(caller.queues)
         raise ForbiddenError(f"the token of {caller.user}", f"a job of its own queues ({mine}) for `{route}`", path[0])
+
+
+def check_queue(caller: Caller, route: str, lineage: Iterable[str]) -> None:
+    """Raise Forbidden unless the caller may submit to the queue that `lineage` begins with."""
+    check_own(caller, route, lineage, caller.user if not caller.queues else "")

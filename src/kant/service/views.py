@@ -210,7 +210,8 @@ class ServiceHealth(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere).
+    """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere), with
+    https:// before it where that is so.
 
     `may`: what they may ask and order, by the names (`operationId`) of the routes of this schema.
     """

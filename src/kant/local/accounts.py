@@ -1,0 +1,147 @@
+"""Users of this machine, as whom jobs run where Kant runs as root: their ids, their groups and their limits.
+
+The limits are those that a login gives, limits.conf(5) of pam_limits, with its order of precedence.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+import resource
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kant.model.errors import InputError
+
+LIMITS = Path("/etc/security")
+ITEMS = {
+    "core": (resource.RLIMIT_CORE, 1024),
+    "data": (resource.RLIMIT_DATA, 1024),
+    "fsize": (resource.RLIMIT_FSIZE, 1024),
+    "memlock": (resource.RLIMIT_MEMLOCK, 1024),
+    "nofile": (resource.RLIMIT_NOFILE, 1),
+    "rss": (resource.RLIMIT_RSS, 1024),
+    "stack": (resource.RLIMIT_STACK, 1024),
+    "cpu": (resource.RLIMIT_CPU, 60),
+    "nproc": (resource.RLIMIT_NPROC, 1),
+    "as": (resource.RLIMIT_AS, 1024),
+    "sigpending": (resource.RLIMIT_SIGPENDING, 1),
+    "msgqueue": (resource.RLIMIT_MSGQUEUE, 1),
+    "rtprio": (resource.RLIMIT_RTPRIO, 1),
+    "nice": (resource.RLIMIT_NICE, 1),
+}
+"""Items of limits.conf: the resource, and by what a value is multiplied."""
+KINDS = ("soft", "hard")
+NONE = ("unlimited", "infinity", "-1")
+USER, GROUP, ANYBODY = range(3)  # the lower wins
+
+
+class Account(Struct, frozen=True):
+    """Who a run is. `limits` are rows of a resource with its soft and hard limit: -1 is no limit, None as it was.
+
+    `nice` is the niceness that its processes begin with, None as it was. With `no_new_privs` no program gives it more
+    rights.
+    """
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    limits: tuple[tuple[int, int | None, int | None], ...] = ()
+    nice: int | None = None
+    no_new_privs: bool = False
+
+
+def account_of(name: str) -> Account:
+    """The user of this machine with this name, with the limits of its logins.
+
+    Raises InputError where there is none.
+    """
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise InputError("the user", "one of this machine, as whom the job is to run", name) from None
+    groups = tuple(os.getgrouplist(name, found.pw_gid))
+    return limited(Account(name, found.pw_uid, found.pw_gid, groups), _names(groups), _lines(LIMITS))
+
+
+def _names(groups: Iterable[int]) -> frozenset[str]:
+    found = set()
+    for gid in groups:
+        with suppress(KeyError):
+            found.add(grp.getgrgid(gid).gr_name)
+    return frozenset(found)
+
+
+def _lines(folder: Path) -> list[str]:
+    """The lines of all files, in the order in which they count."""
+    files = [folder / "limits.conf", *sorted((folder / "limits.d").glob("*.conf"))]
+    return [line for file in files if file.is_file() for line in file.read_text(errors="replace").splitlines()]
+
+
+def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> Account:
+    """The account with what lines of limits.conf(5) say of it; `groups` are the names of its groups.
+
+    What is said of a user counts before what is said of its groups, and that before what is said of everybody; of
+    equals the later. What is said of groups and of everybody does not count for root.
+    """
+    said: dict[tuple[str, str], tuple[int, int]] = {}  # item and kind: how near it is, and the value
+    exempt = ANYBODY + 1
+    for line in lines:
+        words = line.partition("#")[0].split()
+        near = _nearness(words[0], account, groups) if words[1:2] in (["soft"], ["hard"], ["-"]) else None
+        if near is None:
+            continue
+        if words[1:] == ["-"]:  # no limits at all
+            exempt = min(exempt, near)
+        value = _value(words[2], words[3]) if len(words) == 4 else None
+        for kind in KINDS if words[1] == "-" else (words[1],):
+            if value is not None and said.get((words[2], kind), (near, 0))[0] >= near:
+                said[words[2], kind] = near, value
+    kept = {key: value for key, (near, value) in said.items() if near < exempt}
+    one = {item: value for (item, _), value in kept.items()}  # of what has no two limits
+    rows = ((number, *(kept.get((item, kind)) for kind in KINDS)) for item, (number, _) in ITEMS.items())
+    return replace(
+        account,
+        limits=tuple((number, soft, hard) for number, soft, hard in rows if soft is not None or hard is not None),
+        nice=one.get("priority"),
+        no_new_privs=one.get("nonewprivs") == 1,
+    )
+
+
+def _nearness(domain: str, account: Account, groups: frozenset[str]) -> int | None:
+    """How near to a user a domain of limits.conf is; None where it is about others."""
+    if domain == account.name or _in_range(domain, (account.uid,), account.uid):
+        return USER
+    if account.uid == 0:
+        return None
+    if domain.startswith("@") and (domain[1:] in groups or _in_range(domain[1:], account.groups, account.gid)):
+        return GROUP
+    return ANYBODY if domain == "*" else None
+
+
+def _in_range(text: str, ids: Collection[int], first: int) -> bool:
+    """Whether one of `ids` is the one of `:ID`, or the `first` is in `LOW:HIGH` or `LOW:`."""
+    match = re.fullmatch(r"(\d{0,10}):(\d{0,10})", text)
+    if match is None or text == ":":
+        return False
+    low, high = match.groups()
+    return int(high) in ids if not low else int(low) <= first and (not high or first <= int(high))
+
+
+def _value(item: str, text: str) -> int | None:
+    """The value as the system call takes it; None for what is no limit of a process, or no value."""
+    if item in ("priority", "nice", "nonewprivs"):
+        number = int(text) if re.fullmatch(r"-?\d{1,2}", text) else None
+        return 20 - number if number is not None and item == "nice" else number
+    if item not in ITEMS:
+        return None
+    if text in NONE:
+        return -1 if item != "nofile" else int(Path("/proc/sys/fs/nr_open").read_text())
+    return int(text) * ITEMS[item][1] if re.fullmatch(r"\d{1,15}", text) else None

@@ -1,0 +1,66 @@
+"""The doors of a Kant: who may open its socket, and the certificate of its address."""
+
+from __future__ import annotations
+
+import grp
+import os
+import ssl
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from kant.model.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files in PEM: the certificate, with those between it and the authority, and its private key."""
+
+    chain: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        """What a server needs. Raises InputError."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.load(context)
+        return context
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Take the files as they are now for connections to come. Raises InputError, and then the old ones stay."""
+        for option, path in (("--tls-cert", self.chain), ("--tls-key", self.key)):
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise InputError(f"{option} {path}", f"a file that can be read ({error.strerror})") from None
+        try:
+            context.load_cert_chain(self.chain, self.key, password=b"")
+        except (ssl.SSLError, ValueError) as error:
+            what = "a certificate in PEM and its private key without a password"
+            raise InputError(f"--tls-cert {self.chain} and --tls-key {self.key}", f"{what} ({error})") from None
+
+
+def check_users(group: str, home: Path) -> int:
+    """The id of the group whose members may open the socket of `home`. Raises InputError where that is not safe.
+
+    Whoever could rename a folder above the home, or a file in it, could have root run anything.
+    """
+    if os.geteuid() != 0:
+        raise InputError("--users", "Kant as root, which alone can run jobs as other users")
+    try:
+        found = grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise InputError("--users", "a group of this machine", group) from None
+    for folder in (home, *home.resolve().parents):
+        about = folder.stat()
+        others = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if about.st_uid != 0 or (others and not about.st_mode & stat.S_ISVTX) or (others and folder == home):
+            what = "one that only root can change, and so are those above it (such as /var/lib/kant), for --users"
+            raise InputError(f"--home {home}", what, f"{folder} of mode {stat.S_IMODE(about.st_mode):o}")
+    return found
+
+
+def open_to(group: int, home: Path, socket: Path) -> None:
+    """Let the members of a group connect to the socket, and pass through the home, whose files stay shut."""
+    os.chown(socket, 0, group)
+    socket.chmod(0o660)
+    home.chmod(0o711)
