@@ -108,6 +108,15 @@ def test_a_job_runs_as_who_submitted_it_and_is_theirs_alone(kant: Up) -> None:
 
 
 @as_root
+def test_a_terminal_is_the_users_own(kant: Up) -> None:
+    client = ServiceClient(kant.home)
+    wish = asked(Path("/"), "id -un; stat -c %U $(tty)", queue="red", terminal={"pty": True})
+    job = as_user("nobody", lambda: client.post("/v1/jobs", wish)["jobs"][0]).strip("'")
+    kant.over(job)
+    assert kant.log(job).split() == ["nobody", "nobody"]
+
+
+@as_root
 def test_whose_name_has_a_token_has_its_role_and_queues(kant: Up) -> None:
     client = ServiceClient(kant.home)
     key = make_key(fresh_token(), "daemon", Role.TENANT, ("blue",))

@@ -250,7 +250,7 @@ class Service:
     def _own_job(self, request: web.Request, route: str) -> JobRecord:
         """A job into which the caller may look while it runs. Raises ForbiddenError."""
         record, who = self.questions.find(request.match_info["job"]), caller(request)
-        check_own(who, route, self.questions.lineage(record.submission.queue))
+        check_own(who, route, self.questions.lineage(record.submission.queue), record.user)
         check_user(who, route, record.user)
         return record
 
