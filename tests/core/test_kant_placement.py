@@ -1,17 +1,23 @@
-"""Kant's placement: gaps are priced by what fits into them, holes are filled exactly, and leaves are kept whole."""
+"""Kant's placement: gaps are priced by what fits into them, holes are filled exactly, leaves are kept whole, and rare
+models are left to the pods that are bound to them.
+"""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kant.cluster.columns import CPU, DEVICES, GPUS, POOL
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.event import JobStarted, TypicalPodsGiven
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.placement.cost.gap_prices import gap_prices
+from kant.placement.cost.model_claims import model_claims
 from kant.placement.placer import Placer
 from kant.placement.policies.kant import Kant
 from kant.testing.builders import submitted
@@ -92,3 +98,65 @@ def test_a_pod_that_wants_much_cpu_goes_where_there_is_more_than_the_gpus_need()
     cluster.state.apply(TypicalPodsGiven(0, np.array([(8000, 1, 1000, 1, 10)], dtype=np.int64)))
     asked = ((0, 12_000), (1, 12_000), (1, 8_000), (1, 8_000))
     assert [cluster.place(gpus, 1000, cpu)[0] for gpus, cpu in asked] == [1, 1, 1, 0]
+
+
+POOLS_OF_NODES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 4, 8]), st.integers(0, 9)), max_size=6)
+KINDS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 2), st.sampled_from([250, 1000]), st.integers(0, 7), st.integers(1, 9)),
+    max_size=6,
+)
+
+
+@given(POOLS_OF_NODES, KINDS)
+def test_what_bound_pods_claim_is_their_demand_by_the_gpus_that_serve_them(
+    nodes: list[tuple[int, int, int]], kinds: list[tuple[int, int, int, int, int]]
+) -> None:
+    """Against the sentence, in fractions, pod by pod and node by node."""
+    typical = np.array(kinds, dtype=np.int64).reshape(-1, 5)
+    found = model_claims(typical, _empty(nodes))
+    total = sum(gpus * milli * weight for _, gpus, milli, _, weight in kinds)
+    everywhere = {pool for pool, gpus, _ in nodes if gpus}
+    claims = dict.fromkeys(range(len(found)), Fraction(0))
+    for cpu, gpus, milli, mask, weight in kinds:
+        admitted = {pool for pool in everywhere if mask >> pool & 1}
+        served = 0
+        for pool, devices, cores in nodes:
+            free, left = [1000] * devices, cores
+            while pool in admitted and gpus and left >= cpu and sum(amount >= milli for amount in free) >= gpus:
+                for device in [i for i, amount in enumerate(free) if amount >= milli][:gpus]:
+                    free[device] -= milli
+                left -= cpu
+                served += gpus * milli
+        if served and admitted != everywhere:
+            demand = Fraction(gpus * milli * weight * sum(devices for _, devices, _ in nodes) * 1000, total)
+            for pool in admitted:
+                claims[pool] += demand / served
+    for pool, claim in claims.items():
+        assert 0 <= min(claim * 1000, 1000) - int(found[pool]) < len(kinds) + 1, "each is rounded down"
+
+
+def _empty(nodes: list[tuple[int, int, int]]) -> np.ndarray:
+    table = np.zeros((len(nodes), DEVICES), dtype=np.int64)
+    for row, (pool, gpus, cpu) in zip(table, nodes, strict=True):
+        row[[POOL, GPUS, CPU]] = pool, gpus, cpu
+    return table
+
+
+@given(st.sampled_from([1, 5]), st.integers(10, 40), st.sampled_from(["small", "large"]))
+def test_pods_that_may_go_anywhere_leave_a_rare_model_to_those_bound_to_it(rare: int, bound: int, first: str) -> None:
+    """Few pods ask for the rare model, but fewer of it are there: nothing goes there while there is another place."""
+    models = ["small"] * rare + ["large"] * 12
+    if first == "large":
+        models.reverse()
+    spec = ClusterSpec("two", tuple(Node(f"n{i}", 4, model=model) for i, model in enumerate(models)))
+    state = ClusterState(spec)
+    small = state.shapes.pools_admitting(("small",))
+    state.apply(TypicalPodsGiven(0, np.array([(0, 1, 1000, 3, 100), (0, 1, 1000, small, bound)], dtype=np.int64)))
+    placer = Placer(Snapshot(state), Kant(), 0)
+    placer.trial.begin()
+    state.apply(submitted(Job("any", 0, (PodGroup(1, Demand(1)),))))
+    state.apply(submitted(Job("bound", 0, (PodGroup(1, Demand(1)),), models=("small",))))
+    places = [placer.place(state.shape_of(0)) for _ in range(48)]
+    assert {models[int(place[0, 0])] for place in places if isinstance(place, np.ndarray)} == {"large"}
+    left = [placer.place(state.shape_of(1)) for _ in range(4 * rare)]
+    assert all(isinstance(place, np.ndarray) for place in left)

@@ -56,10 +56,10 @@ class Slots(ABC):
 class NodeScores(Slots):
     """What each node is worth to each demand under one policy. `order` has the nodes in the order of equals."""
 
-    def __init__(self, policy: NodePolicy, order: Table, typical_pods: Table) -> None:
+    def __init__(self, policy: NodePolicy, order: Table, typical_pods: Table, empty: Table) -> None:
         self.kernel = index_kernel(type(policy))
         self.typical_pods = typical_pods
-        self.params = policy.numbers(typical_pods)
+        self.params = policy.numbers(typical_pods, empty)
         self.fresh = policy.fresh
         self.order: Table = np.stack([order, np.argsort(order)])
         self._size = 1 << max(len(order) - 1, 1).bit_length()

@@ -299,7 +299,7 @@ def _nodes(
     state, table = snapshot.state, snapshot.table
     pods, d = shape.parts[0]
     chosen, by_node = policy.policy_for(0, len(shape.parts), pods)
-    params, demands = chosen.numbers(state.typical_pods), state.shapes.demands
+    params, demands = chosen.numbers(state.typical_pods, state.empty), state.shapes.demands
     draw = mixed(mixed(seed, job_row), 0) if chosen.fresh else 0
     takes = np.array([capacity(table, node, demands, d) for node in order.tolist()], dtype=np.int64)
     fits = np.flatnonzero(takes > 0)

@@ -198,7 +198,7 @@ class Placer:
         chosen = [policy.policy_for(group, groups, pods) for group, (pods, _) in enumerate(shape.parts)]
         for own, _ in chosen:
             if own not in self._scores:
-                self._scores[own] = NodeScores(own, self._order(own)[0], self._typical_pods)
+                self._scores[own] = NodeScores(own, self._order(own)[0], self._typical_pods, self.snapshot.state.empty)
         found = [(self._scores[own], by_node) for own, by_node in chosen]
         return ScoredPlacement(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
 

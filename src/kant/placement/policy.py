@@ -80,8 +80,11 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         """The numbers that `score` and `pick` read."""
         return ()
 
-    def numbers(self, typical: Table) -> Table:
-        """These numbers as a table; with what has to be worked out once for the typical pods, where that is much."""
+    def numbers(self, typical: Table, empty: Table) -> Table:
+        """These numbers as a table; with what has to be worked out once for the typical pods, where that is much.
+
+        `empty` is the node table with nothing taken.
+        """
         return np.array(self.params or (0,), dtype=np.int64)
 
     def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:

@@ -95,7 +95,7 @@ class PlacementRound:
         table, demands, typical = self.state.table, self.state.shapes.demands, self.state.typical_pods
         for group, (pods, d) in enumerate(shape.parts):
             policy, _ = self.policy.policy_for(group, len(shape.parts), pods)
-            params = policy.numbers(typical)
+            params = policy.numbers(typical, self.state.empty)
             scores: dict[tuple[tuple[str, float], ...], int] = {}
             for node in range(len(table) if not policy.fresh else 0):
                 fits = capacity(table, node, demands, d) > 0

@@ -23,8 +23,10 @@ from kant.cluster.columns import (
 from kant.compiled import inlined
 from kant.model.job import Level
 from kant.model.taxonomy import Tags, tagged
+from kant.model.units import GPU
 from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M_WEIGHT, fragments
 from kant.placement.cost.gap_prices import gap_prices
+from kant.placement.cost.model_claims import model_claims
 from kant.placement.fits import tightest
 from kant.placement.policies.most_pods import MostPods
 from kant.placement.policy import NodePolicy, Terms
@@ -32,10 +34,12 @@ from kant.placement.policy import NodePolicy, Terms
 Percent = Annotated[int, Meta(ge=0, le=1000)]
 Step = Annotated[int, Meta(ge=1, le=1_000_000)]
 
-# Where `params` has what: the fields, the sum of the typical pods' weights, and the price of each gap from 0 to 1000.
-P_GAPS, P_CPU, P_WHOLE, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(7)
+# Where `params` has what: the fields, the sum of the typical pods' weights, the price of each gap from 0 to 1000, and
+# what bound pods claim of each pool.
+P_GAPS, P_CPU, P_WHOLE, P_BOUND, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(8)
+P_CLAIMS = P_PRICES + GPU + 1
 
-WEIGHTS = {"gaps": P_GAPS, "cpu": P_CPU, "whole": P_WHOLE, "fragmentation": P_FRAGMENTATION}
+WEIGHTS = {"gaps": P_GAPS, "cpu": P_CPU, "whole": P_WHOLE, "bound": P_BOUND, "fragmentation": P_FRAGMENTATION}
 """What a pod costs, in GPUs once it is weighted."""
 
 MOST_PODS = 1 << 16
@@ -53,11 +57,7 @@ def lost(table: Table, node: int, typical: Table, params: Table) -> int:
     unserved, broken = 0, 0
     for m in range(typical.shape[0]):
         gpus, milli, weight = typical[m, M_GPUS], typical[m, M_MILLI], typical[m, M_WEIGHT]
-        if gpus == 0:
-            continue
-        if (typical[m, M_POOLS] >> table[node, POOL]) & 1 == 0:
-            unserved += free * weight
-            broken += free * weight
+        if gpus == 0 or (typical[m, M_POOLS] >> table[node, POOL]) & 1 == 0:
             continue
         if typical[m, M_CPU] > 0:
             served = max(min(cpu // typical[m, M_CPU], MOST_PODS), 0) * gpus * milli
@@ -65,6 +65,7 @@ def lost(table: Table, node: int, typical: Table, params: Table) -> int:
         if milli == 1000:
             broken += (free - idle // gpus * gpus * 1000) * weight
     total = params[P_CPU] * unserved + params[P_WHOLE] * broken - params[P_GAPS] * params[P_WEIGHT] * worth
+    total -= params[P_BOUND] * params[P_WEIGHT] * (free * params[P_CLAIMS + table[node, POOL]] // 1000)
     if params[P_FRAGMENTATION] > 0:
         total += params[P_FRAGMENTATION] * fragments(table, node, typical)
     return int(total)
@@ -138,14 +139,15 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
     A pod costs what the typical pods can no longer use, in milli-GPUs. `gaps`: what its gap on a device was worth less
     what is left of it (cost/gap_prices.py). `cpu`: the free GPU for which the node would have no CPU if it were filled
     with one kind of typical pod, in expectation. `whole`: the free GPU that would not be in whole devices, or left over
-    from whole pods. `fragmentation`: FGD's measure. The four are weights in percent. Costs within `step` milli-GPUs
-    are the same; of equals the fullest node wins, for its size. Gangs, and pods that fill a node, go as
-    under `e-binpack`.
+    from whole pods. `bound`: the free GPU that pods bound to some GPU models claim (cost/model_claims.py).
+    `fragmentation`: FGD's measure. The five are weights in percent. Costs within `step` milli-GPUs are the same; of
+    equals the fullest node wins, for its size. Gangs, and pods that fill a node, go as under `e-binpack`.
     """
 
     gaps: Percent = 100
     cpu: Percent = 30
     whole: Percent = 5
+    bound: Percent = 20
     fragmentation: Percent = 0
     step: Step = 40  # milli-GPUs
 
@@ -163,16 +165,17 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
     ignores_topology: ClassVar[bool] = True
     learns: ClassVar[bool] = True
 
-    def numbers(self, typical: Table) -> Table:
+    def numbers(self, typical: Table, empty: Table) -> Table:
         fields = (
             self.gaps,
             self.cpu,
             self.whole,
+            self.bound,
             self.fragmentation,
             self.step,
             max(int(typical[:, M_WEIGHT].sum()), 1),
         )
-        return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(typical)])
+        return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(typical), model_claims(typical, empty)])
 
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:

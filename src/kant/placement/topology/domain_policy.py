@@ -57,6 +57,6 @@ class DomainPolicy:
         key = (group, groups, pods)
         if key not in self._kernels:
             policy, by_node = self.policy.policy_for(*key)
-            params = policy.numbers(self.typical_pods)
+            params = policy.numbers(self.typical_pods, self.snapshot.state.empty)
             self._kernels[key] = GroupKernel(slice_kernel(type(policy)), params, by_node, policy.fresh)
         return self._kernels[key]
