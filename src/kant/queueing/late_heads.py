@@ -37,8 +37,9 @@ class LateHeads:
     next job reaches its minimum run time, or until a node changes.
     """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, outgrown: bool = False) -> None:
         self.state = state
+        self.outgrown = outgrown
         self._known: dict[int, Unserved] = {}
 
     def add(self, row: int, missing: int, unreclaimable: bool, until: int = -1, first: int = -1) -> None:
@@ -88,6 +89,11 @@ class LateHeads:
                 continue
             behind = job[J_SUBMIT] > known.since and job[J_PRIORITY] <= priority and job[J_PREEMPTIBLE]
             if known.unreclaimable:
+                if self.outgrown:
+                    if job[J_STATUS] == JobStatus.RUNNING:
+                        return known.missing  # when it falls behind is not known yet
+                    gone.append(other)  # perhaps it was counted as free: then this asks too early
+                    continue
                 if behind:
                     continue  # what it held was counted as free
             elif job[J_STATUS] == JobStatus.RUNNING:

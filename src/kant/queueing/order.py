@@ -32,9 +32,17 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     shares: ClassVar[bool] = False
     """Whether queues take turns: `share` ranks them, and the job of the lowest queue goes first."""
 
+    outgrown: ClassVar[bool] = False
+    """Whether a job falls behind as it runs on: then who is behind a late head goes by keys, and not by submission."""
+
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         """A key for each of `rows` of the job table (of a moving order: all that wait, as they came to wait)."""
         raise TypeError(f"{type(self).__name__} is no order: it has no keys")
+
+    def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
+        """When each of the running `rows` comes to have a later key than `key`: `now` where it has, FOREVER where it
+        never will. Asked of orders that are `outgrown`."""
+        raise TypeError(f"{type(self).__name__} is not outgrown")
 
     def share(self, shares: Shares, queue: int) -> tuple[float, ...]:
         """What `queue` has had of its share, the least first; asked again as the plan grows. Of orders that share."""

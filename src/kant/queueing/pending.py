@@ -88,7 +88,7 @@ class PendingQueue:
         self.draws = draws
         self.fair = fair
         self.may_fit = may_fit
-        self.late_heads = LateHeads(state)
+        self.late_heads = LateHeads(state, order.outgrown)
         self.now = state.now
         self.buckets: dict[BucketKey, Bucket] = {}
         self.arrived: list[int] = []
@@ -333,15 +333,17 @@ class PendingQueue:
         if not bucket.heap:
             del self.awake[bucket.key], self.buckets[bucket.key]
 
-    def heads(self, of_pools: bool = False) -> list[tuple[Entry, Bucket]]:
-        """The first job of every bucket, best first; or the best one alone of those that compete for the same pools."""
+    def heads(self, of_pools: bool = False, large: int = 0) -> list[tuple[Entry, Bucket]]:
+        """The first job of every bucket, best first; or the best one alone of those that compete for the same pools,
+        and the best one of those from `large` milli-GPUs on."""
         found = self._heads.get(of_pools)
         if found is None:
             heads: Iterable[tuple[Entry, Bucket]] = [(bucket.heap[0], bucket) for bucket in self.buckets.values()]
             if of_pools:
                 shapes, best = self.state.shapes.shapes, dict[int, tuple[Entry, Bucket]]()
                 for head in heads:
-                    bits = shapes[head[0][3]].pool_bits
+                    shape = shapes[head[0][3]]
+                    bits = shape.pool_bits if shape.gpu_milli >= large else ~shape.pool_bits
                     if bits not in best or head[0] < best[bits][0]:
                         best[bits] = head
                 heads = best.values()

@@ -8,8 +8,9 @@ from msgspec import Meta
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
 from kant.cluster.shapes import Shape
+from kant.model.decision import Start
 from kant.model.taxonomy import Tags, tagged
-from kant.model.units import SECOND
+from kant.model.units import GPU, SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.ports import NotNow
@@ -20,9 +21,14 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
     """Jobs behind a blocked head start; when the head has waited for `timeout_s`, jobs that overtook it are stopped to
     seat it. The head is the first in order of those that compete for the same pools and that their quota lets start;
     where it has no right to enough of them, the first of another queue has its turn.
+
+    With `large_gpus`, jobs of at least so many GPUs have a head of their own, and smaller heads wait for
+    `small_timeout_s`: what fits in small gaps seldom needs the place of others.
     """
 
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
+    large_gpus: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    small_timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 86_400
 
     source: ClassVar[str] = "Backfill of Kant, arXiv 2510.01256"
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="evict")
@@ -32,21 +38,26 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
     def run(self, cycle: CyclePlan) -> None:
         super().run(cycle)
-        state, late_heads, served = cycle.state, cycle.pending.late_heads, set[int]()
+        state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
+        served = set[int]()  # the pools of heads that had their turn; inverted for small ones
+        late = False  # whether a late head cannot be served
         without = set[tuple[int, int]]()  # queues whose head has no right to enough, and for which pools
         if not state.pending:
             return
-        for (_, _, row, shape_index, _), bucket in cycle.pending.heads(of_pools=not cycle.limited):
+        for (_, _, row, shape_index, _), bucket in cycle.pending.heads(not cycle.limited, large):
             shape = state.shapes.shapes[shape_index]
-            if shape.pool_bits in served:
+            is_large = shape.gpu_milli >= large
+            lane = shape.pool_bits if is_large else ~shape.pool_bits
+            if lane in served:
                 continue
             queue, known = state.jobs.item(row, J_QUEUE), bucket.asleep
-            if (queue, shape.pool_bits) in without or (known is not None and known.by_quota):
+            if (queue, lane) in without or (known is not None and known.by_quota):
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
-            served.add(shape.pool_bits)
-            until = state.jobs.item(row, J_SINCE) + self.timeout_s * SECOND
+            served.add(lane)
+            timeout = self.timeout_s if is_large else self.small_timeout_s
+            until = state.jobs.item(row, J_SINCE) + timeout * SECOND
             if until > cycle.now:
                 cycle.wake_at(until)
                 continue
@@ -58,10 +69,14 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if not isinstance(allocation, NotNow):
                 cycle.start(row, allocation)
                 cycle.pending.took(bucket)
-            elif state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
+                continue
+            late = True
+            if state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
                 # Enough overtook it, but it has no right to them; the head of another queue may have.
-                served.discard(shape.pool_bits)
-                without.add((queue, shape.pool_bits))
+                served.discard(lane)
+                without.add((queue, lane))
+        if late and cycle.order.outgrown and any(isinstance(decision, Start) for decision in cycle.plan.decisions):
+            cycle.wake_at(cycle.now + 1)  # when those that it starts fall behind is asked once they run
 
 
 def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:

@@ -11,7 +11,9 @@ from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_SUBMIT
 from kant.cluster.shapes import Shape
 from kant.model.decision import Start
 from kant.model.placement import Allocation
+from kant.model.units import FOREVER
 from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Admits, Candidate
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
@@ -22,18 +24,34 @@ from kant.queueing.preemption.shrinking import choose_shrinking_first, surplus_c
 UNLIMITED = 1 << 60
 
 
-def backfilled_after(entitlements: Entitlements, row: int) -> Mask:
-    """The preemptible jobs that started while the job waited and are behind it by priority and submission.
+def backfilled_after(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask, int]:
+    """The preemptible jobs that started while the job waited and are behind it by priority and submission; -1.
 
-    This order does not change, so none of them can preempt the job in turn (docs/design/0009-no-two-rounds.md).
+    This order does not change, so none of them can preempt the job in turn (docs/design/0009-no-two-rounds.md). Under
+    an order that is `outgrown`: those behind it by priority and that order, and when the next of the others comes to be
+    (-1: none does). What they have run may have doubled before the job is behind one of them in turn.
     """
+    if order.outgrown:
+        return _outgrown(entitlements, row, order)
     jobs = entitlements.state.jobs
     since, base, *own = jobs[row, [J_SINCE, J_BASE, J_PRIORITY, J_SUBMIT]].tolist()
     rows, priority, submit = entitlements.rows, entitlements.priority, jobs[entitlements.rows, J_SUBMIT]
     later = (submit > own[1]) | ((submit == own[1]) & (rows > row))
     behind: Mask = entitlements.preemptible & (entitlements.started >= since) & (rows != base)
     behind &= (priority < own[0]) | ((priority == own[0]) & later)
-    return behind
+    return behind, -1
+
+
+def _outgrown(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask, int]:
+    jobs, rows, now = entitlements.state.jobs, entitlements.rows, entitlements.cycle.now
+    base, own = jobs[row, [J_BASE, J_PRIORITY]].tolist()
+    key = int(order.keys(jobs, np.array([row]), now)[0])
+    may = entitlements.preemptible & (rows != base) & (entitlements.priority <= own)
+    falls = np.where(entitlements.priority < own, now, order.falls_behind(jobs, rows, key, now))
+    later = falls[may & (falls > now)]
+    until = int(later.min()) if len(later) else FOREVER
+    behind: Mask = may & (falls <= now)
+    return behind, until if until < FOREVER else -1
 
 
 def allowed_victims(
@@ -68,7 +86,13 @@ def allowed_victims(
 
 
 def missing_without_all(
-    cycle: CyclePlan, entitlements: Entitlements, above: Entitlements | None, row: int, shape: Shape, behind: Mask
+    cycle: CyclePlan,
+    entitlements: Entitlements,
+    above: Entitlements | None,
+    row: int,
+    shape: Shape,
+    behind: Mask,
+    wide: Mask | None,
 ) -> int:
     """How many pods of the head do not fit if all jobs `behind` it stop, and the plan starts nothing."""
     trial = cycle.placer.trial
@@ -77,7 +101,7 @@ def missing_without_all(
         if isinstance(decision, Start):
             trial.evict(decision.allocation)
     near = entitlements.pools & shape.pool_bits != 0
-    grown = above.rows[backfilled_after(above, row)].tolist() if above is not None else ()
+    grown = above.rows[wide].tolist() if above is not None else ()
     missing = missing_without(entitlements, entitlements.rows[behind & near].tolist(), row, shape, grown)
     trial.rollback(mark)
     return missing
@@ -99,29 +123,31 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
     entitlements = cycle.evictor.entitlements(cycle) if cycle.evictor is not None else Entitlements(cycle, "off", 0)
     above = entitlements.surplus() if cycle.state.elastic else None
     by_one = not shape.order_dependent  # of a gang of several groups less room may fit more
-    behind = backfilled_after(entitlements, row)
-    missing = missing_without_all(cycle, entitlements, above, row, shape, behind) if by_one else 0
+    behind, until = backfilled_after(entitlements, row, cycle.order)
+    wide = backfilled_after(above, row, cycle.order)[0] if above else None
+    cycle.wake_at(until)
+    missing = missing_without_all(cycle, entitlements, above, row, shape, behind, wide) if by_one else 0
     if missing:
-        late_heads.add(row, missing, unreclaimable=True)
+        late_heads.add(row, missing, True, until)
         return NotNow()
-    plain = by_one and not (cycle.limited or cycle.stopped or state.elastic)
+    plain = by_one and not (cycle.limited or cycle.stopped or state.elastic or cycle.order.outgrown)
     for option in cycle.admission.options(row, shape):
         if cycle.admission.shortage(row, option) is not None:
             continue
         rules = allowed_victims(entitlements, row, option, behind)
-        to_shrink = allowed_victims(above, row, option, backfilled_after(above, row)) if above else repeat(None)
+        to_shrink = allowed_victims(above, row, option, wide) if above and wide is not None else repeat(None)
         for (right, admits), grown in zip(rules, to_shrink, strict=False):
             allowed = entitlements.rows[_past_min_runtime(cycle, entitlements, right, option)].tolist()
-            wide: list[int] = []
+            surplus_rows: list[int] = []
             if above is not None and grown is not None:
-                wide = above.rows[_past_min_runtime(cycle, above, grown[0], option)].tolist()
-            missing = missing_without(entitlements, allowed, row, option, wide) if by_one else 0
+                surplus_rows = above.rows[_past_min_runtime(cycle, above, grown[0], option)].tolist()
+            missing = missing_without(entitlements, allowed, row, option, surplus_rows) if by_one else 0
             if missing:
                 if plain:
                     _remember(cycle, entitlements, row, shape, missing, behind)
                 continue
             whole = [candidate(cycle, victim) for victim in allowed]
-            surplus = [surplus_candidate(cycle, victim, option) for victim in wide]
+            surplus = [surplus_candidate(cycle, victim, option) for victim in surplus_rows]
             chosen = choose_shrinking_first(cycle, row, option, whole, surplus, UNLIMITED, admits)
             if chosen is not None:
                 victims, allocation = chosen

@@ -1,0 +1,76 @@
+"""Stretch: by the time at which a job's stretch reaches a bound."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from kant.cluster.columns import J_ATTAINED, J_P50, J_P90, J_SINCE, J_STATUS, J_SUBMIT, Table
+from kant.model.status import JobStatus
+from kant.model.taxonomy import Tags, tagged
+from kant.model.units import FOREVER, HOUR
+from kant.queueing.order import Order
+
+
+class Stretch(Order, frozen=True, tag="stretch"):
+    """By submission plus `factor` times the expected run time: then the job's stretch reaches `factor`.
+
+    Expected is the learned run time (`[estimates]`) that is not exceeded with `probability` (percent; 0: nothing is
+    predicted). A job that outlives it is expected to run twice as long, counted in hours that double: 1, 2, 4, … So a
+    short job passes long ones, and a job that runs on falls behind; a late head of `backfill` may stop it then.
+
+    The bound: at most `most_h` hours are added, so no job that is submitted more than `most_h` after another of its
+    priority is ever before it.
+    """
+
+    factor: Annotated[int, Meta(ge=1, le=1000)] = 10
+    probability: Literal[0, 50, 90] = 50
+    most_h: Annotated[int, Meta(ge=1, le=10**6)] = 168
+
+    source: ClassVar[str] = "deadlines of M. A. Bender et al., Flow and stretch metrics, SODA 1998; the bound is ours"
+    tags: ClassVar[Tags] = tagged(Order.tags, objective="jct", knowledge="learned")
+    outgrown: ClassVar[bool] = True
+
+    def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
+        expected = np.maximum(self._predicted(jobs, rows), 2 * _in_doubling_hours(_attained(jobs, rows, now)))
+        most = self.most_h * HOUR
+        keys: NDArray[Any] = jobs[rows, J_SUBMIT] + np.minimum(np.minimum(expected, most) * self.factor, most)
+        return keys
+
+    def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
+        least = key - jobs[rows, J_SUBMIT] + 1  # what has to be added
+        hours = -(-least // (2 * self.factor * HOUR))  # so many of them suffice, whatever was predicted
+        steps = np.where(hours > 1, 1 << _bits(hours - 1), 1) * HOUR
+        attained = _attained(jobs, rows, now)
+        times = np.where(least > self.most_h * HOUR, FOREVER, now + np.maximum(steps - attained, 0))
+        behind = self.keys(jobs, rows, now) > key
+        return np.where(behind, now, np.where(times <= now, FOREVER, times))
+
+    def _predicted(self, jobs: Table, rows: Table) -> Table:
+        if not self.probability:
+            return np.zeros(len(rows), dtype=np.int64)
+        promised: Table = np.maximum(jobs[rows, J_P50 if self.probability == 50 else J_P90], 0)
+        return promised
+
+
+def _attained(jobs: Table, rows: Table, now: int) -> Table:
+    """For how long each job has run so far, microseconds."""
+    running = jobs[rows, J_STATUS] == JobStatus.RUNNING
+    attained: Table = jobs[rows, J_ATTAINED] + np.where(running, now - jobs[rows, J_SINCE], 0)
+    return attained
+
+
+def _in_doubling_hours(attained: Table) -> Table:
+    """The largest of 0, 1, 2, 4, … hours that each has reached."""
+    hours = attained // HOUR
+    steps: Table = np.where(hours > 0, (1 << _bits(hours)) >> 1, 0) * HOUR
+    return steps
+
+
+def _bits(numbers: Table) -> Table:
+    """The bit length of each number (of those above 0)."""
+    bits: Table = np.frexp(np.maximum(numbers, 0).astype(np.float64))[1].astype(np.int64)  # exact below 2**53
+    return bits
