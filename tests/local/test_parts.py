@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.cli.amounts import parse_array
-from kant.local import machine
 from kant.local.clock import Offset, SteadyClock, steady_clock
 from kant.local.launch import clash
-from kant.local.machine import checked as checked_gpus
-from kant.local.machine import listed
-from kant.local.nvml import Gpu, list_gpus
 from kant.local.output import read_output
 from kant.local.processes import boot_id, started
 from kant.local.record import Submission
@@ -40,98 +35,6 @@ def test_the_clock_goes_on_after_a_restart_and_never_back_after_a_boot(monkeypat
     assert steady_clock(first.offset).offset == first.offset
     latest = first.micros() + 10**9
     assert steady_clock(first.offset, latest, boot="another").micros() > latest
-
-
-H100 = "NVIDIA H100 80GB HBM3"
-
-
-def test_gpus_are_listed_as_nvidia_smi_says() -> None:
-    text = f"0, {H100}, GPU-a, Disabled\n1, {H100}, GPU-b, [N/A]\n"
-    assert checked_gpus(listed(text)) == [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b")]
-    assert listed("") == []
-    for wrong in (
-        "No devices were found",
-        "1, A, U, Disabled",
-        "0, A, U, Disabled\n0, A, U, Disabled",
-        "0, A, Disabled",
-    ):
-        with pytest.raises(InputError):
-            listed(wrong)
-    with pytest.raises(InputError, match="not in MIG mode"):
-        checked_gpus(listed("0, A, U, Enabled"))
-
-
-class FakeNvml:
-    """The functions of NVML that Kant calls, over GPUs of our own; `wrong` has the code that a function gives."""
-
-    def __init__(self, gpus: list[Gpu], **wrong: int) -> None:
-        self.gpus = gpus
-        self.wrong = wrong
-        self.open = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: (
-            self.wrong.get(name) or getattr(self, "_" + name.removeprefix("nvml").lower())(*arguments) or 0
-        )
-
-    def _init_v2(self) -> None:
-        self.open += 1
-
-    def _shutdown(self) -> None:
-        self.open -= 1
-
-    def _devicegetcount_v2(self, out: Any) -> None:
-        out._obj.value = len(self.gpus)
-
-    def _devicegethandlebyindex_v2(self, index: Any, out: Any) -> None:
-        out._obj.value = 1000 * (index.value + 1)
-
-    def _devicegetname(self, device: Any, buffer: Any, width: Any) -> None:
-        buffer.value = self.gpus[device.value // 1000 - 1].model.encode()[: width.value]
-
-    def _devicegetuuid(self, device: Any, buffer: Any, width: Any) -> None:
-        gpu, part = self.gpus[device.value // 1000 - 1], device.value % 1000
-        buffer.value = (gpu.slices[part - 1] if part else gpu.uuid).encode()
-
-    def _devicegetmigmode(self, device: Any, now: Any, later: Any) -> None:
-        now._obj.value = self.gpus[device.value // 1000 - 1].mig
-
-    def _devicegetmaxmigdevicecount(self, device: Any, out: Any) -> None:
-        out._obj.value = 7
-
-    def _devicegetmigdevicehandlebyindex(self, device: Any, number: Any, out: Any) -> int:
-        if number.value >= len(self.gpus[device.value // 1000 - 1].slices):
-            return 6
-        out._obj.value = device.value + number.value + 1
-        return 0
-
-    def _errorstring(self, code: int) -> bytes:
-        return b"GPU is lost" if code == 15 else b"?"
-
-
-def test_gpus_are_listed_as_nvml_says() -> None:
-    gpus = [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b", True, ("MIG-1", "MIG-2"))]
-    fake = FakeNvml(gpus)
-    assert list_gpus(fake) == gpus and fake.open == 0
-    with pytest.raises(InputError, match=r"GPU 1: expected a GPU that is not in MIG mode .* 'divided into 2 devices'"):
-        checked_gpus(gpus)
-    assert list_gpus(FakeNvml(gpus, nvmlInit_v2=9)) is None  # no driver
-    assert list_gpus(FakeNvml(gpus, nvmlDeviceGetMigMode=3)) == [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b")]
-    lost = FakeNvml(gpus, nvmlDeviceGetName=15)
-    with pytest.raises(InputError, match=r"GPU 0: expected an answer of NVML \(GPU is lost\)"):
-        list_gpus(lost)
-    assert lost.open == 0
-    assert list_gpus(FakeNvml([])) == []
-
-
-def test_where_nvml_cannot_begin_nvidia_smi_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = [Gpu(H100, "GPU-a")]
-    monkeypatch.setattr(machine, "by_program", lambda: [Gpu("other")])
-    monkeypatch.setattr(machine, "load", lambda: FakeNvml(gpus))
-    assert machine.this_machine().nodes[0].model == H100
-    for library in (None, FakeNvml(gpus, nvmlInit_v2=18)):
-        monkeypatch.setattr(machine, "load", lambda library=library: library)
-        assert machine.this_machine().nodes[0].model == "other"
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(2, 500), st.integers(-600, 3000), st.integers(1, 400))

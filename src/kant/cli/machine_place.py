@@ -137,11 +137,14 @@ class MachinePlace:
         found = self.client.get("/v1/top")
 
         def show() -> None:
+            from kant.cli.show import console
             from kant.cli.show_answers import show_top, table
 
             show_top(found["pools"], found["jobs"])
             names = {"node": "node", "gpus": "GPUs", "gpus_used": "used", "cores": "cores", "cores_used": "used"}
             table("Nodes", found["nodes"], names | {"memory_mib": "MiB", "memory_used_mib": "used"})
+            if complaint := self.client.get("/v1/health")["complaint"]:
+                console.print(complaint, style="yellow", markup=False)
 
         return Reply(found, show)
 

@@ -26,6 +26,7 @@ from kant.live.waits import Split
 from kant.local.clock import SteadyClock
 from kant.local.completion import Completion
 from kant.local.executor import LocalExecutor
+from kant.local.gpu_health import GpuHealth
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
 from kant.local.record import Book, JobPhase, JobRecord, SignalName, Submission
@@ -65,6 +66,7 @@ class LocalDriver:
         self.trouble = ""  # why nothing can be written, in one sentence
         self.on_change: Callable[[JobRecord], None] = lambda record: None
         self.telemetry: LocalTelemetry | None = None
+        self.health: GpuHealth | None = None
         self.on_build: Callable[[Core], None] = lambda core: None
         self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
         self.launcher = Launcher(settings, self._over)
@@ -232,6 +234,11 @@ class LocalDriver:
         """Turn soon: what is booked has changed."""
         self._awake.set()
 
+    @property
+    def gpu_complaint(self) -> str:
+        """Which GPUs of this machine take nothing new, and why; "" where all do."""
+        return self.health.complaint if self.health is not None else ""
+
     async def committed(self) -> None:
         """Wait until what was asked up to here is safe. Raises InputError where it cannot be."""
         answer = asyncio.get_running_loop().create_future()
@@ -279,6 +286,8 @@ class LocalDriver:
         if ready and self.jobs.later:
             until = self.jobs.let_begin()
             wait = min(wait, until / 1e6) if until >= 0 else wait
+        if ready and self.health is not None:
+            self.health.settle(self.core)
         if ready and self.reservations.known and not self.trouble:
             self.reservations.settle(self.core)
         if ready and not last:

@@ -123,7 +123,9 @@ class Launcher:
         if base is not None and most_memory(record.place):
             own = str(cgroups.of_run(base, folder))
         account = account_of(record.user) if self.settings.as_users else None
-        return spec_of(record, folder, self.settings.cluster, self.settings.log_bytes, cores, own, account)
+        return spec_of(
+            record, folder, self.settings.cluster, self.settings.log_bytes, cores, own, account, self.settings.visible
+        )
 
     def stop_all(self) -> None:
         """Stop the runs that are to be stopped: that needs no disk."""

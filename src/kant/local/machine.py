@@ -6,6 +6,8 @@ import logging
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kant.live.logs import log_event
@@ -18,13 +20,19 @@ QUERY = ("--query-gpu=index,name,uuid,mig.mode.current", "--format=csv,noheader"
 PATIENCE = 60.0
 
 
-def this_machine() -> ClusterSpec:
-    """The machine as a cluster of one node. Raises InputError where its GPUs cannot be listed."""
-    names = [gpu.model for gpu in gpus()]
-    if len(set(names)) > 1:
-        raise InputError("this machine", "GPUs of one model (or --cluster FILE to describe them)", ", ".join(names))
-    model = names[0] if names else ""
-    node = Node(os.uname().nodename, len(names), model, cpu=1000 * len(own_cores()), memory=memory())
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a job counts as one GPU: a whole one, or a device into which one is divided. `gpu` is the index of that."""
+
+    model: str
+    uuid: str
+    gpu: int
+
+
+def this_machine(devices: Sequence[Device]) -> ClusterSpec:
+    """The machine with these devices as a cluster of one node."""
+    model = devices[0].model if devices else ""
+    node = Node(os.uname().nodename, len(devices), model, cpu=1000 * len(own_cores()), memory=memory())
     return ClusterSpec(node.name, (node,))
 
 
@@ -38,26 +46,40 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
 
 
-def gpus() -> list[Gpu]:
-    """The GPUs by index, as NVML lists them or else nvidia-smi; none where there is no driver. Raises InputError."""
+def devices() -> list[Device]:
+    """What jobs can have of the GPUs, in their order, as NVML lists them or else nvidia-smi; none without a driver.
+
+    Raises InputError where they cannot be listed, or are not alike.
+    """
     library = load()
     found = list_gpus(library) if library is not None else None
     if found is None:
         found = by_program()
     for index, gpu in enumerate(found):
-        log_event(log, "GPU", index=index, model=gpu.model, uuid=gpu.uuid, mig=gpu.mig)
+        log_event(log, "GPU", index=index, model=gpu.model, uuid=gpu.uuid, mig=gpu.mig, devices=len(gpu.slices) or None)
     return checked(found)
 
 
-def checked(found: list[Gpu]) -> list[Gpu]:
-    """The GPUs, if jobs can have them as they are. Raises InputError."""
+def checked(found: Sequence[Gpu]) -> list[Device]:
+    """What jobs can have of these GPUs. Raises InputError."""
+    devices: list[Device] = []
     for index, gpu in enumerate(found):
-        if gpu.mig:
-            into = f"divided into {len(gpu.slices)} devices" if gpu.slices else "in MIG mode"
-            raise InputError(f"GPU {index}", "a GPU that is not in MIG mode (or --cluster FILE)", into)
-    if len(found) > MAX_GPUS:
-        raise InputError("this machine", f"at most {MAX_GPUS} GPUs", len(found))
-    return found
+        if gpu.mig and not gpu.slices:
+            what = "a GPU with MIG devices that NVML lists (nvidia-smi mig -cgi), as it is in MIG mode"
+            raise InputError(f"GPU {index}", what)
+        parts = [Device(part.model, part.uuid, index) for part in gpu.slices]
+        devices += parts if gpu.mig else [Device(gpu.model, gpu.uuid, index)]
+    models = dict.fromkeys(device.model for device in devices)
+    if len(models) > 1:
+        raise InputError("this machine", "GPUs of one model (or --cluster FILE to describe them)", ", ".join(models))
+    if len(devices) > MAX_GPUS:
+        raise InputError("this machine", f"at most {MAX_GPUS} GPUs", len(devices))
+    return devices
+
+
+def visible(devices: Sequence[Device]) -> tuple[str, ...]:
+    """The names by which CUDA sees the devices, by their places; empty where their places are CUDA's own indices."""
+    return tuple(each.uuid for each in devices) if any(each.uuid.startswith("MIG-") for each in devices) else ()
 
 
 def by_program() -> list[Gpu]:

@@ -1,31 +1,44 @@
 """The GPUs of this machine by NVML, the library of NVIDIA's driver, with ctypes alone.
 
 Indices are in the order of the PCI bus, as CUDA counts them too with the CUDA_DEVICE_ORDER that jobs get.
-Source: NVIDIA's NVML API Reference Guide (device queries, multi-instance GPU management).
+Source: NVIDIA's NVML API Reference Guide (device queries, multi-instance GPU management). What makes a GPU unfit is
+what NVIDIA's DCGM calls a failure of its health.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kant.model.errors import InputError
 
 LIBRARY = "libnvidia-ml.so.1"
-SUCCESS, NOT_SUPPORTED, NOT_FOUND = 0, 3, 6
+SUCCESS, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 0, 3, 6, 15, 16
+UNCORRECTED, VOLATILE = 1, 0  # ECC errors since the driver was loaded
+SLOWDOWN = 1  # the temperature at which the hardware slows a GPU down
+HOT = "it is too hot"
+COOLER = 5  # degrees below that at which a GPU that was too hot takes work again
 WIDTH = 96  # bytes of a name or a UUID, as NVML's second version of both has
+
+
+class Slice(NamedTuple):
+    """A device into which a GPU is divided: its name with the profile, such as `… MIG 1g.10gb`, and its UUID."""
+
+    model: str
+    uuid: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `mig`: it is divided (multi-instance), into `slices` devices with UUIDs of their own."""
+    """One GPU. `mig`: it is divided (multi-instance), into `slices` with models and UUIDs of their own."""
 
     model: str
     uuid: str = ""
     mig: bool = False
-    slices: tuple[str, ...] = ()
+    slices: tuple[Slice, ...] = ()
 
 
 def load() -> Any:
@@ -51,6 +64,47 @@ def list_gpus(library: Any) -> list[Gpu] | None:
         library.nvmlShutdown()
 
 
+def ailments(library: Any, count: int, before: Mapping[int, str]) -> dict[int, str]:
+    """Which of `count` GPUs are not fit for new work, by index, and why in words; `before` is what was found last.
+
+    A GPU that is lost or has to be reset; one with ECC errors that were not corrected, or with a row of memory that
+    could not be replaced; one so hot that the hardware slows it down, until it is `COOLER` than that.
+    """
+    found = {index: _ailment(library, index, before.get(index, "")) for index in range(count)}
+    return {index: why for index, why in found.items() if why}
+
+
+def _ailment(library: Any, index: int, before: str) -> str:
+    device = ctypes.c_void_p()
+    code = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device))
+    if code != SUCCESS:
+        return f"it does not answer ({_why(library, code)})"
+    errors = ctypes.c_ulonglong()
+    asked = (ctypes.c_uint(UNCORRECTED), ctypes.c_uint(VOLATILE), ctypes.byref(errors))
+    code = _call(library, "nvmlDeviceGetTotalEccErrors", device, *asked)
+    if code in (GPU_IS_LOST, RESET_REQUIRED):
+        return f"it does not answer ({_why(library, code)})"
+    if code == SUCCESS and errors.value:
+        return f"ECC errors that were not corrected: {errors.value}"
+    rows = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
+    if _call(library, "nvmlDeviceGetRemappedRows", device, *map(ctypes.byref, rows)) == SUCCESS and rows[3].value:
+        return "a row of its memory could not be replaced"
+    heat, most = ctypes.c_uint(), ctypes.c_uint()
+    known = (
+        _call(library, "nvmlDeviceGetTemperature", device, ctypes.c_uint(0), ctypes.byref(heat)) == SUCCESS
+        and _call(library, "nvmlDeviceGetTemperatureThreshold", device, ctypes.c_uint(SLOWDOWN), ctypes.byref(most))
+        == SUCCESS
+    )
+    hot = before.startswith(HOT) and heat.value > most.value - COOLER
+    return f"{HOT} (it slows down at {most.value} °C)" if known and (hot or heat.value >= most.value) else ""
+
+
+def _call(library: Any, name: str, *arguments: Any) -> int:
+    """The code that a function answers with; NOT_SUPPORTED where the library is older than it."""
+    function = getattr(library, name, None)
+    return int(function(*arguments)) if function is not None else NOT_SUPPORTED
+
+
 def _gpu(library: Any, index: int) -> Gpu:
     where, device = f"GPU {index}", ctypes.c_void_p()
     _ask(library, where, library.nvmlDeviceGetHandleByIndex_v2, ctypes.c_uint(index), ctypes.byref(device))
@@ -65,8 +119,8 @@ def _gpu(library: Any, index: int) -> Gpu:
     return Gpu(model, uuid, True, _slices(library, where, device))
 
 
-def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[str, ...]:
-    """The UUIDs of the devices into which a GPU is divided."""
+def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[Slice, ...]:
+    """The devices into which a GPU is divided."""
     most, found = ctypes.c_uint(), []
     _ask(library, where, library.nvmlDeviceGetMaxMigDeviceCount, device, ctypes.byref(most))
     for number in range(most.value):
@@ -75,7 +129,8 @@ def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[str, ...
         if code == NOT_FOUND:
             continue
         _check(library, where, code)
-        found.append(_text(library, where, library.nvmlDeviceGetUUID, part))
+        name, uuid = library.nvmlDeviceGetName, library.nvmlDeviceGetUUID
+        found.append(Slice(_text(library, where, name, part), _text(library, where, uuid, part)))
     return tuple(found)
 
 
@@ -91,8 +146,11 @@ def _ask(library: Any, where: str, function: Any, *arguments: Any) -> None:
 
 def _check(library: Any, where: str, code: int) -> None:
     if code != SUCCESS:
-        why = str(code)
-        with suppress(AttributeError):
-            library.nvmlErrorString.restype = ctypes.c_char_p
-            why = library.nvmlErrorString(code).decode(errors="replace")
-        raise InputError(where, f"an answer of NVML ({why}); `nvidia-smi` may say more")
+        raise InputError(where, f"an answer of NVML ({_why(library, code)}); `nvidia-smi` may say more")
+
+
+def _why(library: Any, code: int) -> str:
+    with suppress(AttributeError):
+        library.nvmlErrorString.restype = ctypes.c_char_p
+        return str(library.nvmlErrorString(code).decode(errors="replace"))
+    return str(code)

@@ -18,7 +18,8 @@ class LocalSettings:
     """`runs` is the folder of the runs. `log_bytes` limits what is kept of the output of one run.
 
     `cores` are those of this machine, of which runs get a share; empty where the cluster is a virtual one. `cgroups` is
-    the folder in which runs may have cgroups. `as_users`: each job runs as the user who has submitted it.
+    the folder in which runs may have cgroups. `as_users`: each job runs as the user who has submitted it. `visible` has
+    the names by which CUDA sees the devices, where their indices do not do.
     """
 
     cluster: ClusterSpec
@@ -31,3 +32,4 @@ class LocalSettings:
     cores: tuple[int, ...] = ()
     cgroups: Path | None = None
     as_users: bool = False
+    visible: tuple[str, ...] = ()

@@ -105,9 +105,9 @@ def most_memory(place: list[list[int]]) -> int:
     return sum(piece[MEMORY] for piece in place)
 
 
-def indices(mask: int) -> str:
-    """The devices of a node as CUDA_VISIBLE_DEVICES lists them."""
-    return ",".join(str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1)
+def indices(mask: int, names: tuple[str, ...] = ()) -> str:
+    """The devices of a node as CUDA_VISIBLE_DEVICES lists them: by their `names`, or their indices."""
+    return ",".join(names[bit] if names else str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 def spec_of(
@@ -118,6 +118,7 @@ def spec_of(
     cores: tuple[int, ...] = (),
     cgroup: str = "",
     account: Account | None = None,
+    visible: tuple[str, ...] = (),
 ) -> Spec:
     """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs."""
     wish, held = record.submission, devices(record.place)
@@ -132,7 +133,7 @@ def spec_of(
         "KANT_NODES": ",".join(names),
         "KANT_DEVICES": ";".join(f"{name}:{indices(mask)}" for name, mask in zip(names, held.values(), strict=True)),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": indices(next(iter(held.values()), 0)),
+        "CUDA_VISIBLE_DEVICES": indices(next(iter(held.values()), 0), visible),
     }
     if cores:
         env = {"OMP_NUM_THREADS": str(len(cores))} | env

@@ -20,10 +20,10 @@ import msgspec
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
 from kant.live.warm import warm
-from kant.local import cgroups
+from kant.local import cgroups, machine, nvml
 from kant.local.clock import Offset, steady_clock
 from kant.local.driver import LocalDriver
-from kant.local.machine import own_cores, this_machine
+from kant.local.gpu_health import GpuHealth
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
 from kant.local.telemetry import LocalTelemetry
@@ -113,11 +113,12 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     clock = steady_clock(msgspec.json.decode(offset, type=Offset) if offset is not None else None, latest)
     store.keep("clock", msgspec.json.encode(clock.offset))
     journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
-    cluster = options.cluster or this_machine()
+    devices = machine.devices() if options.cluster is None else []
+    cluster = options.cluster or machine.this_machine(devices)
     settings = LocalSettings(
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
-        cores=own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
-        as_users=group is not None,
+        cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
+        as_users=group is not None, visible=machine.visible(devices),
     )  # fmt: skip
     driver = LocalDriver(settings, store, clock)
     driver.telemetry = telemetry = LocalTelemetry(driver.jobs, lambda: driver.trouble)
@@ -142,7 +143,12 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         asyncio.Event(),
     )
     telemetry.optimality = questions.optimality.latest
-    questions.complaint = lambda: reloader.complaint
+    library = nvml.load() if devices else None
+    if library is not None:
+        driver.health = health = GpuHealth(library, devices)
+        health.changed = driver.wake
+        tasks.append(asyncio.create_task(health.watch()))
+    questions.complaint = lambda: "; ".join(filter(None, (reloader.complaint, driver.gpu_complaint)))
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # a terminal that closes ends it
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = Service(questions, events, stop, guard)

@@ -59,7 +59,7 @@ MOST_NODES = 64
 class LocalQuestions(Questions):
     """Questions about this machine's jobs. Raises ForbiddenError for what a role does not let its caller see.
 
-    `complaint` says why a changed file of profile or queues was not taken.
+    `complaint` says why a changed file was not taken, and which GPUs take nothing new.
     """
 
     kind = "local"

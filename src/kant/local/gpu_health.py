@@ -1,0 +1,73 @@
+"""GPUs of this machine that are not fit for new work: looked at by NVML, and withdrawn while nobody holds them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kant.cluster import columns as c
+from kant.live.core import Core
+from kant.live.logs import log_event
+from kant.local.machine import Device
+from kant.local.nvml import SUCCESS, ailments
+from kant.model.event import DevicesChanged
+from kant.model.units import GPU
+
+log = logging.getLogger("kant.local")
+EVERY = 10.0  # seconds between two looks
+
+
+class GpuHealth:
+    """The GPUs with something wrong, by index, and why (`ailing`). Nobody who runs is stopped for it.
+
+    `changed` is called from the loop when there are others.
+    """
+
+    def __init__(self, library: Any, devices: Sequence[Device], every: float = EVERY) -> None:
+        self.library = library
+        self.devices = devices
+        self.every = every
+        self.ailing: dict[int, str] = {}
+        self.changed: Callable[[], None] = lambda: None
+
+    async def watch(self) -> None:
+        """Look for ever, in a thread: a GPU that is lost may let a call wait."""
+        if self.library.nvmlInit_v2() != SUCCESS:
+            return
+        try:
+            count = len({device.gpu for device in self.devices})
+            while True:
+                found = await asyncio.to_thread(ailments, self.library, count, self.ailing)
+                if found != self.ailing:
+                    self._tell(found)
+                    self.ailing = found
+                    self.changed()
+                await asyncio.sleep(self.every)
+        finally:
+            self.library.nvmlShutdown()
+
+    def _tell(self, found: dict[int, str]) -> None:
+        for gpu in sorted(found.keys() | self.ailing.keys()):
+            why, before = found.get(gpu, ""), self.ailing.get(gpu, "")
+            if why != before:
+                level = logging.WARNING if why else logging.INFO
+                log_event(log, "GPU out of service" if why else "GPU in service again", level, index=gpu, error=why)
+
+    @property
+    def complaint(self) -> str:
+        """Which GPUs take nothing new, and why; "" where all do."""
+        return "; ".join(f"GPU {gpu} takes nothing new: {why}" for gpu, why in sorted(self.ailing.items()))
+
+    def settle(self, core: Core) -> None:
+        """Withdraw the devices of GPUs that ail, each when nobody holds it, and give back the others."""
+        state = core.state
+        before, free = state.health.lost.get(0, 0), state.table[0, c.DEVICES : c.DEVICES + len(self.devices)].tolist()
+        lost = sum(
+            1 << place
+            for place, device in enumerate(self.devices)
+            if device.gpu in self.ailing and (free[place] == GPU or before >> place & 1)
+        )
+        if lost != before:
+            core.happen(DevicesChanged(core.now, state.spec.nodes[0].name, lost))
