@@ -17,6 +17,7 @@ from kant.model.units import FOREVER, parse_duration, parse_window
 if TYPE_CHECKING:
     from kant.model.tenant import QueueConfig
     from kant.scheduler.profile import Profile
+    from kant.serving.services_file import Declared
     from kant.workload.faults_file import NodeHealth
     from kant.workload.workload import Workload
 
@@ -36,6 +37,11 @@ Queues = Annotated[
 FaultsFile = Annotated[
     Path | None,
     Parameter(help="A CSV file of nodes that fail, are drained, lose GPUs and come back (docs/faults.md)."),
+]
+
+Services = Annotated[
+    Path | None,
+    Parameter(help="A TOML file of services with objectives; their replicas follow a forecast (docs/serving.md)."),
 ]
 
 LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
@@ -129,6 +135,25 @@ def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Prof
     for profile in profiles:
         check_faults(profile, read_options(profile.simulation, f"profile {profile.name}"), path is not None)
     return read_faults(path, cluster) if path is not None else ()
+
+
+def load_services(
+    path: Path | None, workload: Workload, queue_config: QueueConfig | None, profiles: Sequence[Profile], seed: int
+) -> tuple[Declared, ...]:
+    """The services of the file, if one is given, once it is sure that jobs, queues and profiles go with them."""
+    if path is None:
+        return ()
+    from kant.serving.services_file import read_services
+    from kant.sim.checks import check_profile
+    from kant.sim.options import read_options
+    from kant.sim.services import check_services
+
+    found = read_services(path, seed)
+    for profile in profiles:
+        check_profile(profile, queue_config, burst_replicas=True)
+        options = read_options(profile.simulation, f"profile {profile.name}")
+        check_services(found, workload, profile, options, queue_config)
+    return found
 
 
 def load_profile(name: str) -> Profile:

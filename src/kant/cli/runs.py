@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kant.metrics.result import RunResult
     from kant.model.tenant import QueueConfig
     from kant.scheduler.profile import Profile
+    from kant.serving.services_file import Declared
     from kant.workload.faults_file import NodeHealth
     from kant.workload.workload import Workload
 
@@ -69,6 +70,7 @@ class Batch:
     queue_config: QueueConfig | None = None
     ledger: bool = False
     faults: Sequence[NodeHealth] = ()
+    services: Sequence[Declared] = ()
 
     def warm(self, profile: Profile) -> None:
         """Make or load the kernels of a profile."""
@@ -95,7 +97,7 @@ class Batch:
                 hooks.journal = files.enter_context((folder / "journal.jsonl").open("wb", buffering=1 << 20)).write
             return run.simulate(
                 self.workload, self.cluster, profile, seed=self.seed, until=self.until, hooks=hooks,
-                queue_config=self.queue_config, faults=self.faults,
+                queue_config=self.queue_config, faults=self.faults, services=self.services,
             )  # fmt: skip
 
 
@@ -112,6 +114,7 @@ def run_all(
     faults: Sequence[NodeHealth] = (),
     at_once: int | None = None,
     quiet: bool = False,
+    services: Sequence[Declared] = (),
 ) -> list[RunResult]:
     """Simulate under each profile, `at_once` at a time, by default one on each core; with `out`, write the journals."""
     from kant.sim.options import read_options
@@ -120,7 +123,7 @@ def run_all(
         read_options(profile.simulation, f"profile {profile.name}")
     batch = Batch(
         workload=workload, cluster=cluster, seed=seed, until=until, out=out, runs=len(profiles), keep=keep,
-        queue_config=queue_config, ledger=ledger, faults=faults,
+        queue_config=queue_config, ledger=ledger, faults=faults, services=services,
     )  # fmt: skip
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))

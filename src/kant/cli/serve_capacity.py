@@ -40,6 +40,7 @@ def capacity(
     replicas: Annotated[str, Parameter(help="Numbers of replicas to measure, such as 1,2,4.")] = "1,2,4",
     service: ServiceOptions = SERVICE,
     requests: Annotated[int, Parameter(help="Requests of a trial, about.", converter=whole)] = 12_000,
+    minutes: Annotated[int, Parameter(help="Of each trial at the rate found, at least.", converter=whole)] = 10,
     share: Annotated[float, Parameter(help="Of the minutes, in how many the objectives must be kept.")] = 0.995,
     seed: Seed = 0,
     json: Json = False,
@@ -51,7 +52,7 @@ def capacity(
     promised, about = _service(service, seed)
     found = []
     for number in _numbers(replicas):
-        most = measured(promised, number, requests, share, seed)
+        most = measured(promised, number, requests, share, seed, minutes)
         row = {"replicas": number, "requests_per_s": most.rate, "requests_per_s_each": most.rate / number}
         found.append({**row, **asdict(most.trial)})
     summary = {**about, "share": share, "seed": seed, "capacity": found}

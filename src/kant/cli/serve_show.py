@@ -111,3 +111,27 @@ def show_removal(summary: dict[str, Any]) -> None:
         values = [run[key] for run in summary["runs"]]
         table.add_row(label, show(summary["mean"][key]), f"{show(min(values))} to {show(max(values))}")
     console.print(table)
+
+
+def show_services(rows: Sequence[dict[str, Any]]) -> None:
+    """What became of the services of a run."""
+    table = Table(title="services", title_justify="left")
+    table.add_column("service", overflow="fold")
+    for name in ("requests", "replicas", "GPU-hours", "within capacity", "objectives kept", "judged by the engine"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if not row["minutes"]:
+            table.add_row(row["service"], "0", *("-" for _ in range(5)))
+            continue
+        replicas, engine = row["replicas"], row["engine"]
+        kept = f"{100 * engine['share']:.2f} ± {196 * engine['error']:.2f} %"
+        table.add_row(
+            row["service"],
+            f"{row['requests']:,}",
+            f"{replicas['mean']:.1f} ({replicas['min']} to {replicas['max']})",
+            f"{row['gpu_hours']:,.1f}",
+            f"{100 * row['kept_by_capacity']:.2f} %",
+            kept,
+            f"{engine['judged']} of {row['minutes']:,} minutes",
+        )
+    console.print(table)

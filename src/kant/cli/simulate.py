@@ -15,6 +15,7 @@ from kant.cli.inputs import (
     Out,
     Queues,
     Seed,
+    Services,
     Slice,
     Until,
     Window,
@@ -24,6 +25,7 @@ from kant.cli.inputs import (
     load_faults,
     load_profile,
     load_queues,
+    load_services,
     load_workload,
     parse_until,
 )
@@ -39,6 +41,7 @@ def simulate(
     cluster: ClusterOption = None,
     queues: Queues = None,
     faults: FaultsFile = None,
+    services: Services = None,
     profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
     window: Window = None,
     seed: Seed = 0,
@@ -59,9 +62,11 @@ def simulate(
     machines = load_cluster(cluster, jobs)
     queue_config = load_queues(queues, jobs, [chosen])
     ills = load_faults(faults, machines, [chosen])
+    declared = load_services(services, jobs, queue_config, [chosen], seed)
     results = run_all(
-        jobs, machines, [chosen], seed, end, out, queue_config=queue_config, ledger=ledger, faults=ills, quiet=json
-    )
+        jobs, machines, [chosen], seed, end, out, queue_config=queue_config, ledger=ledger, faults=ills, quiet=json,
+        services=declared,
+    )  # fmt: skip
     report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
     if json:
         print_json(results[0].summary)
@@ -71,6 +76,10 @@ def simulate(
         show_runs(results)
         show_causes(results)
         show_rejected(results[0])
+        if declared:
+            from kant.cli.serve_show import show_services
+
+            show_services(results[0].summary["services"])
         summary = results[0].summary
         console.print(
             f"{summary['decisions']:,} decisions, digest {summary['digest']}, {summary['cpu_s']:.1f} CPU-s "

@@ -23,8 +23,11 @@ STEP = 0.9
 LOWEST = 1e-3
 """The search ends at this part of what the engines could do."""
 
-LEAST_MINUTES = 10
-"""In a trial."""
+MINUTES = 10
+"""Of a trial, at least."""
+
+CLOSER = 0.97
+"""What the rate is multiplied by until a long trial bears it out."""
 
 SATURATING = 512
 """Requests at once that tell what one engine can do at most."""
@@ -68,13 +71,20 @@ def saturation(service: Service, seed: int = 0) -> float:
     return SATURATING / float(served.finish.max())
 
 
-def capacity(service: Service, replicas: int, requests: int = 12_000, share: float = 0.995, seed: int = 0) -> Capacity:
+def capacity(
+    service: Service,
+    replicas: int,
+    requests: int = 12_000,
+    share: float = 0.995,
+    seed: int = 0,
+    minutes: int = MINUTES,
+) -> Capacity:
     """The highest rate at which `replicas` engines keep the objectives in at least `share` of the minutes.
 
     A rate is tried with about so many `requests`, ten minutes of them at least; the same requests, closer together,
     make a higher rate. The search goes down from rates that are too high, since the objectives of a minute are strict
-    where it has few requests: below a hundred none may be late. Raises InputError where even requests that are alone
-    on an engine break the objectives.
+    where it has few requests: below a hundred none may be late. With more `minutes` the rate found goes down until so
+    many bear it out. Raises InputError where even requests that are alone on an engine break the objectives.
     """
     if not 1 <= replicas <= 10_000:
         raise InputError("--replicas", "numbers from 1 to 10000", replicas)
@@ -82,13 +92,15 @@ def capacity(service: Service, replicas: int, requests: int = 12_000, share: flo
         raise InputError("--requests", "a number of requests from 1 on", requests)
     if not 0 < share <= 1:
         raise InputError("--share", "a share above 0, at most 1", share)
+    if not 1 <= minutes <= 1_000_000:
+        raise InputError("--minutes", "a number of minutes from 1 on", minutes)
     check_alone(service, seed)
     guess = replicas * saturation(service, seed)
 
-    def tried(rate: float) -> Trial | None:
-        minutes = max(LEAST_MINUTES, round(requests / rate / MINUTE_S))
-        found = trial(service, service.mix.during((minutes + 1) * MINUTE_S, rate, seed), replicas, minutes, seed)
-        return found if found.kept >= share * minutes else None
+    def tried(rate: float, least: int = MINUTES) -> Trial | None:
+        long = max(least, round(requests / rate / MINUTE_S))
+        found = trial(service, service.mix.during((long + 1) * MINUTE_S, rate, seed), replicas, long, seed)
+        return found if found.kept >= share * long else None
 
     low, high = 0.0, guess
     best = None
@@ -104,6 +116,10 @@ def capacity(service: Service, replicas: int, requests: int = 12_000, share: flo
         middle = (low + high) / 2
         found = tried(middle)
         low, high, best = (middle, high, found) if found else (low, middle, best)
+    while best is None or best.minutes < minutes:
+        best = tried(low, minutes)
+        if best is None:
+            low *= CLOSER
     return Capacity(replicas, low, best)
 
 
@@ -149,13 +165,14 @@ class CapacityCurve:
 
 def capacity_curve(
     service: Service,
-    replicas: Sequence[int] = (1, 2, 4, 8),
+    replicas: Sequence[int] = (1, 2, 4),
     requests: int = 12_000,
     share: float = 0.995,
     seed: int = 0,
+    minutes: int = MINUTES,
 ) -> CapacityCurve:
     """Measure the capacity at some numbers of replicas; raises InputError where these do not begin with 1 and rise."""
     if not replicas or replicas[0] != 1 or any(a >= b for a, b in pairwise(replicas)):
         raise InputError("--replicas", "numbers that begin with 1 and rise", ",".join(map(str, replicas)))
-    found = [capacity(service, n, requests, share, seed).rate for n in replicas]
+    found = [capacity(service, n, requests, share, seed, minutes).rate for n in replicas]
     return CapacityCurve(tuple(replicas), tuple(found))

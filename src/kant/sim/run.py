@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,10 @@ from kant.sim.options import SimOptions, read_options
 from kant.sim.static_packing import PackingCurve, static_arrivals
 from kant.workload.faults_file import NodeHealth
 from kant.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from kant.serving.services_file import Declared
+    from kant.sim.services import ServiceReplicas
 
 REPORT_EVERY = 1024
 """Instants between two calls of `progress` and two looks at `stop`."""
@@ -75,15 +79,19 @@ def simulate(
     hooks: RunHooks | None = None,
     queue_config: QueueConfig | None = None,
     faults: Sequence[NodeHealth] = (),
+    services: Sequence[Declared] = (),
 ) -> RunResult:
     """Run `workload` on `cluster` under `profile`, up to `until` microseconds after time zero.
 
     `queue_config` has the queues and their quotas; without it nothing is limited. `faults` is what happens to nodes, in
-    order of time, in place of what the profile's options would draw. Raises InputError for options of the profile that
-    cannot be used, and for queues or burst replicas that its discipline does not heed.
+    order of time, in place of what the profile's options would draw. `services` get their replicas as their scalers
+    want them (sim/services.py); the summary then says of each how many it had and when it kept its objectives. Raises
+    InputError for options of the profile that cannot be used, and for queues or burst replicas that its discipline does
+    not heed.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
-    check_profile(profile, queue_config, burst_replicas=bool((workload.base_job >= 0).any()) and not options.static)
+    replicas = bool(services) or (bool((workload.base_job >= 0).any()) and not options.static)
+    check_profile(profile, queue_config, burst_replicas=replicas)
     check_faults(profile, options, bool(faults))
     if options.static:
         workload = static_arrivals(workload, cluster, options.inflate, seed)
@@ -91,8 +99,16 @@ def simulate(
     run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), queue_config, faults)
     if len(workload.after):
         run.dependencies = Dependencies(workload, run.execution)
+    if services:
+        from kant.sim.services import ServiceReplicas, check_services  # and the engines of `serving`
+
+        check_services(services, workload, profile, options, queue_config)
+        run.services = ServiceReplicas(services, run.execution)
     run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
-    return run.result(arrivals(workload, gangs, options, seed), len(workload))
+    result = run.result(arrivals(workload, gangs, options, seed), len(workload))
+    if run.services is not None:
+        result.summary["services"] = run.services.summary(result.end, seed)
+    return result
 
 
 class Run:
@@ -133,6 +149,7 @@ class Run:
         self.begin = 0  # a run that goes on from a standing state begins later (sim/fork.py)
         self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
         self.dependencies: Dependencies | None = None
+        self.services: ServiceReplicas | None = None
         self.external: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
         self.wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
@@ -201,7 +218,7 @@ class Run:
     def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
         """Run until nothing is left, or until it is time, or until somebody asks; returns when that was."""
         hooks, state, execution, speed = self.hooks, self.state, self.execution, self.execution.speed
-        dependencies, arrive = self.dependencies, execution.arrive
+        dependencies, services, arrive = self.dependencies, self.services, execution.arrive
         if dependencies is not None:
             arrive = dependencies.arrive
         instants = 0
@@ -209,7 +226,7 @@ class Run:
         while True:
             arrives = arrival.time if arrival is not None else FOREVER
             ends = speed.next_end()
-            now = min(arrives, ends, self.wake)
+            now = min(arrives, ends, self.wake, services.due if services is not None else FOREVER)
             if now == FOREVER and not self._may_yet_start():
                 break
             now = min(now, self.faults.due, self.external[0].time if self.external else FOREVER)
@@ -225,6 +242,9 @@ class Run:
                 changed = True
             while self.external and self.external[0].time == now:
                 execution.external_event(self.external.popleft())
+                changed = True
+            if services is not None and services.due == now:
+                services.step(now)
                 changed = True
             while arrival is not None and arrival.time == now:
                 arrive(arrival)
@@ -244,6 +264,8 @@ class Run:
             elif self.options.recheck_s and state.pending and (changed or plan.decisions):
                 self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
             self.recorder.observe(now)
+            if services is not None:
+                services.observe(now)
             if self.ledger is not None:
                 self.ledger.observe(now)
             if self.observe is not None:

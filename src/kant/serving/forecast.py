@@ -1,0 +1,103 @@
+"""How many requests will come: as somebody has written, or by the rhythm of the days before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving.columns import Times
+
+DAY = 24 * 60
+DAYS = 7
+"""Of the days before, how many the rhythm is learned from, and the errors of the forecast."""
+
+SMOOTH = 7
+"""Minutes on both sides over which the rhythm is averaged."""
+
+WINDOW = 30
+"""Minutes over which the present is compared with the rhythm."""
+
+QUIET = 1e-3
+"""Requests a second that the rhythm has at least."""
+
+
+class Forecast(Protocol):
+    """What is expected of the minutes to come."""
+
+    def most(self, now: int, begin: int, end: int) -> float:
+        """Requests a second at most in the minutes from `begin` to before `end`, as known before minute `now`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A forecast from a file: requests a second in each minute, times a margin; its last minute goes on."""
+
+    rates: Times
+    margin: float = 1.0
+
+    def most(self, now: int, begin: int, end: int) -> float:
+        last = len(self.rates) - 1
+        return self.margin * float(self.rates[min(begin, last) : min(max(end, begin + 1), last + 1)].max())
+
+
+class Rhythm:
+    """A forecast from the same minutes of up to seven days before, and how the last half hour compares with these.
+
+    It is multiplied so that it would have covered the share `cover` of the minutes of these days, each as forecast
+    `lead` minutes before: the margin is what the forecast itself was off, and is learned anew every day. `seen` has
+    requests a second of all minutes, `history` of them before time zero; only those before `now` are ever used. Raises
+    InputError for fewer than two days of history.
+    """
+
+    def __init__(self, seen: Times, history: int, cover: float, lead: int, margin: float = 1.0) -> None:
+        if history < 2 * DAY:
+            raise InputError("history", "at least two days", f"{history} minutes")
+        self.history = history
+        self.cover = cover
+        self.margin = margin
+        total = np.concatenate([[0.0], np.cumsum(seen)])
+        minutes = np.arange(len(seen) + DAY - SMOOTH)
+        self._rhythm = self._usual(total, minutes)
+        own = np.concatenate([[0.0], np.cumsum(self._rhythm)])
+        at = np.arange(len(seen) + 1)
+        since = np.maximum(at - WINDOW, DAY)  # the first day has no day before it
+        usual = own[at] - own[np.minimum(since, at)]
+        self._level = np.where(usual > 0, (total[at] - total[np.minimum(since, at)]) / np.maximum(usual, QUIET), 1.0)
+        made = at[DAY : len(seen) - lead]
+        off = seen[made + lead] / np.maximum(self._rhythm[made + lead] * self._level[made], QUIET)
+        self._off = np.concatenate([np.full(DAY + lead, np.nan), off])  # by the minute that was forecast
+        self._margins: dict[int, float] = {}
+
+    @staticmethod
+    def _usual(total: Times, minutes: np.ndarray) -> Times:
+        """For each minute the mean of the same minutes of the days before it, as far as there are any."""
+        known = len(total) - 1
+        found, days = np.zeros(len(minutes)), np.zeros(len(minutes))
+        for back in range(1, DAYS + 1):
+            middle = minutes - back * DAY
+            low, high = np.maximum(middle - SMOOTH, 0), np.minimum(middle + SMOOTH + 1, known)
+            there = (middle >= 0) & (middle < known)
+            span = np.where(there, high - low, 1)
+            part = (total[np.where(there, high, 0)] - total[np.where(there, low, 0)]) / span
+            found += np.where(there, part, 0.0)
+            days += there
+        usual: Times = np.maximum(found / np.maximum(days, 1), QUIET)
+        return usual
+
+    def _covering(self, day: int) -> float:
+        """What to multiply by on a day that begins at that minute: it would have covered the days before."""
+        if day not in self._margins:
+            errors = self._off[max(day - DAYS * DAY, 0) : day]
+            known = errors[~np.isnan(errors)]
+            self._margins[day] = float(np.quantile(known, self.cover)) if len(known) else 1.0
+        return self._margins[day]
+
+    def most(self, now: int, begin: int, end: int) -> float:
+        at = now + self.history
+        first, last = begin + self.history, min(max(end, begin + 1), now + DAY - SMOOTH) + self.history
+        usual = float(self._rhythm[first:last].max()) if first < last else 0.0
+        return self.margin * self._covering(at - at % DAY) * float(self._level[at]) * usual

@@ -1,0 +1,236 @@
+"""The TOML file of services: what each runs and promises, what is forecast, and what it may have of the cluster.
+
+[[service]]
+name = "chat"
+model = "llama-3-8b"          # what a replica runs, and on what: `kant serve policies` lists both
+gpu = "a100"
+ttft_s = 2.0                  # objectives, P99 of each minute
+tpot_s = 0.1
+core = 2                      # replicas that nobody may stop; the others are bursts
+traffic = "chat.csv"          # what really comes: hour,rate or minute,rate
+history = "chat-before.csv"   # the days before, from which its rhythm is learned; or
+# forecast = "chat-plan.csv"  # what somebody expects
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from kant.model.errors import InputError
+from kant.serving.capacity import CapacityCurve, capacity_curve
+from kant.serving.columns import Times
+from kant.serving.engine import EngineSettings
+from kant.serving.forecast import Forecast, Rhythm, Written
+from kant.serving.latency import kv_tokens, latency_model
+from kant.serving.rates import drawn_counts, read_rates
+from kant.serving.scaling import Foresight, Scaler, Static, Utilisation
+from kant.serving.service import Service, mix_named
+from kant.serving.summary import Objectives
+
+BLOCK_SIZE = 16
+MEASURED = (1, 2, 4, 8)
+"""Numbers of replicas whose capacity is measured."""
+
+MINUTES = 100
+"""Of the trials that measure it."""
+
+ROUTER = "shortest-queue"
+
+
+class ServiceTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One `[[service]]` table; docs/serving.md says what each field is."""
+
+    name: str
+    model: str
+    gpu: str
+    ttft_s: float
+    tpot_s: float
+    traffic: str
+    tensor_parallel: int | None = None
+    max_seqs: int = 128
+    max_tokens: int = 2048
+    mix: str = "conversation"
+    router: str = ROUTER
+    policy: str = "fcfs"
+    core: int = 1
+    most: int = 1000
+    queue: str = "default"
+    user: str = ""
+    priority: int = 100
+    burst_priority: int = 50
+    gpu_models: tuple[str, ...] = ()
+    scale: Literal["forecast", "utilisation", "static"] = "forecast"
+    forecast: str = ""
+    history: str = ""
+    cover: float = 0.98
+    margin: float = 1.0
+    target: float = 0.7
+    replicas: int = 0
+    start_s: int = 120
+    drain_s: int = 30
+    every_s: int = 300
+    hold_s: int = 900
+    capacity: tuple[tuple[int, float], ...] = ()
+
+
+class ServicesFile(Struct, frozen=True, forbid_unknown_fields=True):
+    service: tuple[ServiceTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A service of a cluster: its table, what its replicas run and bear, and the requests of each minute.
+
+    `gpus` is what a replica takes. `counts` are the requests that come; a scaler sees those before the present.
+    """
+
+    table: ServiceTable
+    service: Service
+    curve: CapacityCurve
+    gpus: int
+    counts: Times
+    scaler: Scaler
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    def wanted(self, now: int, count: int) -> int:
+        """Replicas to have from minute `now` on: never fewer than the core, nor more than allowed."""
+        return min(max(self.scaler.wanted(now, count), self.table.core), self.table.most)
+
+
+def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
+    """The services of a file; raises InputError naming the file and the field where something is wrong.
+
+    Paths in it start at its folder. Requests of each minute are drawn with the seed. Capacities that the file does not
+    give are measured on the simulated engine, and kept for the next time.
+    """
+    try:
+        tables = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ServicesFile).service
+    except OSError as error:
+        raise InputError(str(path), "a file of services", error.strerror) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise InputError(str(path), f"[[service]] tables with known fields: {error}") from None
+    if not tables:
+        raise InputError(str(path), "at least one [[service]]")
+    names = [table.name for table in tables]
+    if len(set(names)) < len(names):
+        raise InputError(str(path), "services with different names", next(n for n in names if names.count(n) > 1))
+    for table in tables:
+        _check(table, f"{path}: service {table.name}")
+    return tuple(_declared(table, path, seed + i) for i, table in enumerate(tables))
+
+
+def _check(table: ServiceTable, where: str) -> None:
+    checks = (
+        ("name", bool(table.name) and len(table.name) <= 100 and table.name.isprintable(), "a name", table.name),
+        ("core", 1 <= table.core <= 10_000, "1 to 10000 replicas", table.core),
+        ("most", table.core <= table.most <= 10_000, "at least the core, at most 10000 replicas", table.most),
+        ("replicas", 0 <= table.replicas <= 10_000, "0 to 10000 replicas", table.replicas),
+        ("cover", 0 < table.cover < 1, "a share above 0 and below 1", table.cover),
+        ("margin", 0.1 <= table.margin <= 10, "a factor from 0.1 to 10", table.margin),
+        ("target", 0.01 <= table.target <= 1, "a utilisation from 0.01 to 1", table.target),
+        ("start_s", 0 <= table.start_s <= 86_400, "0 to 86400 seconds", table.start_s),
+        ("drain_s", 0 <= table.drain_s <= 86_400, "0 to 86400 seconds", table.drain_s),
+        ("every_s", table.every_s in range(60, 21_601, 60), "whole minutes up to 6 hours", table.every_s),
+        ("hold_s", 0 <= table.hold_s <= 43_200, "0 to 43200 seconds", table.hold_s),
+        ("priority", abs(table.priority) <= 10**9, "-10^9 to 10^9", table.priority),
+        ("burst_priority", abs(table.burst_priority) <= 10**9, "-10^9 to 10^9", table.burst_priority),
+    )  # fmt: skip
+    for field, holds, expected, value in checks:
+        if not holds:
+            raise InputError(f"{where}: {field}", expected, value)
+    if table.scale == "forecast" and bool(table.forecast) == bool(table.history):
+        raise InputError(where, "either a forecast or a history, to scale by a forecast")
+    if table.scale != "forecast" and (table.forecast or table.history):
+        raise InputError(f"{where}: scale", "forecast, beside a forecast or a history", table.scale)
+    if (table.scale == "static") != bool(table.replicas):
+        raise InputError(f"{where}: replicas", "a number where, and only where, scale is static", table.replicas)
+
+
+def _declared(table: ServiceTable, path: Path, seed: int) -> Declared:
+    where, folder = f"{path}: service {table.name}", path.parent
+    try:
+        latency, gpus = latency_model(table.model, table.gpu, table.tensor_parallel)
+        blocks = kv_tokens(table.model, table.gpu, gpus) // BLOCK_SIZE + 1
+        settings = EngineSettings(latency, blocks, BLOCK_SIZE, table.max_seqs, table.max_tokens)
+        file = folder / table.mix
+        mix = mix_named(str(file) if file.is_file() else table.mix)
+        service = Service(settings, mix, Objectives(table.ttft_s, table.tpot_s), table.router, table.policy)
+        curve = _given_curve(table) if table.capacity else kept_curve(service)
+    except InputError as error:
+        raise InputError(f"{where}: {error.where.lstrip('-').replace('-', '_')}", error.expected, error.got) from None
+    counts = drawn_counts(read_rates(folder / table.traffic), seed)
+    return Declared(table, service, curve, gpus, counts, _scaler(table, curve, counts, folder, where, seed))
+
+
+def _given_curve(table: ServiceTable) -> CapacityCurve:
+    numbers, rates = [n for n, _ in table.capacity], [rate for _, rate in table.capacity]
+    if numbers[0] != 1 or sorted(set(numbers)) != numbers or not all(0 < rate < math.inf for rate in rates):
+        raise InputError("capacity", "pairs of replicas, which begin with 1 and rise, and requests a second above 0")
+    return CapacityCurve(tuple(numbers), tuple(rates))
+
+
+def _scaler(table: ServiceTable, curve: CapacityCurve, counts: Times, folder: Path, where: str, seed: int) -> Scaler:
+    seen = counts / 60.0
+    if table.scale == "static":
+        return Static(table.replicas)
+    if table.scale == "utilisation":
+        return Utilisation(curve.rates[-1] / curve.replicas[-1], seen, table.target)
+    forecast: Forecast
+    if table.forecast:
+        forecast = Written(read_rates(folder / table.forecast), table.margin)
+    else:
+        before = drawn_counts(read_rates(folder / table.history), seed + 1_000_003) / 60.0
+        lead = math.ceil((table.start_s + table.every_s) / 60)
+        try:
+            forecast = Rhythm(np.concatenate([before, seen]), len(before), table.cover, lead, table.margin)
+        except InputError as error:
+            raise InputError(f"{where}: {error.where}", error.expected, error.got) from None
+    return Foresight(curve, forecast, table.start_s, table.every_s, table.hold_s)
+
+
+def kept_curve(service: Service, replicas: Sequence[int] = MEASURED) -> CapacityCurve:
+    """The capacity curve of a service, measured once: it is kept in the user's cache under all that it depends on."""
+    file = _kept_at(service, replicas)
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        return CapacityCurve(tuple(kept["replicas"]), tuple(kept["rates"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        curve = capacity_curve(service, replicas, minutes=MINUTES)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"replicas": curve.replicas, "rates": curve.rates}), encoding="utf-8")
+        draft.replace(file)
+    except OSError:
+        pass  # it is measured again next time
+    return curve
+
+
+def _kept_at(service: Service, replicas: Sequence[int]) -> Path:
+    from kant import __version__
+
+    probe = service.mix.requests(1024, 1.0, 0)
+    found = hashlib.sha256(repr((__version__, service.settings, service.objectives, service.router, service.policy,
+                                 service.mix.burstiness, tuple(replicas), MINUTES)).encode())  # fmt: skip
+    for column in (probe.arrival, probe.prompt, probe.output):
+        found.update(np.ascontiguousarray(column).tobytes())
+    given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(given) if given else Path.home() / ".cache") / "kant" / "capacity"
+    return folder / f"{found.hexdigest()[:32]}.json"

@@ -1,0 +1,192 @@
+"""Services of a simulated cluster: replicas that are asked for and given back through the queue, like anybody's jobs.
+
+A service is a base job, its guaranteed core, and burst replicas. What a person with a forecast would do happens here:
+every few minutes bursts are submitted or withdrawn. The scheduler knows nothing of objectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.model.errors import InputError
+from kant.model.event import JobCancelled, JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.tenant import QueueConfig
+from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
+from kant.scheduler.profile import Profile
+from kant.serving.judging import by_capacity, judged
+from kant.serving.services_file import Declared
+from kant.sim.execution import Execution
+from kant.sim.options import SimOptions
+from kant.workload.workload import Workload
+
+SAMPLE = 60
+"""Minutes of each service that the engine judges."""
+
+
+class _Replicas:
+    """What one service has asked for, and what of it ran when."""
+
+    def __init__(self, declared: Declared) -> None:
+        self.declared = declared
+        self.end = len(declared.counts) * MINUTE
+        self.bursts: list[str] = []  # asked for and not given back, in order
+        self.leaving: list[tuple[int, str]] = []  # given back, and still ending their requests
+        self.made = 0
+        self.begun = False
+        self.due = 0
+        self.held: dict[str, tuple[int, int, Any]] = {}  # since when, pods, what it holds
+        self.spans: list[tuple[int, int, int, int]] = []  # held from, served to, held to, pods
+        self.silent: dict[str, int] = {}  # since when a replica takes no more requests
+
+    @property
+    def count(self) -> int:
+        """Replicas that run or wait, without those that leave."""
+        return self.declared.table.core + len(self.bursts)
+
+
+class ServiceReplicas:
+    """Keeps the replicas of all services of a run as their scalers want them. `due` is when it wants to be asked."""
+
+    def __init__(self, services: Sequence[Declared], execution: Execution) -> None:
+        self.execution = execution
+        self.fleets = [_Replicas(declared) for declared in services]
+        self.due = 0
+
+    def step(self, now: int) -> None:
+        """Submit cores at the beginning; then ask for and give back bursts where it is time."""
+        for fleet in self.fleets:
+            while fleet.leaving and fleet.leaving[0][0] <= now:
+                self._withdraw(fleet.leaving.pop(0)[1], now)
+            if not fleet.begun:
+                fleet.begun = True
+                self._submit(fleet, fleet.declared.name, fleet.declared.table.core, now)
+            if fleet.due <= now < fleet.end:
+                self._follow(fleet, fleet.declared.wanted(now // MINUTE, fleet.count), now)
+                fleet.due = now + fleet.declared.scaler.every_s * SECOND
+                if fleet.due >= fleet.end:
+                    fleet.due = FOREVER
+        coming = [fleet.due for fleet in self.fleets] + [fleet.leaving[0][0] for fleet in self.fleets if fleet.leaving]
+        self.due = min(coming, default=FOREVER)
+
+    def _follow(self, fleet: _Replicas, wanted: int, now: int) -> None:
+        """Have so many replicas: those that wait are given back first, then those that came last."""
+        state = self.execution.state
+        # Who was rejected is not there any more.
+        fleet.bursts = [name for name in fleet.bursts if state.rows[name] in state.live]
+        for _ in range(wanted - fleet.count):
+            fleet.made += 1
+            name = f"{fleet.declared.name}-burst-{fleet.made}"
+            fleet.bursts.append(name)
+            self._submit(fleet, name, 0, now)
+        surplus = fleet.count - wanted
+        last_first = sorted(enumerate(fleet.bursts), key=lambda at: (state.rows[at[1]] in state.running, -at[0]))
+        for _, name in last_first[: max(surplus, 0)]:
+            fleet.bursts.remove(name)
+            if state.rows[name] in state.running:
+                fleet.silent[name] = now
+                fleet.leaving.append((now + fleet.declared.table.drain_s * SECOND, name))
+            else:
+                self._withdraw(name, now)
+
+    def _submit(self, fleet: _Replicas, name: str, core: int, now: int) -> None:
+        """The base job with `core` replicas, or with none of these one burst replica."""
+        table = fleet.declared.table
+        job = Job(
+            name,
+            now,
+            (PodGroup(core or 1, Demand(fleet.declared.gpus)),),
+            table.queue,
+            table.user,
+            table.priority if core else table.burst_priority,
+            table.gpu_models,
+            estimate=fleet.end - now,
+            preemptible=not core,
+            name=table.name,
+            base_job="" if core else table.name,
+        )
+        self.execution.arrive(JobSubmitted(now, job, fleet.end - now, 0))
+
+    def _withdraw(self, name: str, now: int) -> None:
+        self.execution.external_event(JobCancelled(now, name))
+
+    def observe(self, now: int) -> None:
+        """Note who runs since when, at the end of an instant."""
+        state = self.execution.state
+        for fleet in self.fleets:
+            names = [fleet.declared.name, *fleet.bursts, *(name for _, name in fleet.leaving)]
+            runs = {name: state.running.get(state.rows[name]) for name in names if name in state.rows}
+            for name, (since, pods, held) in list(fleet.held.items()):
+                if runs.get(name) is not held:
+                    fleet.spans.append((since, fleet.silent.get(name, now), now, pods))
+                    del fleet.held[name]
+            for name, held in runs.items():
+                if held is not None and name not in fleet.held:
+                    pods = fleet.declared.table.core if name == fleet.declared.name else 1
+                    fleet.held[name] = (now, pods, held)
+
+    def serving(self, fleet: _Replicas) -> Table:
+        """Replicas that serve throughout each minute: they have started, and have not been told to go."""
+        minutes = len(fleet.declared.counts)
+        change = np.zeros(minutes + 1, dtype=np.int64)
+        for since, until, _, pods in fleet.spans:
+            first = -(-(since + fleet.declared.table.start_s * SECOND) // MINUTE)
+            last = min(until // MINUTE, minutes)
+            if first < last:
+                change[first] += pods
+                change[last] -= pods
+        found: Table = np.cumsum(change)[:-1]
+        return found
+
+    def summary(self, end: int, seed: int, sample: int = SAMPLE) -> list[dict[str, Any]]:
+        """What became of each service up to the end of the run: replicas, GPU-hours, minutes kept.
+
+        Minutes are kept by the capacity of the replicas that serve throughout them, and by the engine for a sample.
+        """
+        found = []
+        for fleet in self.fleets:
+            for name, (since, pods, _) in fleet.held.items():
+                fleet.spans.append((since, fleet.silent.get(name, end), end, pods))
+            declared, minutes = fleet.declared, min(end // MINUTE, len(fleet.declared.counts))
+            counts, serving = declared.counts[:minutes], self.serving(fleet)[:minutes]
+            held = sum((until - since) * pods for since, _, until, pods in fleet.spans)
+            row: dict[str, Any] = {"service": declared.name, "minutes": minutes, "requests": int(counts.sum())}
+            if minutes:
+                row["replicas"] = {
+                    "mean": float(serving.mean()), "min": int(serving.min()), "max": int(serving.max())
+                }  # fmt: skip
+                row["gpu_hours"] = held * declared.gpus / HOUR
+                row["bursts"] = fleet.made
+                row["kept_by_capacity"] = float(by_capacity(counts, serving, declared.curve).mean())
+            if minutes and sample:
+                verdict = judged(declared.service, declared.curve, counts, serving, sample, seed)
+                row["engine"] = asdict(verdict)
+            found.append(row)
+        return found
+
+
+def check_services(
+    services: Sequence[Declared],
+    workload: Workload,
+    profile: Profile,
+    options: SimOptions,
+    queue_config: QueueConfig | None,
+) -> None:
+    """Raise InputError where services do not go with the jobs, the queues, or how the profile has jobs run."""
+    if options.static or options.speed == "interval-overhead":
+        name = f"a profile without the options static and interval-overhead, unlike {profile.name}"
+        raise InputError("services", name)
+    known = {queue.name for queue in queue_config.queues} if queue_config is not None else set()
+    for declared in services:
+        if known and declared.table.queue not in known:
+            where = f"service {declared.name}: queue"
+            raise InputError(where, f"one of the queues {', '.join(sorted(known))}", declared.table.queue)
+    mine = {declared.name for declared in services}
+    for name in workload.ids:
+        if name in mine or name.split("-burst-")[0] in mine:
+            raise InputError(f"{workload.name}: id", "jobs that are called unlike services and their bursts", name)
