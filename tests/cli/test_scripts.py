@@ -62,7 +62,7 @@ def test_directives_are_options_and_the_command_line_goes_before_them(tmp_path: 
         ("-d afterok:1:2,afterany:3", ["--after-ok", "1", "--after-ok", "2", "--after", "3"]),
         ("--dependency=afternotok:7", ["--after-not-ok", "7"]),
         ("-N 1 --ntasks=1 -H", ["--hold"]),
-        ("-o out.%j -e err", []),
+        ("-o out.%j -e err", ["--output", "out.%j", "--error", "err"]),
         ("--dependency=afterok:3,singleton", ["--after-ok", "3", "--singleton"]),
     ],
 )

@@ -117,6 +117,27 @@ def test_a_terminal_is_the_users_own(kant: Up) -> None:
 
 
 @as_root
+def test_files_and_commands_of_a_job_are_made_as_its_user(kant: Up) -> None:
+    client, place = ServiceClient(kant.home), kant.home.parent / "theirs"
+    place.mkdir()
+    os.chown(place, pwd.getpwnam("nobody").pw_uid, -1)
+    closed = kant.home.parent / "closed"
+    closed.write_text("root's own")
+    closed.chmod(0o600)
+    tell = {"command": ["sh", "-c", "id -un > told; cat > /dev/null"], "on": ["finished"]}
+
+    def submit(output: str, folder: Path) -> str:
+        wish = asked(Path("/"), "id -un", queue="red", output=output, notices=[tell], workdir=str(folder))
+        return as_user("nobody", lambda: client.post("/v1/jobs", wish)["jobs"][0]).strip("'")
+
+    fine, not_theirs = submit("out", place), submit(str(closed), place)
+    assert kant.over(fine, not_theirs) == ["finished", "failed"]
+    assert ((place / "out").read_text(), (place / "out").owner()) == ("nobody\n", "nobody")
+    assert closed.read_text() == "root's own" and "Permission denied" in kant.log(not_theirs)
+    assert eventually(lambda: (place / "told").exists() and (place / "told").read_text() == "nobody\n")
+
+
+@as_root
 def test_whose_name_has_a_token_has_its_role_and_queues(kant: Up) -> None:
     client = ServiceClient(kant.home)
     key = make_key(fresh_token(), "daemon", Role.TENANT, ("blue",))

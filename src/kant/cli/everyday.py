@@ -86,6 +86,11 @@ def wanted(
     terminal: bool = False,
     reservation: str = "",
     training: str | None = None,
+    output: str = "",
+    error: str = "",
+    webhook: tuple[str, ...] = (),
+    on_event: tuple[str, ...] = (),
+    events: str | None = None,
 ) -> Wanted:
     """What the options of `kant submit` ask for. Raises InputError."""
     if command and command[0].startswith("-"):
@@ -116,7 +121,19 @@ def wanted(
         terminal=_terminal() if terminal else None,
         reservation=reservation,
         training=_words_of(training) if training else "",
+        output=output,
+        error=error,
+        notices=tuple(_notices(webhook, on_event, events)),
     )
+
+
+def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str | None) -> list[dict[str, Any]]:
+    """Who is told of what happens to the job: `Notice` of `local/record.py`."""
+    if events is not None and not (webhooks or commands):
+        raise InputError("--events", "--webhook or --on-event beside it", events)
+    on = {"on": tuple(part for part in events.split(",") if part)} if events is not None else {}
+    told: list[dict[str, Any]] = [{"webhook": each} for each in webhooks]
+    return [each | on for each in [*told, *({"command": ("sh", "-c", each)} for each in commands)]]
 
 
 def _terminal() -> dict[str, int | bool]:

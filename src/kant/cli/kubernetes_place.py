@@ -201,6 +201,11 @@ def _refuse(wanted: Wanted) -> None:
         raise InputError("--singleton", "none of its kind on Kubernetes, where jobs do not wait for each other")
     if wanted.terminal is not None:
         raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
+    for option, given in (("--output", wanted.output), ("--error", wanted.error)):
+        if given:
+            raise InputError(option, "no file on Kubernetes: `kant logs`", given)
+    if wanted.notices:
+        raise InputError("--webhook, --on-event", "none on Kubernetes, where others watch jobs")
     if wanted.begin:
         raise InputError("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`")
     if wanted.reservation:

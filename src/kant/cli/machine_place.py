@@ -225,6 +225,9 @@ def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
         "training": wanted.training,
         "umask": mask,
         "terminal": wanted.terminal,
+        "output": wanted.output,
+        "error": wanted.error,
+        "notices": wanted.notices,
     }
 
 

@@ -45,6 +45,9 @@ class Wanted(NamedTuple):
     terminal: dict[str, int | bool] | None
     reservation: str = ""
     training: str = ""
+    output: str = ""
+    error: str = ""
+    notices: tuple[dict[str, Any], ...] = ()
 
 
 class WantedStage(NamedTuple):

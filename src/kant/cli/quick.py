@@ -29,15 +29,16 @@ def _whole(text: str) -> int | None:
 FLAG, UNSET = (lambda _: True), (lambda _: False)
 NAMES = {"--no-preemptible": "preemptible", "--after-any": "after", "--from": "lines"}
 """Parameters that are not named as their options."""
-MANY = ("--after", "--after-any", "--after-ok", "--after-not-ok", "--env")
+MANY = ("--after", "--after-any", "--after-ok", "--after-not-ok", "--env", "--webhook", "--on-event")
 """Options that may be repeated."""
 HERE: dict[str, Kind] = {"--home": Path, "--json": FLAG}
 OPTIONS: dict[str, dict[str, Kind]] = {
     "submit": {
         "--gpus": _number, "--cpus": _number, "--memory": str, "--time": str, "--name": str, "--queue": str,
         "--priority": _whole, "--array": str, "--begin": str, "--retries": _whole, "--warn": str, "--grace": str,
+        "--reservation": str, "--training": str, "--output": str, "--error": str, "--events": str,
         "--from": Path, "--workdir": Path, "--singleton": FLAG, "--hold": FLAG, "--preemptible": FLAG,
-        "--no-preemptible": UNSET, "--reservation": str, "--training": str, "--wait": FLAG, "--terminal": FLAG,
+        "--no-preemptible": UNSET, "--wait": FLAG, "--terminal": FLAG,
         **dict.fromkeys(MANY, str), **HERE,
     },
     "jobs": {

@@ -15,7 +15,7 @@ from pathlib import Path
 from kant.model.errors import InputError
 
 MOST = 1 << 20  # bytes of a script that are read
-REPEATED = frozenset({"--env", "--after", "--after-any", "--after-ok", "--after-not-ok"})
+REPEATED = frozenset({"--env", "--after", "--after-any", "--after-ok", "--after-not-ok", "--webhook", "--on-event"})
 FLAGS = frozenset(
     {
         "--hold",
@@ -180,10 +180,10 @@ def _of_slurm(name: str, value: str | None, place: str) -> list[str]:
         return ["--hold"]
     if long in ("--nodes", "--ntasks", "--ntasks-per-node") and value == "1":
         return []
-    if long in ("--output", "--error", "--mail-type", "--mail-user", "--open-mode"):
-        print(
-            f"kant: {place}: {long} is left out (`kant logs` has the output, standard error with it)", file=sys.stderr
-        )
+    if long == "--open-mode" and value == "truncate":
+        return []
+    if long in ("--mail-type", "--mail-user"):
+        print(f"kant: {place}: {long} is left out (--webhook and --on-event tell of a job)", file=sys.stderr)
         return []
     raise InputError(place, "an option of sbatch that Kant knows, or a #KANT line in its place", name)
 
@@ -252,7 +252,7 @@ def _dependency(value: str, place: str) -> list[str]:
 
 _SAME = {
     "--job-name": "--name", "--partition": "--queue", "--cpus-per-task": "--cpus", "--array": "--array",
-    "--chdir": "--workdir", "--begin": "--begin",
+    "--chdir": "--workdir", "--begin": "--begin", "--output": "--output", "--error": "--error",
 }  # fmt: skip
 """Options of sbatch whose value means the same to Kant."""
 _SLURM: dict[str, Callable[[str, str], list[str]]] = {

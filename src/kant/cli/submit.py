@@ -52,6 +52,21 @@ def submit(
     training: Annotated[
         str | None, Parameter(help="What it trains: a TOML file, or words (docs/step-time.md).")
     ] = None,
+    output: Annotated[
+        str, Parameter(name=["--output", "-o"], help="A file for what it writes, such as out/%x-%j.log.")
+    ] = "",
+    error: Annotated[
+        str, Parameter(name=["--error", "-e"], help="A file for its standard error. Default: with the output.")
+    ] = "",
+    webhook: Annotated[
+        tuple[str, ...], Parameter(help="An address that is told when it is over; may be repeated.", negative="")
+    ] = (),
+    on_event: Annotated[
+        tuple[str, ...], Parameter(help="A command of the shell for when it is over; may be repeated.", negative="")
+    ] = (),
+    events: Annotated[
+        str | None, Parameter(help="Of what the two are told, such as started,failed. Default: that it is over.")
+    ] = None,
     graph: Annotated[
         Path | None, Parameter(help="Instead of a command: all stages of a workflow file (docs/workflows.md).")
     ] = None,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kant.cli.kube_options import KubeSubmission
 
 MOST = 10_000
-MANY = ("env", "after", "after_ok", "after_not_ok")
+MANY = ("env", "after", "after_ok", "after_not_ok", "webhook", "on_event")
 """Options of which a line adds to those of the command line."""
 ONCE = ("wait", "json", "home", "graph", "lines", "there")
 """Options that are about all lines together."""

@@ -52,6 +52,9 @@ def up(
         ),
     ] = "",
     log_size: Annotated[str, Parameter(help="The most that is kept of the output of one run.")] = "1GiB",
+    notices: Annotated[
+        Path | None, Parameter(help="A TOML file that says who is told of what happens to jobs (docs/up.md).")
+    ] = None,
     keep_days: Annotated[
         int,
         Parameter(
@@ -68,6 +71,7 @@ def up(
     place = home_of(home)
     with needs("serve"):
         from kant.service.daemon import DaemonOptions, serve
+        from kant.service.notices import NONE, read_notices
     if detach:
         return _detach(place)
     from kant.cli.page import tell
@@ -88,6 +92,7 @@ def up(
             on_listen=tell,
             files=Files(_file(profile), _absolute(queues), _file(cluster), _certificate(tls_cert, tls_key)),
             users=users,
+            notices=read_notices(notices) if notices is not None else NONE,
             token_file=token_file,
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),

@@ -54,6 +54,21 @@ class Terminal(Struct, frozen=True, forbid_unknown_fields=True):
     columns: Annotated[int, Meta(ge=1, le=9999)] = 80
 
 
+Happening = Literal["submitted", "started", "requeued", "finished", "failed", "cancelled", "rejected"]
+OVERS: tuple[Happening, ...] = ("finished", "failed", "cancelled", "rejected")
+
+
+class Notice(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Who is told of what happens to a job: an address to which it is posted as JSON (`webhook`), or a `command` that
+    reads that from its standard input. `on`: of what. `anywhere`: the address may lead to this machine and its
+    networks; Kant sets it, for operators."""
+
+    on: Annotated[tuple[Happening, ...], Meta(min_length=1, max_length=7)] = OVERS
+    webhook: Annotated[str, Meta(max_length=2048)] = ""
+    command: Annotated[tuple[str, ...], Meta(max_length=256)] = ()
+    anywhere: bool = False
+
+
 class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
 
@@ -67,7 +82,9 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
     false no other job takes its place. `stage` says which stage of a workflow it is. Without a `terminal` nobody can be
     attached, and its standard input is empty. It runs inside the `reservation` that it names, while that lasts.
-    `training` says what it trains, in the words of a trace (docs/step-time.md).
+    `training` says what it trains, in the words of a trace (docs/step-time.md). What it writes goes to the file
+    `output`, too, or what is an error to the file `error`: names in which `%` and a letter stand for others
+    (docs/up.md). `notices` say who is told of it.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
@@ -97,6 +114,9 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     terminal: Terminal | None = None
     reservation: Annotated[str, Meta(max_length=63)] = ""
     training: Annotated[str, Meta(max_length=2048)] = ""
+    output: Annotated[str, Meta(max_length=4096)] = ""
+    error: Annotated[str, Meta(max_length=4096)] = ""
+    notices: Annotated[tuple[Notice, ...], Meta(max_length=8)] = ()
 
 
 class WorkflowStage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

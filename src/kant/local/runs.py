@@ -70,7 +70,8 @@ class Spec(Struct, frozen=True):
     """What a supervisor has to know. Times in seconds; no limit: None. Of memory and cores: 0 and none.
 
     `cgroup` is the path of the one to make for the run, empty where there can be none. Without a `terminal` its
-    standard input is empty. `account` is the user as whom it runs; None: as Kant's owner.
+    standard input is empty. `account` is the user as whom it runs; None: as Kant's owner. `output` and `error` are the
+    files for what it writes, empty where the log is enough; `append`: what is there stays.
     """
 
     command: tuple[str, ...]
@@ -86,6 +87,9 @@ class Spec(Struct, frozen=True):
     cgroup: str = ""
     terminal: Terminal | None = None
     account: Account | None = None
+    output: str = ""
+    error: str = ""
+    append: bool = False
 
 
 @dataclass(slots=True, eq=False)

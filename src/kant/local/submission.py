@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from socket import gethostname
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from kant.local.record import JobRecord, Submission
+from kant.local.patterns import check_pattern, filled
+from kant.local.record import JobRecord, Notice, Submission
 from kant.local.runs import MARK, Spec
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
@@ -35,6 +38,12 @@ def checked(wish: Submission, queues: tuple[str, ...]) -> Submission:
             raise InputError("env", "names without `=`", name)
     if queues and wish.queue not in queues:
         raise InputError("queue", f"one of {', '.join(queues)}", wish.queue)
+    for where, text in (("output", wish.output), ("error", wish.error)):
+        check_pattern(text, where, bool(wish.array))
+    if wish.error and wish.terminal is not None:
+        raise InputError("error", "no file of its own with a terminal, which has one stream for both", wish.error)
+    for notice in wish.notices:
+        check_notice(notice)
     if wish.terminal is not None and wish.array:
         raise InputError("terminal", "a job of its own, no array")
     parse_training("training", wish.training)
@@ -110,6 +119,28 @@ def indices(mask: int, names: tuple[str, ...] = ()) -> str:
     return ",".join(names[bit] if names else str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
+def check_notice(notice: Notice) -> None:
+    """Raise InputError unless it says one way in which somebody is told."""
+    if bool(notice.webhook) == bool(notice.command):
+        raise InputError("notices", "each with a webhook or a command", notice.webhook or None)
+    parts = urlsplit(notice.webhook)
+    if notice.webhook and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise InputError("webhook", "an address that begins with http:// or https://", notice.webhook)
+    if any("\0" in word for word in notice.command):
+        raise InputError("notices", "a command without a zero byte")
+
+
+def file_of(record: JobRecord, pattern: str) -> str:
+    """The file that a pattern names for a job; empty where there is none."""
+    if not pattern:
+        return ""
+    values = {
+        "A": str(record.array) if record.array >= 0 else record.id, "a": str(max(record.index, 0)), "j": record.id,
+        "N": gethostname().partition(".")[0], "u": record.user, "x": record.submission.name,
+    }  # fmt: skip
+    return filled(pattern, values)
+
+
 def spec_of(
     record: JobRecord,
     folder: Path,
@@ -141,5 +172,6 @@ def spec_of(
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     return Spec(
         wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
-        most_memory(record.place), cores, cgroup, wish.terminal, account,
+        most_memory(record.place), cores, cgroup, wish.terminal, account, file_of(record, wish.output),
+        file_of(record, wish.error), record.attempt > 1,
     )  # fmt: skip

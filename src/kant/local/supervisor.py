@@ -23,7 +23,7 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 if __name__ == "supervisor":  # beside the fork server
     from memory import EVERY, Cgroup, below, pause, taken  # type: ignore[import-not-found]
@@ -138,6 +138,28 @@ class Log:
                 os.unlink(self.names.pop(0))
 
 
+class Copy:
+    """A file beside the log for what a job writes. What it does not take is in the log alone, and the log says so.
+
+    Opened as the job itself would: from its folder, under its umask. Raises OSError."""
+
+    def __init__(self, path: str, spec: dict, log: Log) -> None:  # type: ignore[type-arg]
+        self.path = os.path.join(spec["workdir"], path)
+        self.log = log
+        kind = os.O_APPEND if spec["append"] else os.O_TRUNC
+        with acting_as(spec.get("account"), spec["umask"]):  # a pipe that nobody reads does not hold us up
+            self.file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | kind, 0o666)
+
+    def write(self, data: bytes) -> None:
+        while data and self.file >= 0:
+            try:
+                data = data[os.write(self.file, data) :]
+            except OSError as error:
+                os.close(self.file)
+                self.file = -1
+                self.log.write(f"\n[kant: {self.path}: {error.strerror}; what follows is here alone]\n".encode())
+
+
 class Supervisor:
     """One run, from fork to the last of its processes."""
 
@@ -149,6 +171,7 @@ class Supervisor:
         self.terminals = Terminals(folder, self.ends, self._beside)
         self.log = Log(folder, spec["log_bytes"], self.terminals.show)
         self.terminals.logged = lambda: self.log.offset
+        self.sources: dict[int, Copy | None] = {}
         self.child = 0
         self.status: int | None = None
         self.why = ""
@@ -162,7 +185,7 @@ class Supervisor:
         if self.spec["cores"]:
             with contextlib.suppress(OSError):  # some may have been taken from this machine
                 os.sched_setaffinity(0, self.spec["cores"])
-        output = self._start()
+        self._start()
         began = self.began
         if self.most:
             self.look_at = began + EVERY
@@ -170,43 +193,55 @@ class Supervisor:
         if limit is not None:
             self.limit_at = began + limit + BACKSTOP
             self.warn_at = began + limit - warn if 0 < warn < limit else float("inf")
-        has_output = True
         while True:
             wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at) - now()
             wants = self.terminals.wants()
             wants[wake] = select.POLLIN
-            if has_output:
+            for output in self.sources:
                 wants[output] = wants.get(output, 0) | select.POLLIN
             waits = select.poll()
             for file, events in wants.items():
                 waits.register(file, events)
             ready = dict(waits.poll(max(0.0, min(wait, LONGEST)) * 1000))
-            if has_output and output in ready:
-                has_output = self._read(output)
+            for output in self.sources.keys() & ready:
+                if not self._read(output):
+                    del self.sources[output]
             self.terminals.act(ready)
             if wake in ready and signal.SIGTERM in os.read(wake, 4096):
                 self._stop("stopped")
             if not self._reap():
                 break
             self._act_on_time()
-        while self._read(output):
-            pass
+        for output in self.sources:
+            while self._read(output):
+                pass
         self._end()
 
-    def _start(self) -> int:
+    def _start(self) -> None:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        command, env = self.spec["command"], self.spec["env"]
+        command, env, refused = self.spec["command"], self.spec["env"], ""
+        both: list[Copy | None] = [None, None]
+        for at, name in enumerate(("output", "error")):
+            try:
+                if self.spec.get(name):
+                    both[at] = Copy(self.spec[name], self.spec, self.log)
+            except (OSError, ValueError) as error:
+                refused = f"kant: {self.spec[name]}: {getattr(error, 'strerror', None) or error}\n"
         if self.ends is not None:
-            self.child = self._fork(command, env, self.ends.within, self.ends.pty)
+            self.child = self._fork(command, env, self.ends.within, self.ends.pty, refused)
             self.ends.release()
-            return int(self.ends.output)
+            self.sources[self.ends.output] = both[0]
+            return
         output, into = os.pipe2(os.O_CLOEXEC)
+        self.sources[output] = both[0]
+        errors, aside = os.pipe2(os.O_CLOEXEC) if both[1] is not None else (output, into)
+        self.sources[errors] = both[1] if errors != output else both[0]
         nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self.child = self._fork(command, env, (nothing, into, into), False)
-        os.close(into)
-        os.close(nothing)
-        os.set_blocking(output, False)
-        return output
+        self.child = self._fork(command, env, (nothing, into, aside), False, refused)
+        for each in {into, aside, nothing}:
+            os.close(each)
+        for each in self.sources:
+            os.set_blocking(each, False)
 
     def _beside(self, command: list[str], env: dict[str, str], ends: Ends) -> int:
         """Start a shell beside the job, where the job is and with what it has. Raises OSError."""
@@ -214,7 +249,8 @@ class Supervisor:
             raise OSError(0, "the run is ending")
         return self._fork(command, self.spec["env"] | env, ends.within, ends.pty)
 
-    def _fork(self, command: list[str], env: dict[str, str], streams: Streams, pty: bool) -> int:
+    def _fork(self, command: list[str], env: dict[str, str], streams: Streams, pty: bool, refused: str = "") -> int:
+        """Start a command, or where it is `refused` a process that says so and ends."""
         own = os.getpid()
         child = os.fork()
         if child == 0:
@@ -230,6 +266,9 @@ class Supervisor:
                 for each in ("TERM", "CHLD", "PIPE", "XFSZ", "INT", "HUP"):
                     signal.signal(signal.Signals[f"SIG{each}"], signal.SIG_DFL)
                 enter(streams, pty)
+                if refused:
+                    os.write(2, refused.encode())
+                    os._exit(126)
                 self._exec(command, env)
             finally:
                 os._exit(126)
@@ -257,6 +296,9 @@ class Supervisor:
             return False
         if data:
             self.log.write(data)
+            copy = self.sources[output]
+            if copy is not None:
+                copy.write(data)
         return bool(data)
 
     def _reap(self) -> bool:
@@ -357,6 +399,24 @@ class Supervisor:
         os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
         os.fsync(file)
         self.terminals.close()
+
+
+@contextlib.contextmanager
+def acting_as(account: dict | None, umask: int) -> Iterator[None]:  # type: ignore[type-arg]
+    """Make files as this user would, for a while; None: as whoever one is. Raises OSError."""
+    groups, mask = os.getgroups(), os.umask(umask)
+    try:
+        if account is not None:
+            os.setgroups(account["groups"])
+            os.setegid(account["gid"])
+            os.seteuid(account["uid"])
+        yield
+    finally:
+        if account is not None:
+            os.seteuid(os.getuid())
+            os.setegid(os.getgid())
+            os.setgroups(groups)
+        os.umask(mask)
 
 
 def become(account: dict | None, terminal: int | None) -> None:  # type: ignore[type-arg]

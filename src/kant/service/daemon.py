@@ -39,6 +39,8 @@ from kant.service.events import Events
 from kant.service.forecaster import ForecastProcess
 from kant.service.guard import Guard, address, is_loopback
 from kant.service.http import HttpServer, Service
+from kant.service.notices import NONE as NO_NOTICES
+from kant.service.notices import NoticeFile, Notifier
 from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
@@ -76,6 +78,7 @@ class DaemonOptions:
     keep_days: int = 0
     users: str = ""
     files: Files = NO_FILES
+    notices: NoticeFile = NO_NOTICES
     log_format: str = "logfmt"
     log_level: str = "info"
 
@@ -131,7 +134,11 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.adopt(store.live())
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
-    driver.on_change = _both(events.changed, telemetry.changed)
+    notifier = Notifier(options.notices, settings.as_users)
+    for record in driver.jobs.records.values():
+        notifier.know(record)
+    driver.on_change = _each(events.changed, telemetry.changed, notifier.changed)
+    tasks.append(asyncio.create_task(notifier.run()))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     own = page_token(options.home) if options.listen else ""
@@ -202,10 +209,10 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     log_event(log, "down", running=len(driver.launcher.runs))
 
 
-def _both(first: Callable[[JobRecord], None], second: Callable[[JobRecord], None]) -> Callable[[JobRecord], None]:
+def _each(*followers: Callable[[JobRecord], None]) -> Callable[[JobRecord], None]:
     def changed(record: JobRecord) -> None:
-        first(record)
-        second(record)
+        for follower in followers:
+            follower(record)
 
     return changed
 

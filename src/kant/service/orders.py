@@ -12,7 +12,7 @@ from kant.local.reservations import ReservationWish
 from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
 from kant.service.questions import LocalQuestions
-from kant.service.roles import Caller, ForbiddenError, check_own, check_queue
+from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_queue
 from kant.service.store import digest_of
 from kant.service.views import JobIds, ReservationMade, Reservations
 
@@ -127,6 +127,10 @@ class Orders:
 
     def _records(self, wish: Submission, who: Caller, now: int) -> list[JobRecord]:
         """The new jobs of a submission that holds, with ids of their own."""
+        if wish.notices:
+            free = who.role is Role.OPERATOR
+            notices = tuple(msgspec.structs.replace(each, anywhere=free) for each in wish.notices)
+            wish = msgspec.structs.replace(wish, notices=notices)
         after = tuple(each for job in wish.after for each in self.questions.named(job))
         after_ok = tuple(each for job in wish.after_ok for each in self.questions.named(job))
         after_not_ok = tuple(each for job in wish.after_not_ok for each in self.questions.named(job))

@@ -1,0 +1,281 @@
+"""Telling others what happens to jobs: a webhook is posted to, or a command is run. Nobody waits for either.
+
+What the owner's file asks for (`kant up --notices`) holds for all jobs that fit it; what a submission asks for, for its
+own. An address that a tenant gives is asked only where it leads out to the world, or to a host that the owner has
+allowed: never to this machine. What cannot be told is tried again, then given up, and the log says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import tomllib
+from collections import deque
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
+
+from kant.live.logs import log_event
+from kant.local.accounts import account_of
+from kant.local.record import OVER, JobPhase, JobRecord, Notice
+from kant.local.submission import check_notice
+from kant.model.errors import InputError
+from kant.service.store import shown
+
+log = logging.getLogger("kant.service")
+MOST_WAITING = 1_000
+AT_ONCE = 4
+TRIES = 4
+PAUSE = 1.0  # seconds before the second try; twice that before each one after it
+PATIENCE = 10.0  # seconds for one try
+TOLD = 200  # characters of what a command has said
+
+
+class OwnNotice(Notice, frozen=True, forbid_unknown_fields=True):
+    """A notice of the owner: for the jobs of a queue and of a user, of all where these are empty."""
+
+    queue: str = ""
+    user: str = ""
+
+
+class NoticeFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """`allow`: hosts to which tenants may have something posted, wherever these are."""
+
+    notice: tuple[OwnNotice, ...] = ()
+    allow: tuple[str, ...] = ()
+
+
+NONE = NoticeFile()
+
+
+def read_notices(path: Path) -> NoticeFile:
+    """The file of `kant up --notices`. Raises InputError."""
+    try:
+        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), NoticeFile)
+        for notice in found.notice:
+            check_notice(notice)
+    except OSError as error:
+        raise InputError(str(path), f"a file that can be read ({error.strerror})") from None
+    except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"notices as docs/up.md has them ({error})") from None
+    except InputError as error:
+        raise InputError(f"{path}, {error.where}", error.expected, error.got) from None
+    return found
+
+
+class Elsewhere(AbstractResolver):
+    """Names of hosts to addresses that are not this machine's nor of its own networks."""
+
+    def __init__(self) -> None:
+        self.inner = aiohttp.ThreadedResolver()
+
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> Any:
+        found: list[ResolveResult] = await self.inner.resolve(host, port, family)
+        fine = [each for each in found if is_elsewhere(each["host"])]
+        if not fine:
+            raise OSError(0, "it leads to this machine or its networks, where tenants may not")
+        return fine
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether an address is out in the world, and none of this machine."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    inner = getattr(found, "ipv4_mapped", None) or found
+    return inner.is_global and not inner.is_multicast and not _is_own(str(inner))
+
+
+def _is_own(address: str) -> bool:
+    """Whether this machine has the address: it can only be bound then."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as own:
+        try:
+            own.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+class UntoldError(Exception):
+    """It could not be told. `again`: it may work later."""
+
+    def __init__(self, why: str, again: bool = True) -> None:
+        super().__init__(why)
+        self.again = again
+
+
+class Notifier:
+    """Tells others. `changed` takes what has happened and returns at once; `run` does the rest. With `as_users` the
+    commands of a job run as the user whose job it is."""
+
+    def __init__(self, file: NoticeFile = NONE, as_users: bool = False) -> None:
+        self.file = file
+        self.as_users = as_users
+        self.phases: dict[str, JobPhase] = {}
+        self.waiting: deque[tuple[Notice, bool, str, JobRecord, bytes]] = deque()
+        self._awake = asyncio.Event()
+
+    def know(self, record: JobRecord) -> None:
+        """A job that was there before."""
+        self.phases[record.id] = record.phase
+
+    def changed(self, record: JobRecord) -> None:
+        """A job has changed."""
+        before = self.phases.get(record.id)
+        if record.phase in OVER:
+            self.phases.pop(record.id, None)
+        else:
+            self.phases[record.id] = record.phase
+        for happening in happenings(before, record.phase):
+            self._add(happening, record)
+
+    def _add(self, happening: str, record: JobRecord) -> None:
+        wish = record.submission
+        own = [
+            (notice, True) for notice in self.file.notice
+            if notice.queue in ("", wish.queue) and notice.user in ("", record.user)
+        ]  # fmt: skip
+        asked = [(notice, notice.anywhere) for notice in wish.notices]
+        told = [(notice, free) for notice, free in [*own, *asked] if happening in notice.on]
+        text = msgspec.json.encode({"event": happening, "job": shown(record)}) if told else b""
+        for notice, free in told:
+            if len(self.waiting) >= MOST_WAITING:
+                self._give_up(self.waiting.popleft(), f"more than {MOST_WAITING:,} wait")
+            self.waiting.append((notice, free, happening, record, text))
+            self._awake.set()
+
+    async def run(self) -> None:
+        """Tell what is to be told, until cancelled."""
+        busy: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                while self.waiting and len(busy) < AT_ONCE:
+                    busy.add(asyncio.create_task(self._tell(self.waiting.popleft())))
+                self._awake.clear()
+                waking = asyncio.create_task(self._awake.wait())
+                done, _ = await asyncio.wait({waking, *busy}, return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                busy -= done
+        finally:
+            for task in busy:
+                task.cancel()
+            await asyncio.gather(*busy, return_exceptions=True)
+
+    async def _tell(self, one: tuple[Notice, bool, str, JobRecord, bytes]) -> None:
+        notice, free, happening, record, text = one
+        for attempt in range(TRIES):
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    if notice.webhook:
+                        await self._post(notice.webhook, free, text)
+                    else:
+                        await self._run(notice, record, happening, text)
+            except (UntoldError, TimeoutError) as error:
+                why = str(error) or f"it took more than {PATIENCE:g} s"
+                if attempt + 1 == TRIES or not getattr(error, "again", True):
+                    self._give_up(one, why)
+                    return
+                await asyncio.sleep(PAUSE * 2**attempt)
+            else:
+                log_event(log, "told", logging.DEBUG, job=record.id, of=happening)
+                return
+
+    def _give_up(self, one: tuple[Notice, bool, str, JobRecord, bytes], why: str) -> None:
+        notice, _, happening, record, _ = one
+        what = urlsplit(notice.webhook).hostname if notice.webhook else notice.command[0]
+        log_event(log, "could not be told", logging.WARNING, job=record.id, of=happening, to=what, error=why)
+
+    async def _run(self, notice: Notice, record: JobRecord, happening: str, text: bytes) -> None:
+        """Run a command of the owner as Kant runs, and one of a job as that: in its folder and environment."""
+        wish, own = record.submission, isinstance(notice, OwnNotice)
+        env = (dict(os.environ) if own else wish.env) | {
+            "KANT_EVENT": happening, "KANT_JOB_ID": record.id, "KANT_JOB_NAME": wish.name, "KANT_QUEUE": wish.queue,
+        }  # fmt: skip
+        if own:
+            await _command(notice.command, env, {}, text)
+            return
+        who: dict[str, Any] = {}
+        if self.as_users:
+            try:
+                account = account_of(record.user)
+            except InputError as error:
+                raise UntoldError(str(error), again=False) from None
+            who = {"user": account.uid, "group": account.gid, "extra_groups": list(account.groups)}
+        inside = ("sh", "-c", 'cd "$0" && exec "$@"', wish.workdir, *notice.command)
+        await _command(inside, env, who, text)
+
+    async def _post(self, url: str, free: bool, text: bytes) -> None:
+        host = urlsplit(url).hostname or ""
+        free = free or host in self.file.allow
+        if not free and not leads_out(host):
+            raise UntoldError("it leads to this machine or its networks, where tenants may not", again=False)
+        connector = aiohttp.TCPConnector(resolver=None if free else Elsewhere())
+        headers = {"Content-Type": "application/json", "User-Agent": "kant"}
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector) as session,
+                session.post(url, data=text, headers=headers, allow_redirects=False) as answer,
+            ):
+                if not 200 <= answer.status < 300:
+                    raise UntoldError(
+                        f"the answer is {answer.status}", answer.status in (408, 429) or answer.status >= 500
+                    )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise UntoldError(str(error)) from None
+
+
+def leads_out(host: str) -> bool:
+    """Whether a host may be asked for a tenant: an address out in the world, or a name, of which `Elsewhere` sees more.
+
+    Numbers in other forms, such as 127.1, are neither: they would be an address without having been looked at."""
+    try:
+        return is_elsewhere(str(ipaddress.ip_address(host)))
+    except ValueError:
+        return ":" not in host and not host.replace(".", "").isdigit()
+
+
+async def _command(command: tuple[str, ...], env: dict[str, str], who: dict[str, Any], text: bytes) -> None:
+    """Run a command that reads this. Raises UntoldError."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            cwd="/", env=env, start_new_session=True, **who,
+        )  # fmt: skip
+    except OSError as error:
+        raise UntoldError(f"{error.filename or command[0]}: {error.strerror or error}", again=False) from None
+    try:
+        said, _ = await process.communicate(text)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise UntoldError(f"exit code {process.returncode}: {said[-TOLD:].decode(errors='replace').strip()}")
+
+
+def happenings(before: JobPhase | None, after: JobPhase) -> list[str]:
+    """The names of what has happened to a job between two phases, None for before it came."""
+    found = ["submitted"] if before is None else []
+    if before is after:
+        return []
+    if after in OVER:
+        found.append(str(after))
+    elif after is JobPhase.RUNNING:
+        found.append("started")
+    elif after is JobPhase.WAITING and before in (JobPhase.RUNNING, JobPhase.STOPPING):
+        found.append("requeued")
+    return found
