@@ -114,6 +114,46 @@ sglang:token_usage{model_name="m"} 0.5
 sglang:cache_config_info{page_size="64",num_pages="100"} 1.0
 """
 
+SGLANG_0_5 = """
+# HELP sglang:num_running_reqs The number of running requests.
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="",tp_rank="0"} 5.0
+sglang:num_running_reqs{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="0",tp_rank="0"} 3.0
+sglang:num_running_reqs{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="7",tp_rank="0"} 2.0
+# HELP sglang:num_queue_reqs The number of requests in the waiting queue.
+# TYPE sglang:num_queue_reqs gauge
+sglang:num_queue_reqs{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="",tp_rank="0"} 1.0
+sglang:num_queue_reqs{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="7",tp_rank="0"} 1.0
+# HELP sglang:token_usage The token usage.
+# TYPE sglang:token_usage gauge
+sglang:token_usage{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="",tp_rank="0"} 0.5
+# TYPE sglang:num_retracted_reqs gauge
+sglang:num_retracted_reqs{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="",tp_rank="0"} 1.0
+# TYPE sglang:num_retracted_requests_total counter
+sglang:num_retracted_requests_total{engine_type="unified",model_name="m",moe_ep_rank="0",priority="",tp_rank="0"} 9.0
+sglang:max_total_num_tokens{engine_type="unified",model_name="m",moe_ep_rank="0",priority="",tp_rank="0"} 6401.0
+sglang:page_size{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="",tp_rank="0"} 64.0
+sglang:num_pages{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",priority="",tp_rank="0"} 100.0
+"""
+"""Names and labels are those of SGLang 0.5.23, srt/observability/metrics_collector.py, with priority scheduling."""
+
+
+def test_metrics_of_sglang_are_counted_once_whatever_its_priorities_and_ranks() -> None:
+    expected = Scraped(5, 1, 0.5, 9, 100, 64)
+    assert read_metrics(SGLANG_0_5) == expected
+    plain = "\n".join(line for line in SGLANG_0_5.replace('priority="",', "").split("\n") if "priority" not in line)
+    assert read_metrics(plain) == expected
+    assert read_metrics(SGLANG_0_5 + SGLANG_0_5.replace('tp_rank="0"', 'tp_rank="1"')) == expected
+    two = "".join(plain.replace("tp_rank", f'dp_rank="{k}",tp_rank') for k in range(2))
+    assert read_metrics(two) == Scraped(10, 2, 0.5, 18, 200, 64)  # data parallel: engines of their own
+    old = "\n".join(line for line in plain.split("\n") if "sglang:num_pages" not in line)
+    assert read_metrics(old) == expected
+
+
+def test_the_blocks_of_several_engines_behind_one_address_are_added() -> None:
+    more = VLLM.replace("block_size", 'engine="0",block_size') + 'vllm:cache_config_info{block_size="16",engine="1",'
+    assert read_metrics(more + 'num_gpu_blocks="1000"} 1.0\n') == Scraped(7, 2, 0.5, 9, 2234, 16)
+
 
 def test_metrics_of_vllm_and_of_sglang_are_read() -> None:
     assert read_metrics(VLLM) == Scraped(7, 2, 0.5, 9, 1234, 16)

@@ -12,7 +12,10 @@ from kant.model.errors import InputError
 
 def report(
     journal: Annotated[
-        list[Path], Parameter(help="A journal.jsonl, or several to compare: the first is the baseline.")
+        list[Path],
+        Parameter(
+            help="A journal.jsonl, or several to compare: the first is the baseline. Or a folder of `kant serve`."
+        ),
     ],
     /,
     *,
@@ -26,6 +29,9 @@ def report(
 
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise InputError(f"--out {out}", "a file in a folder that is there")
+    if len(journal) == 1 and journal[0].is_dir():
+        _served(journal[0], out, title)
+        return 0
     found = [recount(path) for path in journal]
     zeros = {one.zero for one in found}
     if len(zeros) > 1:
@@ -38,3 +44,18 @@ def report(
         raise InputError(f"--out {out}", f"a place where a file can be written ({error.strerror})") from None
     console.print(f"report: {out}", soft_wrap=True)
     return 0
+
+
+def _served(folder: Path, out: Path, title: str | None) -> None:
+    """The page of a folder that `kant serve simulate` or `compare` has written."""
+    from kant.cli.show import console
+    from kant.serving.bundle import is_bundle, page_of
+
+    if not is_bundle(folder):
+        raise InputError(str(folder), "a journal, or a folder of `kant serve simulate --out`")
+    text = page_of(folder, title)
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out}", f"a place where a file can be written ({error.strerror})") from None
+    console.print(f"report: {out}", soft_wrap=True)

@@ -15,9 +15,14 @@ RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
 USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 """The share of the KV in use, 0 to 1; vLLM has renamed it."""
-PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_reqs")
+PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total")
 CACHE = ("vllm:cache_config_info", "sglang:cache_config_info")
-TOKENS = "sglang:max_total_num_tokens"
+"""Say the KV in their labels; the latter as the Gateway API Inference Extension documents it."""
+PAGES, PAGE, TOKENS = "sglang:num_pages", "sglang:page_size", "sglang:max_total_num_tokens"
+"""SGLang 0.5 says the KV in gauges of their own; older versions its tokens alone."""
+
+RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
+"""Labels of processes that are one engine together; with `--enable-metrics-for-all-schedulers` each says the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +42,47 @@ class Scraped:
 
 
 def read_metrics(text: str) -> Scraped | None:
-    """What the text of `/metrics` says; several engines behind one address are counted as one. None: of neither."""
-    values: dict[str, list[float]] = {}
-    labels: dict[str, str] = {}
+    """What the text of `/metrics` says; several engines behind one address are counted as one. None: of neither.
+
+    SGLang with priorities repeats its counts for each priority, and the whole under the priority "": that one is read.
+    """
+    series: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+    said: list[dict[str, str]] = []
     for name, label, value in _LINE.findall(text):
+        labels = dict(_LABEL.findall(label))
         if name in CACHE:
-            labels |= dict(_LABEL.findall(label))
+            said.append(labels)
         try:
             number = float(value)
         except ValueError:
             continue
-        if math.isfinite(number) and 0 <= number < 1e15:
-            values.setdefault(name, []).append(number)
-    if not any(name in values for name in (*RUNNING, *WAITING)):
+        if math.isfinite(number) and 0 <= number < 1e15 and not labels.get("priority"):
+            engine = frozenset((key, what) for key, what in labels.items() if key not in RANKS)
+            values = series.setdefault(name, {})
+            values[engine] = max(number, values.get(engine, 0.0))
+    if not any(name in series for name in (*RUNNING, *WAITING)):
         return None
 
-    def total(names: tuple[str, ...]) -> int:
-        return int(sum(sum(values.get(name, ())) for name in names))
+    def total(*names: str) -> int:
+        return int(sum(sum(series.get(name, {}).values()) for name in names))
 
-    usages = next((values[name] for name in USAGE if name in values), [0.0])
-    size = _whole(labels.get("block_size") or labels.get("page_size"))
-    blocks = _whole(labels.get("num_gpu_blocks") or labels.get("num_pages"))
-    if not blocks and size and TOKENS in values:
-        blocks = int(sum(values[TOKENS])) // size
+    usages = next((list(series[name].values()) for name in USAGE if name in series), [0.0])
+    blocks, size = _kv(said)
+    if not blocks:
+        size = size or int(max(series.get(PAGE, {}).values(), default=0))
+        blocks = total(PAGES) or (total(TOKENS) // size if size else 0)
     return Scraped(
-        total(RUNNING), total(WAITING), min(sum(usages) / len(usages), 1.0), total(PREEMPTED), blocks, size
-    )  # fmt: skip
+        total(*RUNNING), total(*WAITING), min(sum(usages) / len(usages), 1.0), total(*PREEMPTED), blocks, size
+    )
+
+
+def _kv(said: list[dict[str, str]]) -> tuple[int, int]:
+    """Blocks of all engines, and the tokens of a block, from the labels that say them; 0 for what they do not."""
+    size = blocks = 0
+    for labels in said:
+        size = _whole(labels.get("block_size") or labels.get("page_size")) or size
+        blocks += _whole(labels.get("num_gpu_blocks") or labels.get("num_pages"))
+    return blocks, size
 
 
 def _whole(text: str | None) -> int:
