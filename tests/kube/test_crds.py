@@ -31,6 +31,8 @@ RIGHT = [
         {"level": "leaf", "nodeLabel": "x/rack"}, {"level": "spine", "nodeLabel": "x/row"}]),
     thing("Reservation", "repair", nodeSelector={"rack": "7"}, start="2026-01-31T12:00:00Z",
           end="2026-02-01T12:00:00Z"),
+    thing("Reservation", "course", gpus=12, within="leaf", model="H100", queues=["vip"], start="2026-01-31T12:00:00Z",
+          end="2026-02-01T12:00:00Z"),
 ]  # fmt: skip
 
 WRONG = [
@@ -52,6 +54,11 @@ WRONG = [
     (thing("Reservation", "a", nodeSelector={"a": "b"}, start="today"), "spec.start"),
     (thing("Reservation", "a", nodeSelector={"a": "b"}, start="2026-01-31T12:00:00Z", end="2026-01-30T12:00:00Z"),
      "expected a time after start"),
+    (thing("Reservation", "a", start="2026-01-31T12:00:00Z"), "expected nodeSelector, or gpus in its place"),
+    (thing("Reservation", "a", gpus=0, start="2026-01-31T12:00:00Z"), "spec.gpus"),
+    (thing("Reservation", "a", gpus=8, within="rack", start="2026-01-31T12:00:00Z"), 'supported values: "hbd", "leaf"'),
+    (thing("Reservation", "a", nodeSelector={"a": "b"}, model="H100", start="2026-01-31T12:00:00Z"),
+     "expected gpus beside them"),
 ]  # fmt: skip
 
 
@@ -94,7 +101,10 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
     )  # fmt: skip
     levels, wrong = crds.levels_of(found["topologies"])
     assert levels is not None and (levels.leaf, levels.spine, wrong) == ("x/rack", "x/row", {})
-    kept = crds.reservation_of(found["reservations"][0])
+    by_name = {one.metadata.name: crds.reservation_of(one) for one in found["reservations"]}
+    course, kept = by_name["course"], by_name["repair"]
+    assert isinstance(course, crds.BookedGpus)
+    assert (course.gpus, course.within, course.model, course.queues) == (12, "leaf", "H100", ("vip",))
     assert isinstance(kept, crds.ReservedNodes) and kept.end - kept.start == 24 * 60 * MINUTE
 
 

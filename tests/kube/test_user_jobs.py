@@ -24,6 +24,7 @@ from tests.patience import PATIENCE_S
 from kant.cli import app
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import Config
+from kant.kube.translate.annotations import RESERVATION, TRAINING
 from kant.kube.user.job_manifest import JobRequest, job_manifest
 from kant.kube.user.job_objects import OF_JOB
 from kant.kube.user.jobs import UserJobs
@@ -390,3 +391,13 @@ def test_output_is_followed_over_a_lost_connection_and_another_run(monkeypatch: 
     assert text == b"one two anew"
     assert [path.split("/")[6] for path in asked] == ["j-0-new", "j-0-new", "j-0-third"]
     assert all("follow=true" in path for path in asked)
+
+
+def test_its_reservation_and_what_it_trains_are_annotations_that_kant_reads() -> None:
+    made = job_manifest(
+        JobRequest(command=("x",), image="i", reservation="course", training="mixtral-8x7b tensor=8"), TEAM
+    )
+    notes = made["spec"]["template"]["metadata"]["annotations"]
+    assert (notes[RESERVATION], notes[TRAINING]) == ("course", "mixtral-8x7b tensor=8")
+    plain = job_manifest(JobRequest(command=("x",), image="i"), TEAM)["spec"]["template"]["metadata"]["annotations"]
+    assert not {RESERVATION, TRAINING} & plain.keys()

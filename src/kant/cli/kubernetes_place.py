@@ -59,6 +59,8 @@ class KubernetesPlace:
             hold=wanted.hold,
             preemptible=wanted.preemptible,
             within=there.within,
+            reservation=wanted.reservation,
+            training=wanted.training,
         )
         return Submitted([self._run(lambda jobs: jobs.submit(request))])
 
@@ -208,10 +210,6 @@ def _refuse(wanted: Wanted) -> None:
         raise InputError("--webhook, --on-event", "none on Kubernetes, where others watch jobs")
     if wanted.begin:
         raise InputError("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`")
-    if wanted.reservation:
-        raise InputError("--reservation", "none on Kubernetes: a Reservation is for the jobs of its queues")
-    if wanted.training:
-        raise InputError("--training", "none on Kubernetes, whose jobs do not say what they train")
     if wanted.array_most:
         raise InputError("--array", "indices alone on Kubernetes, without %", wanted.array_most)
     if wanted.priority:

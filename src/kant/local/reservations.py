@@ -14,17 +14,15 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from kant.cluster.columns import J_LIMIT, J_PREEMPTIBLE, J_STARTED
 from kant.live.core import Core
 from kant.local.record import Text
 from kant.local.submission import indices
 from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked
 from kant.model.node import ClusterSpec
-from kant.model.placement import MASK, NODE
 from kant.model.units import FOREVER, GPU, SECOND
-from kant.optimize.calendar.booked import out_of_service
 from kant.optimize.calendar.choose import Choice, Held, Taken, Wish, choose
+from kant.optimize.calendar.standing import standing
 
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 MOST = 1000
@@ -158,21 +156,7 @@ class LocalReservations:
 
     def taken(self, core: Core) -> list[Taken]:
         """All that has GPUs from now on and cannot be told to go: on the clock of the core."""
-        state, now = core.state, core.now
-        stays = [] if core.profile.preemption is None else [J_PREEMPTIBLE]
-        found = []
-        for row, pieces in state.running.items():
-            if state.shape_of(row).ask.reservation or any(state.jobs[row, column] for column in stays):
-                continue
-            limit, started = state.jobs[row, [J_LIMIT, J_STARTED]].tolist()
-            held: dict[int, int] = {}
-            for node, bits in pieces[:, [NODE, MASK]].tolist():
-                held[node] = held.get(node, 0) | bits
-            end = max(started + limit, now + 1) if limit >= 0 else FOREVER
-            found.append(Taken(f"job {state.ids[row].partition('~')[0]}", now, end, held))
-        found += [
-            Taken(f"node {each.id}", each.start, each.end, dict(each.held)) for each in out_of_service(state, now)
-        ]
+        found = standing(core.state, core.now, core.profile.preemption is not None)
         for name, one in self.known.items():
             start, end = one.start - core.zero, one.end - core.zero
             held = {self.index[node]: bits for node, bits in one.held.items()}

@@ -158,5 +158,6 @@ def _why(by: str, why: str) -> str:
     return {
         "queue": "its queue is stopped",
         "drain": "its node is drained",
+        "reservation": "GPUs of it are reserved from now on",
         "core": "what it depends on has stopped",
     }.get(why, "the scheduler has stopped it")

@@ -32,6 +32,7 @@ from kant.kube.notify.reasons import Reasons
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.notify.status import Statuses
 from kant.kube.objects.views import Meta, Pod
+from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
 from kant.kube.reconcile.fleet import Fleet, cluster_of
 from kant.kube.reconcile.translation import Translation
@@ -83,7 +84,7 @@ class KubeDriver:
         self.on_core: Callable[[Core], None] = lambda core: None  # a state begins to be built
         self.core: Core | None = None
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
-        self.statuses = Statuses(client, self.mirror, self.translation, lambda: self.core, holds)
+        self.statuses = Statuses(client, self.mirror, self.translation, lambda: self.core, holds, lambda: self.bookings)
         self.workloads: Workloads
         self.fleet: Fleet
         self.executor: KubeExecutor
@@ -168,6 +169,8 @@ class KubeDriver:
                 return CALM / 4
             if not self.build():
                 return IDLE
+        if self.bookings.settle():
+            self.workloads.settle_all(self.workloads.naming_reservations())
         began = time.monotonic()
         plan = self.core.cycle()
         self.counts.cycles += 1
@@ -255,6 +258,7 @@ class KubeDriver:
         binder.results.clear()
         binder.leaving.clear()
         self.fleet = Fleet(core, mirror, self.translation)
+        self.bookings = Bookings(core, self.translation)
         self.workloads = Workloads(
             core, mirror, self.translation, binder.leaving, self.fleet.pod_capacity, binder.in_flight
         )

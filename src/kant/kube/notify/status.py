@@ -18,8 +18,9 @@ from kant.cluster.columns import J_QUEUE
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Loose
+from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.translation import Translation, matches
-from kant.kube.translate.crds import API, GROUP, ReservedNodes
+from kant.kube.translate.crds import API, GROUP, BookedGpus, ReservedNodes
 from kant.live.core import Core
 from kant.model.errors import InputError
 
@@ -30,7 +31,8 @@ Status = dict[str, Any]
 
 
 class Statuses:
-    """Writes them. `core` gives the core of the state, None while there is none; `holds` guards every request."""
+    """Writes them. `core` gives the core of the state, None while there is none, and `bookings` what is booked in it;
+    `holds` guards every request."""
 
     def __init__(
         self,
@@ -39,12 +41,14 @@ class Statuses:
         translation: Translation,
         core: Callable[[], Core | None],
         holds: Callable[[], bool],
+        bookings: Callable[[], Bookings],
     ) -> None:
         self.client = client
         self.mirror = mirror
         self.translation = translation
         self.core = core
         self.holds = holds
+        self.bookings = bookings
         self.written = 0
         self._sent: dict[str, tuple[Status, float]] = {}
 
@@ -79,6 +83,7 @@ class Statuses:
         queues = queue_statuses(core) if objects.get("queues") else {}
         labels = [view.metadata.labels or {} for view in self.mirror.nodes.values()]
         reserved = {one.name: one for one in translation.reserved}
+        booked = {one.name: one for one in translation.booked}
         for plural, kind in (("queues", "Queue"), ("topologies", "Topology"), ("reservations", "Reservation")):
             for (_, name), item in list(objects.get(plural, {}).items()):
                 if not item.api_version.startswith(GROUP):
@@ -88,8 +93,12 @@ class Statuses:
                 if kind == "Queue":
                     status |= queues.get(name, {})
                 elif kind == "Reservation":
-                    status |= reservation_status(reserved.get(name), labels, core.now)
-                    good = good if status.get("nodes") else "no node has these labels"
+                    if name in booked:
+                        wrong = wrong or self.bookings().troubles.get(name, "")
+                        status |= booking_status(booked[name], self.bookings().places.get(name, ()), core.now)
+                    else:
+                        status |= reservation_status(reserved.get(name), labels, core.now)
+                        good = good if status.get("nodes") else "no node has these labels"
                 status["conditions"] = [
                     {
                         "type": "Ready",
@@ -157,6 +166,12 @@ def reservation_status(reserved: ReservedNodes | None, labels: Iterable[dict[str
         return {"phase": "Refused", "nodes": 0}
     phase = "Pending" if now < reserved.start else "Active" if now < reserved.end else "Over"
     return {"phase": phase, "nodes": sum(matches(reserved, own) for own in labels)}
+
+
+def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Status:
+    """The phase of a reservation of GPUs, and its nodes; without any it collides with others, and is tried again."""
+    phase = "Over" if now >= booked.end else "Collides" if not nodes else "Pending" if now < booked.start else "Active"
+    return {"phase": phase, "nodes": len(nodes), "nodeNames": list(nodes)}
 
 
 def _said(item: Loose) -> Status:

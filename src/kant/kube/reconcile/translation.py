@@ -18,7 +18,7 @@ from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Pod
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.translate.crds import ReservedNodes, levels_of, queue_config_of, reservation_of
+from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.flavors import Flavors, admits, why_nowhere
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
@@ -72,6 +72,7 @@ class Translation:
         self.filters = NodeFilters(mirror, scheduler)
         self.groups: dict[str, Loose | None] = {}
         self.reserved: list[ReservedNodes] = []
+        self.booked: list[BookedGpus] = []
         self.complaints: dict[str, str] = {}
         self.stale = False
         self.epoch = 0
@@ -106,11 +107,13 @@ class Translation:
         self.complaints |= self._split
         self._left_out = set()
         self._flavor_of = self.flavors.rebuild(mirror.nodes.values())
-        self.reserved = []
+        self.reserved, self.booked = [], []
         for item in mirror.objects.get("reservations", {}).values():
             reserved = reservation_of(item, zero)
             if isinstance(reserved, InvalidObject):
                 self.complaints[reserved.about] = reserved.sentence
+            elif isinstance(reserved, BookedGpus):
+                self.booked.append(reserved)
             else:
                 self.reserved.append(reserved)
 
@@ -236,9 +239,21 @@ class Translation:
         job = self._job(ref, pods)
         if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
             job = replace(job, affinity_group=f"gang {job.id}", apart="node", apart_required=True)
+        if job.reservation:
+            self._check_reservation(core, job)
         if is_nowhere(job):
             raise NoMatchingNodeError(self._why_nowhere(pods))
         return replace(job, id=core.fresh_id(job.id))
+
+    def _check_reservation(self, core: Core, job: Job) -> None:
+        """Raise NotYetError where the job's reservation has no place, MalformedError where it is not for its queue."""
+        known = next((one for one in self.booked if one.name == job.reservation and one.end > core.now), None)
+        if known is None:
+            raise NotYetError(f"its reservation {job.reservation} is not there, or is over")
+        if known.queues and job.queue not in known.queues:
+            raise MalformedError(f"reservation {known.name} is for the jobs of {', '.join(known.queues)}")
+        if known.name not in core.state.bookings:
+            raise NotYetError(f"its reservation {known.name} has no place")
 
     def _check_claims(self, pods: list[Pod]) -> None:
         """Raise NotYetError or MalformedError where volumes of these pods cannot be used."""

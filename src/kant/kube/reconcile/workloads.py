@@ -32,6 +32,7 @@ from kant.kube.reconcile.translation import (
     Translation,
 )
 from kant.kube.reconcile.workload import Phase, Workload, maker
+from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.groups import GroupRef
 from kant.live.core import Core
 from kant.model.errors import StateError
@@ -143,6 +144,11 @@ class Workloads:
             if workload is not None and workload.phase in (Phase.WAITING, Phase.REJECTED):
                 self.transitions.end(workload)
         return keys
+
+    def naming_reservations(self) -> dict[str, None]:
+        """The keys of the workloads that name a reservation."""
+        named = (uid for uid, pod in self.mirror.pods.items() if names_reservation(pod))
+        return dict.fromkeys(key for uid in named if (key := self.members.key_of.get(uid)) is not None)
 
     def retry_partially_bound(self) -> None:
         """Look again for the rest of gangs in part, where capacity has come free."""

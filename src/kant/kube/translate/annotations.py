@@ -46,6 +46,7 @@ PREEMPTIBLE = {
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
+RESERVATION = f"{OWN}/reservation"
 MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 FRACTIONS = ("gpu-fraction", "gpu-memory")
 """Shares of a GPU in the words of KAI."""
@@ -63,6 +64,7 @@ class Annotations(NamedTuple):
     cut: Level
     segment: int
     training: Training | None
+    reservation: str
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
@@ -86,7 +88,13 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
     return Annotations(
         queue, _preemptible(pod, said, group, where), _runtime(said, where), _limit(pod, said, where),
         within, bool(required), cut, segment, parse_training(f"{where}, {TRAINING}", said.get(TRAINING, "")),
+        name_of(f"{where}, {RESERVATION}", said[RESERVATION]) if said.get(RESERVATION) else "",
     )  # fmt: skip
+
+
+def names_reservation(pod: k.Pod) -> bool:
+    """Whether a pod names a reservation, by a label or an annotation."""
+    return RESERVATION in (pod.metadata.labels or {}) or RESERVATION in (pod.metadata.annotations or {})
 
 
 def _said(pod: k.Pod, where: str) -> dict[str, str]:

@@ -27,6 +27,10 @@ API = f"/apis/{GROUP}/{VERSION}"
 """Objects are at API/queues, API/topologies and API/reservations; none of them is in a namespace."""
 
 
+WITHIN = ("", "hbd", "leaf", "spine", "superspine")
+"""The levels of which a reservation may want one domain."""
+
+
 class QuotaSpec(View, frozen=True):
     resource: str = "gpu"
     model: str = ""
@@ -57,6 +61,9 @@ class TopologySpec(View, frozen=True):
 
 class ReservationSpec(View, frozen=True):
     node_selector: dict[str, str] | None = None
+    gpus: int = 0
+    within: str = ""
+    model: str = ""
     queues: tuple[str, ...] = ()
     start: str = ""
     end: str = ""
@@ -75,6 +82,29 @@ class ReservedNodes(Struct, frozen=True):
     start: int
     end: int
     reason: str
+
+
+class BookedGpus(Struct, frozen=True):
+    """At least so many GPUs in whole nodes that stand side by side, for pods that name the reservation.
+
+    They lie in one domain of the level `within` (""; anywhere), and are of `model` (""; all of any one). Pods of these
+    `queues` may name it (none: of all). Times as in `ReservedNodes`; `created` is when the object was made. `nodes`
+    are those that its status names: where it was put before.
+    """
+
+    name: str
+    gpus: int
+    within: str
+    model: str
+    queues: tuple[str, ...]
+    start: int
+    end: int
+    created: str
+    nodes: tuple[str, ...]
+
+
+class ReservationStatus(View, frozen=True):
+    node_names: tuple[str, ...] = ()
 
 
 def about(found: Loose) -> str:
@@ -230,17 +260,26 @@ def _levels(found: Loose) -> Levels:
     return levels_listed((one.node_label for one in spec.levels), about(found), place)
 
 
-def reservation_of(found: Loose, epoch: int = 0) -> ReservedNodes | InvalidObject:
+def reservation_of(found: Loose, epoch: int = 0) -> ReservedNodes | BookedGpus | InvalidObject:
     """The reservation, on the clock whose zero is `epoch` (microseconds since 1970); or what is wrong with it."""
-    place = f"{about(found)}, spec"
+    place, name = f"{about(found)}, spec", found.metadata.name
     try:
         spec: ReservationSpec = _decoded(found, ReservationSpec)
-        if not spec.node_selector:
-            raise InputError(f"{place}.nodeSelector", "one or more labels of nodes")
+        if bool(spec.node_selector) == bool(spec.gpus):
+            raise InputError(f"{place}.nodeSelector", "one or more labels of nodes, or gpus in its place")
+        if spec.gpus < 0 or spec.within not in WITHIN:
+            raise InputError(f"{place}.gpus", f"GPUs, and within one of {', '.join(WITHIN[1:])}", spec.within)
         start = microseconds(spec.start, f"{place}.start") - epoch
         end = microseconds(spec.end, f"{place}.end") - epoch if spec.end else FOREVER
         if end <= start:
             raise InputError(f"{place}.end", "a time after start", spec.end)
-        return ReservedNodes(found.metadata.name, spec.node_selector, spec.queues, start, end, spec.reason)
     except InputError as error:
         return invalid(about(found), error)
+    if spec.node_selector:
+        return ReservedNodes(name, spec.node_selector, spec.queues, start, end, spec.reason)
+    try:
+        nodes = msgspec.json.decode(found.status, type=ReservationStatus).node_names
+    except msgspec.MsgspecError:
+        nodes = ()
+    created = found.metadata.creation_timestamp
+    return BookedGpus(name, spec.gpus, spec.within, spec.model, spec.queues, start, end, created, nodes)

@@ -145,6 +145,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         within_required=bool(within) or annotations.within_required,
         flavors=alike.flavors,
         training=annotations.training,
+        reservation=annotations.reservation,
         preempts=all(pod.spec.preemption_policy != "Never" for pod in pods),
         roles=roles if len(set(roles)) > 1 else (),
     )

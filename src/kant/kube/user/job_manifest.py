@@ -52,6 +52,8 @@ class JobRequest:
     hold: bool = False
     preemptible: bool = True
     within: str = ""
+    reservation: str = ""
+    training: str = ""
     scheduler_name: str = "kant"
 
 
@@ -70,8 +72,8 @@ def job_manifest(request: JobRequest, namespace: str) -> dict[str, Any]:
         notes[MIN_AVAILABLE] = "1"
     if request.time_s is not None:  # others plan with it, as on one machine
         notes[RUNTIME] = f"{math.ceil(request.time_s)}s"
-    if request.within:
-        notes[f"{OWN}/topology-required"] = request.within
+    said = {"topology-required": request.within, "reservation": request.reservation, "training": request.training}
+    notes |= {f"{OWN}/{key}": value for key, value in said.items() if value}
     spec: dict[str, Any] = {
         "schedulerName": request.scheduler_name,
         "restartPolicy": "Never",

@@ -10,7 +10,7 @@ fixed offsets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from kant.model.errors import InputError
@@ -35,6 +35,7 @@ class Wish:
     """`gpus` side by side from `start` to before `end` (microseconds), in one domain of the level `within`.
 
     With "" they are in one node where that is large enough, else anywhere along the cluster. `model` "": of any one.
+    `whole`: it has all GPUs of its nodes, and so perhaps more than it asks for.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Wish:
     end: int
     within: str = ""
     model: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,10 @@ class Line:
         """How many there are."""
         return len(self.nodes) * self.width
 
+    def size(self, wish: Wish) -> int:
+        """The GPUs that a reservation has here."""
+        return -(-wish.gpus // self.width) * self.width if wish.whole else wish.gpus
+
     def held(self, first: int, gpus: int) -> Held:
         """The GPUs from a place of the line on."""
         found: dict[int, int] = {}
@@ -106,7 +112,7 @@ def choose(spec: ClusterSpec, wish: Wish, taken: Sequence[Taken], now: int) -> C
     lines = lines_of(spec, wish)
     found = _beside(lines, wish, taken)
     if found is not None:
-        return Choice(found[0].held(found[1], wish.gpus), {}, line=found[0].name)
+        return Choice(found[0].held(found[1], found[0].size(wish)), {}, line=found[0].name)
     return _moving(spec, lines, wish, taken, now)
 
 
@@ -131,7 +137,7 @@ def lines_of(spec: ClusterSpec, wish: Wish) -> list[Line]:
         for (_, width), nodes in kinds.items():
             name = spec.nodes[nodes[0]].name if level == "node" else " ".join((level, *filter(None, domain[-1:])))
             found.append(Line(name, tuple(nodes), width))
-    fits = [line for line in found if line.gpus >= wish.gpus]
+    fits = [line for line in found if line.gpus >= line.size(wish)]
     if not fits:
         most = max((line.gpus for line in found), default=0)
         where = f"one {level}" if level != CLUSTER else "the cluster has of one model"
@@ -178,16 +184,16 @@ def _beside(lines: Sequence[Line], wish: Wish, taken: Iterable[Taken]) -> tuple[
     best: tuple[int, int, Line, int] | None = None
     for number, line in enumerate(lines):
         blocked = set(line.places(busy))
-        first = _first_free(line, blocked, wish.gpus)
+        first = _first_free(line, blocked, line.size(wish), alignment(line, wish))
         rank = line.gpus - len(blocked)
         if first is not None and (best is None or rank < best[0]):
             best = rank, number, line, first
     return None if best is None else best[2:]
 
 
-def _first_free(line: Line, blocked: set[int], gpus: int) -> int | None:
-    """The lowest place from which so many are free; of more than a node's GPUs, the first of a node."""
-    first, step = 0, alignment(line, gpus)
+def _first_free(line: Line, blocked: set[int], gpus: int, step: int) -> int | None:
+    """The lowest place, a multiple of `step`, from which so many are free."""
+    first = 0
     while first + gpus <= line.gpus:
         hit = next((place for place in range(first + gpus - 1, first - 1, -1) if place in blocked), None)
         if hit is None:
@@ -196,16 +202,16 @@ def _first_free(line: Line, blocked: set[int], gpus: int) -> int | None:
     return None
 
 
-def alignment(line: Line, gpus: int) -> int:
-    """The multiple at which a reservation of so many GPUs begins."""
-    return line.width if gpus > line.width else 1
+def alignment(line: Line, wish: Wish) -> int:
+    """The multiple at which a reservation begins: of more than a node's GPUs the first of a node."""
+    return line.width if wish.whole or wish.gpus > line.width else 1
 
 
 def _later(lines: Sequence[Line], wish: Wish, taken: Sequence[Taken]) -> int:
     """The first later start at which it fits beside all others."""
     length = wish.end - wish.start
     for start in sorted({each.end for each in taken if wish.start < each.end < FOREVER}):
-        if _beside(lines, Wish(wish.name, wish.gpus, start, start + length), taken) is not None:
+        if _beside(lines, replace(wish, start=start, end=start + length), taken) is not None:
             return start
     return -1
 
@@ -253,7 +259,7 @@ def _calendar(
 
     `free` has the lines of each reservation that may move.
     """
-    rows = [Booking(wish.name, wish.start, wish.end, wish.gpus, alignment(line, wish.gpus))]
+    rows = [Booking(wish.name, wish.start, wish.end, line.size(wish), alignment(line, wish))]
     who, offsets = [wish.name], [-1]
     covered: dict[int, list[tuple[int, int]]] = {}
     nodes = set(line.nodes)
@@ -262,7 +268,7 @@ def _calendar(
             continue
         own = each.wish
         if own is not None and line in free.get(each.who, ()) and nodes >= each.held.keys():
-            rows.append(Booking(each.who, each.start, each.end, own.gpus, alignment(line, own.gpus)))
+            rows.append(Booking(each.who, each.start, each.end, line.size(own), alignment(line, own)))
             who.append(each.who)
             offsets.append(next(line.places(each.held)))
             continue

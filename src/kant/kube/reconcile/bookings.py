@@ -1,0 +1,109 @@
+"""Reservations of GPUs: each gets whole nodes that stand side by side, chosen by the calendar, and the core is told.
+
+Where a reservation was put stands in its status, so that it lies there too when the state is built anew, and under the
+next leader. One that has no place is tried again: every so often, and when anything is said of reservations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.booking_events import overlap
+from kant.kube.reconcile.translation import Translation
+from kant.kube.translate.crds import BookedGpus
+from kant.live.core import Core
+from kant.model.errors import InputError
+from kant.model.event import BookingEnded, GpusBooked
+from kant.model.placement import Booking
+from kant.model.units import GPU, SECOND
+from kant.optimize.calendar.choose import Held, Taken, Wish, choose
+from kant.optimize.calendar.standing import standing
+
+AGAIN = 30 * SECOND
+"""Between two tries of what has no place, microseconds."""
+NAMED = 8
+
+
+class Bookings:
+    """The reservations of one state. `places` has the nodes of each that has some, `troubles` why another has none."""
+
+    def __init__(self, core: Core, translation: Translation) -> None:
+        self.core = core
+        self.translation = translation
+        self.places: dict[str, tuple[str, ...]] = {}
+        self.troubles: dict[str, str] = {}
+        self._again = 0
+        self._index = {node.name: index for index, node in enumerate(core.state.spec.nodes)}
+
+    def settle(self) -> bool:
+        """Book what is not booked, and let go what is over. Whether one has found its place."""
+        core = self.core
+        if not self.translation.booked:
+            return False
+        now, known = core.now, {one.name: one for one in self.translation.booked}
+        for name in [name for name in core.state.bookings if name not in known or known[name].end <= now]:
+            core.happen(BookingEnded(now, name))
+        new = [one for one in known.values() if one.name not in core.state.bookings and one.end > now]
+        if not new or now < self._again:
+            return False
+        self._again = now + AGAIN
+        new.sort(key=lambda one: (not one.nodes, one.created, one.name))  # those that had a place keep it
+        for one in new:
+            self._book(one, known)
+        return any(one.name in self.places for one in new)
+
+    def _book(self, one: BookedGpus, known: dict[str, BookedGpus]) -> None:
+        core, name = self.core, one.name
+        held = self._before(one)
+        if held is None:
+            try:
+                found = choose(core.state.spec, self._wish(one), self._taken(known), core.now)
+            except InputError as error:
+                self.troubles[name] = str(error)
+                return
+            if not found.held:
+                way = ", ".join(found.collide[:NAMED]) or "no place was found in the time"
+                more = f" and {len(found.collide) - NAMED} more" if len(found.collide) > NAMED else ""
+                self.troubles[name] = f"it collides on {found.line} with {way}{more}"
+                return
+            for other in found.moved:
+                core.happen(BookingEnded(core.now, other))
+            for other, place in found.moved.items():
+                self._say(known[other], place)
+            held = found.held
+        self._say(one, held)
+
+    def _before(self, one: BookedGpus) -> Held | None:
+        """Where it was put before, if those nodes are still there and nobody else has booked them."""
+        spec, held = self.core.state.spec, dict[int, int]()
+        for node in one.nodes:
+            index = self._index.get(node, -1)
+            if index < 0 or not spec.nodes[index].gpus:
+                return None
+            held[index] = (1 << spec.nodes[index].gpus) - 1
+        booking = Booking(one.start, one.end, _pieces(held))
+        others = [other for other in self.core.state.bookings.values() if other.end > self.core.now]
+        clear = held and not any(overlap(booking, other) for other in others)
+        return held if clear and sum(bits.bit_count() for bits in held.values()) >= one.gpus else None
+
+    def _taken(self, known: dict[str, BookedGpus]) -> list[Taken]:
+        state, now = self.core.state, self.core.now
+        booked = [
+            Taken(name, own.start, own.end, own.devices(), self._wish(known[name]))
+            for name, own in state.bookings.items()
+        ]
+        return standing(state, now, self.core.profile.preemption is not None) + booked
+
+    def _wish(self, one: BookedGpus) -> Wish:
+        return Wish(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
+
+    def _say(self, one: BookedGpus, held: Held) -> None:
+        core = self.core
+        core.happen(GpusBooked(core.now, one.name, one.start, one.end, _pieces(held)))
+        self.places[one.name] = tuple(core.state.spec.nodes[node].name for node in sorted(held))
+        self.troubles.pop(one.name, None)
+
+
+def _pieces(held: Held) -> np.ndarray:
+    rows = [[node, 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in sorted(held.items())]
+    return np.array(rows, dtype=np.int64).reshape(-1, 7)
