@@ -26,6 +26,7 @@ share_app = App(
     help_format="plaintext",
 )
 
+PolicyName = Annotated[str, Parameter(name=("--policy", "--profile"), help="A policy of docs/solvers.md.")]
 Gpus = Annotated[int, Parameter(help="GPUs of the cluster, all alike.", converter=whole)]
 Round = Annotated[str, Parameter("--round", help="Length of a round.")]
 Preemption = Annotated[str, Parameter(help="What a job loses of a round when it did not run in the one before.")]
@@ -41,7 +42,7 @@ def simulate(
     workload: WorkloadFile,
     /,
     *,
-    policy: Annotated[str, Parameter(name=("--policy", "--profile"), help="A policy of docs/solvers.md.")] = "max-min",
+    policy: PolicyName = "shockwave",
     gpus: Gpus = 32,
     round_length: Round = "120s",
     preemption: Preemption = "20s",
@@ -183,4 +184,6 @@ def _show(found: list[tuple[str, Outcome]]) -> None:
             for queue in run.queues
         ]
         table("Queues", queues, {"name": "queue", "jobs": "jobs", "jct": "completion s", "ftf": "mean FTF"})
+    for note in dict.fromkeys(note for _, each in found for note in each.notes):
+        console.print(note, style="yellow", soft_wrap=True)
     console.print("FTF: times as long as with an equal share of the cluster; above 1.05 is unfair", style="dim")

@@ -66,6 +66,7 @@ class ByShares:
 
     def __init__(self, rule: ShareRule, gpus: int, round_s: float) -> None:
         self.rule, self.gpus, self.head_start = rule, gpus, round_s / 2
+        self.note = ""
         self.memory = Memory()
         self.accounts: dict[int, _Account] = {}
         self.received = 0.0

@@ -46,6 +46,12 @@ class _Embedding:
     def __init__(self, c: Floats, a: Floats, b: Floats) -> None:
         self.c, self.a, self.b = c, a, b
         m, n = a.shape
+        # Most rows are about one or two variables. Their part of aᵀ·a is a few entries each.
+        few = np.count_nonzero(a, axis=1) <= 2
+        self.many, self.few = np.flatnonzero(~few), np.flatnonzero(few)
+        self.pairs = np.argsort(a[self.few] == 0, axis=1, kind="stable")[:, :2]
+        at = np.arange(len(self.few))[:, None]
+        self.values = a[self.few][at, self.pairs]
         self.x, r = self._linear(np.ones(m), np.zeros(n), b)
         self.s = _shifted(-r)
         self.z = _shifted(self._linear(np.ones(m), -c, np.zeros(m))[1])
@@ -54,7 +60,12 @@ class _Embedding:
     def _linear(self, weights: Floats, rx: Floats, rz: Floats) -> tuple[Floats, Floats]:
         """x and z with aᵀ·z = rx and a·x - weights·z = rz."""
         a, weights = self.a, weights + REGULAR
-        normal = (a.T / weights) @ a
+        dense = a[self.many]
+        normal = (dense.T / weights[self.many]) @ dense
+        over = self.values / weights[self.few][:, None]
+        for i in range(self.pairs.shape[1]):
+            for j in range(self.pairs.shape[1]):
+                np.add.at(normal, (self.pairs[:, i], self.pairs[:, j]), over[:, i] * self.values[:, j])
         normal[np.diag_indices_from(normal)] += REGULAR
         x = np.asarray(np.linalg.solve(normal, rx + a.T @ (rz / weights)), dtype=np.float64)
         return x, (a @ x - rz) / weights

@@ -58,10 +58,12 @@ class Outcome(Struct, frozen=True):
     busy_share: float
     queues: tuple[QueueOutcome, ...]
     each: tuple[JobOutcome, ...]
+    notes: tuple[str, ...] = ()
 
 
-def outcome(every: Sequence[Training], gpus: int, rounds: int, used: float) -> Outcome:
-    """What the jobs that have all ended come to; `used` are the GPU-seconds in which they made progress."""
+def outcome(every: Sequence[Training], gpus: int, rounds: int, used: float, note: str) -> Outcome:
+    """What the jobs that have all ended come to; `used` are the GPU-seconds in which they made progress,
+    `note` what the policy says of itself."""
     crowd = max(1.0, len(every) / gpus)
     each = []
     for at in every:
@@ -79,6 +81,7 @@ def outcome(every: Sequence[Training], gpus: int, rounds: int, used: float) -> O
         used / (gpus * makespan) if makespan else 0.0,
         tuple(_queue(name, [job for job in each if job.queue == name]) for name in sorted({job.queue for job in each})),
         tuple(each),
+        (note,) if note else (),
     )
 
 

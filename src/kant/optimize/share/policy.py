@@ -24,7 +24,9 @@ SHARES: Tags = {
 
 
 class Chooser(Protocol):
-    """A policy at work on one run; what it remembers of the run is here."""
+    """A policy at work on one run; what it remembers of the run is here. `note` is what people should know of it."""
+
+    note: str
 
     def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
         """The jobs of the next round, which fit together; `changed`: some have come or gone since the last round."""

@@ -99,7 +99,7 @@ def simulate(
             job.adapt()
         if now > LATEST:
             raise InputError("this workload", f"jobs that end within {LATEST:g} seconds")
-    return outcome(every, gpus, rounds, used)
+    return outcome(every, gpus, rounds, used, chooser.note)
 
 
 def _weigh(jobs: Sequence[Training], weights: Mapping[str, float]) -> None:

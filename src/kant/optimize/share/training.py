@@ -41,7 +41,7 @@ class Training:
 
     `total` and `done` are steps at the present batch size `batch`; both are counted anew when that changes. `ran` are
     the seconds that it has run, without what it lost to preemption. `larger` says that the next round in which it runs
-    ends with a change of its batch, to a larger or to the first one.
+    ends with a change of its batch, to a larger or to the first one. `trained` are epochs, by batch size.
     """
 
     number: int
@@ -56,6 +56,7 @@ class Training:
     ended: float = -1.0
     weight: float = 1.0
     larger: bool | None = None
+    trained: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first = self.job.epochs[0]
@@ -97,6 +98,8 @@ class Training:
         else:
             self.failures = 0
             self.done += steps
+            epochs = steps / steps_of_epoch(self.job.samples, self.batch)
+            self.trained[self.batch] = self.trained.get(self.batch, 0.0) + epochs
             ended = self.steps_left <= 0 or self.ran > int(int(self.job.exclusive) * PATIENCE)
         self._rescale()
         return ended

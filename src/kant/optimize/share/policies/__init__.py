@@ -5,10 +5,13 @@ from kant.optimize.share.policies.gandiva_fair import GandivaFair
 from kant.optimize.share.policies.max_min import MaxMin
 from kant.optimize.share.policies.min_total_duration import MinTotalDuration
 from kant.optimize.share.policies.mst import Mst
+from kant.optimize.share.policies.shockwave import Shockwave
 from kant.optimize.share.policies.themis import Themis
 from kant.optimize.share.policy import Policy
 
 POLICIES: dict[str, Policy] = {
+    "shockwave": Shockwave(),
+    "shockwave-greedy": Shockwave(solver=False),
     "max-min": MaxMin(),
     "gandiva-fair": GandivaFair(),
     "themis": Themis(),

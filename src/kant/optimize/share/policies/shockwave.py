@@ -1,0 +1,128 @@
+"""Shockwave: welfare over time and an early end of all, with more weight for whoever would end unfairly late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kant.model.errors import InputError
+from kant.model.taxonomy import Tags, tagged
+from kant.optimize.share.policy import SHARES, Chooser
+from kant.optimize.share.predictor import expected_left
+from kant.optimize.share.training import Training
+from kant.optimize.share.window import Entry, Window, fill, lay_out
+from kant.optimize.share.window_exact import best_counts
+from kant.optimize.solvers import cp_sat
+
+HEAVIEST = 1e4
+"""The most that lateness may multiply a weight by."""
+ALMOST = 100.0
+"""The power of lateness for jobs that need less than one more round."""
+MEMORY = 0.9
+"""How much of the fair time of a job is the mean of earlier estimates; the rest is the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shockwave:
+    """Plan a window of rounds so that the product of all progress is large and the longest job does not end late.
+
+    A job that is expected to take longer than a fair share of the cluster would have allowed has its weight multiplied
+    by the ratio of the two times, to the power `lateness`. Jobs that must run in every round of the window go first, so
+    that large ones do not pile up at the end; then those that weigh most. The plan is made anew when jobs come or go
+    and after `again` rounds. Source: P. Zheng et al., NSDI 2023, arXiv 2210.00093; the aggregation, the order, and
+    times counted from a job's own arrival are ours.
+    """
+
+    window: int = 20
+    """Rounds that are planned at once."""
+    again: int = 8
+    """Rounds after which the plan is made anew."""
+    lateness: float = 12.0
+    """The power of the ratio of the expected to the fair time in a weight."""
+    longest: float = 1e-3
+    """What a second by which the longest job is longer costs, in mean welfare of a round."""
+    solver: bool = True
+    """Let CP-SAT improve the plan that marginal gains give."""
+    solver_jobs: int = 200
+    """With more jobs in the cluster plans are by marginal gains alone, so that none takes long."""
+    limit: float = 0.1
+    """Deterministic seconds of CP-SAT for one plan."""
+    source: ClassVar[str] = "Shockwave, P. Zheng et al., NSDI 2023, arXiv 2210.00093"
+    tags: ClassVar[Tags] = tagged(SHARES, knowledge="learned", objective="fairness makespan", method="solver")
+
+    def begin(self, gpus: int, round_s: float) -> Chooser:
+        return _Plan(self, gpus, round_s)
+
+
+class _Plan:
+    """The rounds that are planned, and the times that were once thought fair."""
+
+    def __init__(self, policy: Shockwave, gpus: int, round_s: float) -> None:
+        self.policy, self.gpus, self.round_s = policy, gpus, round_s
+        self.fair: dict[int, _FairTime] = {}
+        self.rounds: list[list[Training]] = []
+        self.solver = policy.solver
+        self.note = ""
+        if self.solver:
+            try:
+                cp_sat()
+            except InputError as absent:
+                self.solver = False
+                self.note = f"plans are by marginal gains alone: {absent}"
+
+    def ran(self, job: Training, seconds: float) -> None:
+        """What has run is in the job."""
+
+    def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+        if changed:
+            self.fair = {job.number: self.fair.get(job.number) or _FairTime() for job in jobs}
+            for job in jobs:
+                self.fair[job.number].estimate(now, (job.ran + expected_left(job)) / self.share(job, jobs))
+        if changed or not self.rounds:
+            self.rounds = self.plan(jobs, now)
+        return self.rounds.pop(0)
+
+    def share(self, job: Training, jobs: Sequence[Training]) -> float:
+        """The part of the time in which a job would run with an equal share, by weight, of the cluster."""
+        return min(1.0, self.gpus * job.weight / len(jobs))
+
+    def plan(self, jobs: Sequence[Training], now: float) -> list[list[Training]]:
+        policy = self.policy
+        entries = []
+        for job in jobs:
+            left = expected_left(job)
+            expected = now - job.job.arrival + left / self.share(job, jobs)
+            late = expected / self.fair[job.number].at(now)
+            weight = job.weight
+            if late > 1:
+                weight *= min(HEAVIEST, late ** (ALMOST if left < self.round_s else policy.lateness))
+            # Who is there has not ended, whatever its epochs say: a round still gains it something.
+            open_part = 0.5 * self.round_s / (job.ran + left + self.round_s)
+            progress = min(job.epoch / job.job.epoch_count, 1 - open_part)
+            entries.append(Entry(job.gpus, weight, progress, left / self.round_s))
+        window = Window(tuple(entries), self.gpus, policy.window, policy.longest * self.round_s)
+        counts = fill(window)
+        if self.solver and len(jobs) <= policy.solver_jobs:
+            counts = best_counts(window, counts, policy.limit)
+        return [[jobs[i] for i in chosen] for chosen in lay_out(window, counts, min(policy.again, policy.window))]
+
+
+class _FairTime:
+    """How long a job should take, as estimated whenever jobs came or went: a mean over time, leaning to the latest."""
+
+    def __init__(self) -> None:
+        self.area = 0.0
+        self.begun = self.since = self.latest = -1.0
+
+    def estimate(self, now: float, seconds: float) -> None:
+        if self.begun < 0:
+            self.begun = now
+        else:
+            self.area += self.latest * (now - self.since)
+        self.since, self.latest = now, seconds
+
+    def at(self, now: float) -> float:
+        past = now - self.begun
+        mean = (self.area + self.latest * (now - self.since)) / past if past > 0 else self.latest
+        return MEMORY * mean + (1 - MEMORY) * self.latest
