@@ -11,6 +11,7 @@ import numpy as np
 
 from kant.model.errors import InputError
 from kant.serving import columns as c
+from kant.serving.clients import Patience
 from kant.serving.columns import Table, Times
 from kant.serving.engine import FOREVER, Engine, EngineSettings
 from kant.serving.layers import interrupt
@@ -197,30 +198,18 @@ def simulate(
     after: After | None = None,
     begin: Sequence[int] | None = None,
     observed: bool = False,
+    patience: Patience | None = None,
 ) -> Served:
     """Run all requests to their end.
 
     With `observed` the router sees what a router before real engines sees: what was sent, and the tokens so far.
     Without `after` every request comes at its arrival. With it only those of `begin` do, and each that finishes
-    releases what `after` says. Raises InputError where a request can never be served.
+    releases what `after` says; with `patience` so does each that is given up. Raises InputError where a request can
+    never be served.
     """
     fleet = new_fleet(requests, settings, engines, policy, router, seed, observed)
-    series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(len(requests)))
+    series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(len(requests)), patience)
     return served_by(fleet, series)
-
-
-def closed_loop(count: int, clients: int) -> tuple[list[int], After]:
-    """So many clients that each send the next of `count` requests when theirs has finished.
-
-    Returns who begins, and what follows whom: `begin` and `after` of `simulate`.
-    """
-    rest = iter(range(clients, count))
-
-    def after(_: int, now: float) -> list[tuple[float, int]]:
-        following = next(rest, None)
-        return [] if following is None else [(now, following)]
-
-    return list(range(min(clients, count))), after
 
 
 def _sample(fleet: Fleet, now: float) -> list[tuple[float, ...]]:
@@ -275,7 +264,7 @@ def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
     return series
 
 
-def _by_release(fleet: Fleet, after: After, begin: Sequence[int]) -> list[tuple[float, ...]]:
+def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Patience | None) -> list[tuple[float, ...]]:
     """Requests that come when others have finished: the engines move event by event, in order of time."""
     coming = [(float(fleet.requests.arrival[i]), int(i)) for i in begin]
     heapq.heapify(coming)
@@ -311,8 +300,18 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int]) -> list[tuple[
         began = engine.now
         engine.run(event, steps=0)
         fleet.policy.after_step(engine, engine.now - began)
-        for r in engine.take_ended():
+        ended = engine.take_ended()
+        for r in ended:
             fleet.policy.finished(engine, r)
+        if patience is not None:
+            vain = [r for r in ended if patience.in_vain(engine, np.array([r]))[0]]
+            for r in patience.let_go(engine):
+                engine.withdraw(r)
+                vain.append(r)
+                ended.append(r)
+            for r in vain:
+                patience.again(fleet.origin[k][r])
+        for r in ended:
             for when, i in after(fleet.origin[k][r], engine.now):
                 heapq.heappush(coming, (max(when, engine.now), i))
 
