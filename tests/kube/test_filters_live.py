@@ -8,7 +8,7 @@ from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet
-from tests.kube.live import bound, perform, profile, says, until, where
+from tests.kube.live import bound, of_queue, perform, profile, queue, says, until, where
 from tests.kube.objects import Object, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import kant
 
@@ -62,6 +62,32 @@ def test_devices_and_storage_that_the_core_does_not_count_are_never_overcommitte
             assert {found.get(f"s{number}", "") for number in range(3)} == {"n0", "n1", ""}
             (left,) = {f"s{number}" for number in range(3)} - found.keys()
             await until(api, lambda pods: says(pods, left, f"no node that would do has 6144 MiB of {SCRATCH} left"))
+
+    perform(plane, story, tmp_path)
+
+
+def test_parts_of_gpus_are_counted_by_node_and_refused_in_queues_with_a_quota(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    part = "nvidia.com/mig-1g.10gb"
+
+    async def story(api: Api) -> None:
+        divided = [make_node(f"n{number}", gpus=0) for number in range(2)]
+        for one in divided:
+            one["status"]["capacity"][part] = "2"
+        await api.create_all(divided)
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([asks(make_pod(f"p{number}", 0), part, "1") for number in range(5)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 4)
+            assert sorted(where(pods).values()) == ["n0", "n0", "n1", "n1"]
+            (left,) = {f"p{number}" for number in range(5)} - where(pods).keys()
+            await until(api, lambda pods: says(pods, left, f"no node that would do has 1 of {part} left"))
+            await gone(api, "p0" if left != "p0" else "p1")
+            await until(api, lambda pods: left in bound(pods))
+            await api.apply([queue("team", 8)])
+            await api.create(asks(make_pod("q", 0, labels=of_queue("team")), part, "1"))
+            what = "whole GPUs in queue team, whose quota does not count parts of them"
+            await until(api, lambda pods: says(pods, "q", what))
 
     perform(plane, story, tmp_path)
 

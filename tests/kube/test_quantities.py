@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from kant.kube.objects.quantity import count, exact, mib, milli
 from kant.kube.objects.views import Container, PodSpec, Resources
-from kant.kube.translate.resources import requests_of, used_of
+from kant.kube.translate.resources import check_parts, requests_of, used_of
 from kant.model.errors import InputError
 from kant.model.job import Demand
+from kant.model.tenant import Queue, QueueConfig, Quota
 
 SUFFIXES = {"": 1, "m": Fraction(1, 1000), "k": 1000, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30,
             "e3": 1000, "E-2": Fraction(1, 100), "E": 10**18}  # fmt: skip
@@ -80,7 +81,6 @@ def test_a_pod_asks_for_what_it_needs_at_its_busiest_moment(starting: list[tuple
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ({"nvidia.com/mig-1g.10gb": 1}, "MIG devices"),
         ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}, "shares of a GPU"),
         ({"nvidia.com/gpu": 1, "amd.com/gpu": 1}, "GPUs of one kind"),
         ({"nvidia.com/gpu": "1.5"}, "a whole number"),
@@ -97,6 +97,27 @@ def test_other_devices_are_asked_for_beside_gpus() -> None:
     limits: dict[str, str | int | float] = {"nvidia.com/gpu": 8, "rdma/hca": 1, "ephemeral-storage": "1Gi"}
     asked = requests_of(PodSpec(containers=(Container(Resources(None, limits)),)))
     assert (asked.demand.gpus, asked.others) == (8, (("ephemeral-storage", 1024), ("rdma/hca", 1)))
+
+
+@pytest.mark.parametrize(
+    ("resource", "queue", "refused"),
+    [
+        ("nvidia.com/mig-1g.10gb", "team", "whole GPUs in queue team, whose quota does not count parts of them"),
+        ("nvidia.com/gpu.shared", "below", "whole GPUs in queue team, whose quota does not count parts of them"),
+        ("nvidia.com/mig-1g.10gb", "free", ""),
+        ("nvidia.com/mig-1g.10gb", "nobody", ""),
+        ("nvidia.com/gpu", "team", ""),
+    ],
+)
+def test_parts_of_gpus_are_had_where_no_quota_of_gpus_is_passed_by(resource: str, queue: str, refused: str) -> None:
+    spec = PodSpec(containers=(Container(Resources(None, {resource: 1})),))
+    cores = Quota("cpu", nominal=1000)
+    queues = QueueConfig((Queue("team", quotas=(Quota(),)), Queue("below", "team"), Queue("free", quotas=(cores,))))
+    if not refused:
+        check_parts([spec], queue, queues)
+        return
+    with pytest.raises(InputError, match=refused):
+        check_parts([spec], queue, queues)
 
 
 def test_what_somebody_elses_pod_uses_counts_though_kant_would_refuse_it() -> None:

@@ -70,6 +70,14 @@ class QueueConfig(Struct, frozen=True, omit_defaults=True):
     queues: tuple[Queue, ...] = ()
     prices: tuple[tuple[str, int], ...] = ()
 
+    def lineage(self, name: str) -> tuple[str, ...]:
+        """A queue and those above it up to its root, by name; the name alone where there is no such queue."""
+        above = {queue.name: queue.parent for queue in self.queues}
+        path = [name]
+        while above.get(path[-1]):
+            path.append(above[path[-1]])
+        return tuple(path)
+
 
 # --- What a queue does, by the states on its path to the root: each of them holds, so several add up -----------
 

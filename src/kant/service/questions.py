@@ -111,11 +111,7 @@ class LocalQuestions(Questions):
 
     def lineage(self, queue: str) -> tuple[str, ...]:
         """A queue and those above it: who has one of them has the queue too."""
-        above = {each.name: each.parent for each in self.driver.settings.queue_config.queues}
-        path = [queue]
-        while above.get(path[-1]):
-            path.append(above[path[-1]])
-        return tuple(path)
+        return self.driver.settings.queue_config.lineage(queue)
 
     def core_ids(self, job: str) -> list[str]:
         ids = self.driver.jobs.core_id

@@ -25,7 +25,7 @@ from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
-from kant.kube.translate.resources import requests_of, used_of
+from kant.kube.translate.resources import check_parts, requests_of, used_of
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.volumes import ClaimWaitsError, check_claims, why_out_of_reach
 from kant.live.core import Core
@@ -237,6 +237,10 @@ class Translation:
             raise StaleFlavorsError
         self._check_claims(pods)
         job = self._job(ref, pods)
+        try:
+            check_parts([pod.spec for pod in pods], job.queue, core.state.quota_usage.queue_config)
+        except InputError as error:
+            raise MalformedError(str(error)) from None
         if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
             job = replace(job, affinity_group=f"gang {job.id}", apart="node", apart_required=True)
         if job.reservation:

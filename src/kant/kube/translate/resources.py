@@ -5,7 +5,8 @@ Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sideca
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import re
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from kant.kube.objects.validation import unsupported
 from kant.kube.objects.views import Container, PodSpec, Resources
 from kant.model.errors import InputError
 from kant.model.job import Demand
+from kant.model.tenant import QueueConfig
 from kant.model.units import GPU
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
@@ -22,6 +24,13 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.int
 
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 """Shares of a GPU in the words of HAMi."""
+
+PARTS = re.compile(r"nvidia\.com/(mig-[\w.]+|gpu\.shared)")
+"""Parts of GPUs that a device plugin gives out: MIG devices, and replicas of GPUs that are shared by turns.
+
+The plugin has divided the GPUs and chooses among the parts, so a node has so many of each; quotas of GPUs say nothing
+of them.
+"""
 
 UNCOUNTED = ("storage", "pods")
 """What no container asks for."""
@@ -63,6 +72,19 @@ def used_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> Demand:
 def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True) -> int:
     """An amount of a resource that the core does not count: MiB of what is bytes, else whole things."""
     return mib(value, where, up) if is_bytes(name) else count(value, where)
+
+
+def check_parts(specs: Iterable[PodSpec], queue: str, queue_config: QueueConfig) -> None:
+    """Raise InputError for parts of GPUs (`PARTS`) in a queue with a quota of GPUs, which counts no parts."""
+    part = next((name for spec in specs for name in others_of(spec) if PARTS.fullmatch(name)), None)
+    if part is None:
+        return
+    path = queue_config.lineage(queue)
+    for one in queue_config.queues:
+        if one.name in path and any(quota.resource == "gpu" for quota in one.quotas):
+            raise InputError(
+                "resources", f"whole GPUs in queue {one.name}, whose quota does not count parts of them", part
+            )
 
 
 def is_bytes(name: str) -> bool:
@@ -146,8 +168,6 @@ def _asked(spec: PodSpec, where: str, gpus: tuple[str, ...]) -> PodRequests:
     for name, amount in sorted(total.items()):
         if not amount or name in (*kinds, "cpu", "memory", *UNCOUNTED):
             continue
-        if name.startswith("nvidia.com/mig-"):
-            unsupported(f"{place}, {name}", "MIG devices of the device plugin (whole GPUs only)")
         if name in SHARES:
             unsupported(f"{place}, {name}", "shares of a GPU")
         others.append((name, amount_of(name, amount, f"{place}, {name}")))
