@@ -70,7 +70,7 @@ def best_by_trying_all(own: Leftovers, budget: int, worth: int) -> int:
 def test_emptied_nodes_are_idle_the_rest_has_room_and_no_other_way_gains_more_by_one_node(
     own: Leftovers, budget: int, worth: int
 ) -> None:
-    found = empty_nodes(own, budget, lambda who: worth)
+    found = empty_nodes(own, budget, lambda node, who: worth)
     assert len(found.moves) <= budget and found.price == sum(who.price for who, _ in found.moves)
     assert len({who.row for who, _ in found.moves}) == len(found.moves), "a job moves once"
     room = {node: list(free) for node, free in own.free.items()}

@@ -82,3 +82,7 @@ def queues_changed(state: StateData, event: ev.QueuesChanged) -> None:
 
 def typical_pods_given(state: StateData, event: ev.TypicalPodsGiven) -> None:
     state.given_pods = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
+
+
+def plan_proposed(state: StateData, event: ev.PlanProposed) -> None:
+    state.proposal = event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -52,6 +52,14 @@ def move(table: Table, log: Table, pieces: Table, taking: bool) -> None:
         else:
             c.give_piece(table, pieces[i])
         c.note_change(log, pieces[i, 0])
+
+
+@compiled
+def set_statuses(table: Table, log: Table, nodes: Table, status: int) -> None:
+    """Give these nodes another status."""
+    for node in nodes:
+        table[node, c.STATUS] = status
+        c.note_change(log, node)
 
 
 class Snapshot:
@@ -144,6 +152,18 @@ class Trial:
                 c.note_change(self.log, node)
             if status == NodeStatus.CORDONED:
                 yield
+
+    @contextmanager
+    def within(self, nodes: Collection[int]) -> Iterator[None]:
+        """Whatever is new goes to these nodes as long as this lasts."""
+        closed = self.table[:, c.STATUS] == NodeStatus.IN_SERVICE
+        closed[list(nodes)] = False
+        rows = np.flatnonzero(closed)
+        set_statuses(self.table, self.log, rows, NodeStatus.CORDONED.value)
+        try:
+            yield
+        finally:
+            set_statuses(self.table, self.log, rows, NodeStatus.IN_SERVICE.value)
 
     def placed(self, allocation: Allocation, group: str = "") -> None:
         """Record a placement that the engine has already taken from the table."""

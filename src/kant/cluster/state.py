@@ -40,6 +40,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.DevicesChanged: node.devices_changed,
     ev.GpusBooked: booking.booked,
     ev.BookingEnded: booking.unbooked,
+    ev.PlanProposed: node.plan_proposed,
     ev.TypicalPodsGiven: node.typical_pods_given,
 }
 """The function that takes each kind of event into the state."""

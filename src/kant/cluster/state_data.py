@@ -18,6 +18,7 @@ from kant.cluster.quota_usage import QuotaUsage
 from kant.cluster.shapes import Shape, Shapes
 from kant.cluster.typical import TypicalPods
 from kant.model.errors import StateError
+from kant.model.event import PlanProposed
 from kant.model.job import Job
 from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
@@ -86,6 +87,7 @@ class StateData:
         self.quota_usage = QuotaUsage(self.shapes, self.table[:, c.POOL].tolist(), usage_hours)
         self.health = ClusterHealth(spec)
         self.typical = TypicalPods()
+        self.proposal: PlanProposed | None = None  # the last one of a solver
         self.given_pods: Table | None = None  # the typical pods, where they are given
         self.capacity_version = 0  # counts what may let a waiting job start: freed capacity, a waiting job that left
         self.node_version = 0  # counts changes of the status or the devices of nodes

@@ -208,7 +208,8 @@ class Preempt(_Decision, frozen=True, tag="preempt"):
 
     `by` names the job that takes its place and `why` the right by which it does: `priority`, `reclaim`, `backfill`
     or `core` (its base job has stopped); `queue` where its queue was stopped, `drain` where a node of it was drained,
-    `reservation` where GPUs of it are booked from now on.
+    `reservation` where GPUs of it are booked from now on; `fallback` or `defragment` where it moves as a solver has
+    proposed.
     """
 
     moved: bool = False
@@ -277,10 +278,12 @@ class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):
     """The outcome of one cycle: decisions in the order in which to carry them out.
 
     `review_at` is the time at which the plan may change although nothing happened (-1: never). With `mending` it is
-    only about gangs that were bound in part (`scheduler/partial_gangs.py`).
+    only about gangs that were bound in part (`scheduler/partial_gangs.py`), with `proposed` only about what a solver
+    has proposed last (`scheduler/proposals.py`).
     """
 
     time: int
     decisions: list[Decision]
     review_at: int = -1
     mending: bool = False
+    proposed: bool = False

@@ -212,6 +212,25 @@ class BookingEnded(_Event, frozen=True, tag="unbooked"):
     reservation: str
 
 
+class ProposedPlace(Struct, frozen=True, array_like=True):
+    """Where a job is to run: so many pods on each node."""
+
+    job: str
+    pods: dict[str, int]
+
+
+class PlanProposed(_Event, frozen=True, tag="proposed"):
+    """A solver says what would be better: running jobs move, and waiting ones start where these were.
+
+    It worked on an earlier moment. The core decides now whether it is carried out, whole or not at all
+    (`scheduler/proposals.py`). `by` is the part of the profile that asked: `fallback` or `defragment`.
+    """
+
+    by: str
+    moves: tuple[ProposedPlace, ...] = ()
+    starts: tuple[ProposedPlace, ...] = ()
+
+
 class TypicalPodsGiven(_Event, frozen=True, tag="mix"):
     """The typical pods: rows (cpu, gpus, milli, pool mask, weight); what fragmentation is measured against."""
 
@@ -242,5 +261,6 @@ Event = (
     | DevicesChanged
     | GpusBooked
     | BookingEnded
+    | PlanProposed
     | TypicalPodsGiven
 )

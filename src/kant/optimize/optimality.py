@@ -28,6 +28,7 @@ from kant.optimize.packing.snapshot import anybody, snapshot_of
 from kant.queueing.preemption.shrinking import lost_work
 from kant.queueing.rejection import never_starts
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.proposals import may_move
 
 LIMIT = 1.0
 """Deterministic seconds of the solver for each of the two packings."""
@@ -162,8 +163,9 @@ def _gangs(scheduler: Scheduler, now: int) -> tuple[Gang, ...]:
     state = scheduler.state
     cycle = Diagnosis(scheduler, now).cycle
     emptied: dict[int, tuple[int, int]] = {}
-    for own in leftovers(state, lambda row: lost_work(cycle, row), anybody):
-        found = empty_nodes(own, MOST_MOVES, lambda who: 1 << 62)
+    profile = scheduler.profile
+    for own in leftovers(state, lambda row: lost_work(cycle, row), lambda row: may_move(cycle, profile, row)):
+        found = empty_nodes(own, MOST_MOVES, lambda node, who: 1 << 62)
         emptied[own.pool] = sum(own.gpus[node] for node in found.emptied), len(found.moves)
     gangs = []
     table = state.table

@@ -21,9 +21,13 @@ from kant.queueing.order import Order
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
+from kant.scheduler.solvers import Defragment, Fallback
 from kant.scheduler.strategies import Strategy, parse_strategies
 
-SETTINGS: dict[str, type] = {"preemption": Preemption, "requeue": Requeue, "estimates": Estimates, "elastic": Elastic}
+SETTINGS: dict[str, type] = {
+    "preemption": Preemption, "requeue": Requeue, "estimates": Estimates, "elastic": Elastic,
+    "fallback": Fallback, "defragment": Defragment,
+}  # fmt: skip
 """Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
 
 PARTS = ("name", "about", *KINDS, "workloads", *SETTINGS, "simulation")
@@ -36,6 +40,7 @@ class Profile:
     The first of `strategies` that matches a job places it instead of `placement`.
     Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that came back is tried,
     `estimates` what disciplines that plan ahead take for its run time, `elastic` when running gangs change their size.
+    `fallback` and `defragment` say when a solver is asked for what would be better (`scheduler/solvers.py`).
     `simulation` is for the simulator alone: how jobs run, and what an experiment does that a cluster does not.
     `text` is the TOML that the profile was read from.
     """
@@ -50,6 +55,8 @@ class Profile:
     requeue: Requeue = field(default_factory=Requeue)
     estimates: Estimates = field(default_factory=Estimates)
     elastic: Elastic = field(default_factory=Elastic)
+    fallback: Fallback | None = None
+    defragment: Defragment | None = None
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 

@@ -30,6 +30,7 @@ from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
+from kant.scheduler.proposals import carry_out_proposal
 from kant.sim.checks import check_faults, check_profile
 from kant.sim.dependencies import Dependencies
 from kant.sim.execution import Execution, speed_of
@@ -42,6 +43,7 @@ from kant.workload.workload import Workload
 
 if TYPE_CHECKING:
     from kant.serving.services_file import Declared
+    from kant.sim.rounds import SimulatedRounds
     from kant.sim.services import ServiceReplicas
 
 REPORT_EVERY = 1024
@@ -150,6 +152,11 @@ class Run:
         self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
         self.dependencies: Dependencies | None = None
         self.services: ServiceReplicas | None = None
+        self.rounds: SimulatedRounds | None = None
+        if profile.fallback is not None or profile.defragment is not None:
+            from kant.sim.rounds import SimulatedRounds
+
+            self.rounds = SimulatedRounds(self.scheduler)
         self.external: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
         self.wake = FOREVER  # when to cycle although nothing happens
         self._began = time.process_time()
@@ -230,6 +237,8 @@ class Run:
             if now == FOREVER and not self._may_yet_start():
                 break
             now = min(now, self.faults.due, self.external[0].time if self.external else FOREVER)
+            if self.rounds is not None:
+                now = min(now, self.rounds.due)
             if now == FOREVER or now > self.until:
                 break
 
@@ -254,6 +263,8 @@ class Run:
             if speed.reports:
                 execution.report_progress(now)
 
+            if self.rounds is not None:
+                self._carry_out_proposals(now)
             plan = self.scheduler.cycle(now)
             if plan.decisions or self.faults.any:
                 self.journal.plan(plan, always=True)
@@ -263,6 +274,8 @@ class Run:
                 self.wake = now
             elif self.options.recheck_s and state.pending and (changed or plan.decisions):
                 self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
+            if self.rounds is not None:
+                self.rounds.begin(now)
             self.recorder.observe(now)
             if services is not None:
                 services.observe(now)
@@ -288,6 +301,15 @@ class Run:
             return state.now
         self.recorder.observe(self.until)
         return self.until
+
+    def _carry_out_proposals(self, now: int) -> None:
+        """What solvers have proposed is taken in, and carried out where it still holds."""
+        assert self.rounds is not None
+        for proposal in self.rounds.take(now):
+            self.execution.happen(proposal)
+            plan = carry_out_proposal(self.scheduler, now)
+            self.journal.plan(plan, always=True)
+            self.execution.carry_out(plan)
 
     def _may_yet_start(self) -> bool:
         """Whether jobs wait that a node's return may let start, when nothing else happens any more."""

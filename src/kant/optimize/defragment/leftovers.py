@@ -15,7 +15,7 @@ from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.model.placement import CPU, MEMORY, NODE, PODS, TAG
 from kant.model.status import NodeStatus
-from kant.optimize.packing.snapshot import is_plain
+from kant.optimize.packing.snapshot import asks_for_whole_gpus
 
 Room = tuple[int, int, int]
 """GPUs, milli-cores and MiB."""
@@ -26,7 +26,7 @@ TOGETHER = 4
 LOOKED_AT = 10
 """Nodes of a pool, those that are cheapest to empty, of which all groups of up to TOGETHER are tried."""
 
-STEPS = 4_000
+STEPS = 600
 """Steps that dealing out the jobs of one group of nodes may take."""
 
 
@@ -80,7 +80,7 @@ def leftovers(
         if not here:
             continue
         job = state.live[row]
-        if len(nodes) > 1 or not job.preemptible or not is_plain(state, row, job) or not may_move(row):
+        if len(nodes) > 1 or not may_move(row) or not asks_for_whole_gpus(state, row, job):
             for node in here:
                 of[node].fixed.add(node)
             continue
@@ -90,7 +90,7 @@ def leftovers(
     return sorted(found.values(), key=lambda own: own.pool)
 
 
-def empty_nodes(own: Leftovers, budget: int, worth: Callable[[Sequence[Lodger]], int]) -> Emptied:
+def empty_nodes(own: Leftovers, budget: int, worth: Callable[[int, Sequence[Lodger]], int]) -> Emptied:
     """Idle nodes by at most `budget` moves, each time the one of most gain for its price.
 
     `worth` is what an idle node is worth, given who leaves it, in the unit of prices: a node is emptied only where that
@@ -111,7 +111,7 @@ class _Search:
         self.here = {node: list(who) for node, who in own.lodgers.items()}
         self.emptied: list[int] = []
 
-    def step(self, worth: Callable[[Sequence[Lodger]], int]) -> bool:
+    def step(self, worth: Callable[[int, Sequence[Lodger]], int]) -> bool:
         """Empty one more node, if that pays."""
         gone = [node for node in self.here if node not in self.own.fixed and self.here[node]]
         gone.sort(key=lambda node: (sum(who.price for who in self.here[node]), len(self.here[node]), node))
@@ -137,13 +137,13 @@ class _Search:
         return True
 
     def best_of(
-        self, plans: Sequence[tuple[int, list[tuple[Lodger, int]]]], worth: Callable[[Sequence[Lodger]], int]
+        self, plans: Sequence[tuple[int, list[tuple[Lodger, int]]]], worth: Callable[[int, Sequence[Lodger]], int]
     ) -> tuple[int, list[tuple[Lodger, int]]] | None:
         """The plan of most gain, of those within the budget that gain anything."""
         best, before = None, self.cost({})
         for node, places in plans:
             count, price = self.cost({who.row: target for who, target in places})
-            gain = worth(self.here[node]) - (price - before[1])
+            gain = worth(node, self.here[node]) - (price - before[1])
             rank = (-gain, count, node)
             if count <= self.budget and gain > 0 and (best is None or rank < best[0]):
                 best = rank, node, places

@@ -91,11 +91,14 @@ def _pool_names(state: ClusterState) -> list[str]:
 
 def is_plain(state: ClusterState, row: int, job: Job) -> bool:
     """Whether nodes, whole GPUs, CPU, memory and one domain for all are what the job asks for."""
+    return not job.base_job and row not in state.burst_replicas and asks_for_whole_gpus(state, row, job)
+
+
+def asks_for_whole_gpus(state: ClusterState, row: int, job: Job) -> bool:
+    """Whether all that a job asks for are whole GPUs, CPU and memory of nodes, and one domain for all."""
     demands = [group.demand for group in job.groups]
     return (
         row not in state.elastic
-        and not job.base_job
-        and row not in state.burst_replicas
         and not (job.apart and job.apart_required)
         and all(not group.within and group.floor in (0, group.count) for group in job.groups)
         and all(not (one.mig or one.island) and (one.gpus == 0 or one.milli == 1000) for one in demands)

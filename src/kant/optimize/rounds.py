@@ -1,0 +1,193 @@
+"""Rounds: when a solver is asked under a profile, what it is told, and what it proposes.
+
+A driver asks `Rounds` when a round is due, takes the moment to a solver, and hands what that proposes to the core as an
+event. What is learned of the queue on the way is told to the solver with the moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+from msgspec import Struct
+
+from kant.cluster import columns as c
+from kant.cluster.columns import J_MILLI, J_SINCE, J_STARTED
+from kant.cluster.state import ClusterState
+from kant.insight.diagnosis import Diagnosis
+from kant.model.event import PlanProposed, ProposedPlace
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER, GPU, HOUR, MINUTE, SECOND
+from kant.optimize.defragment.leftovers import Lodger, empty_nodes, leftovers
+from kant.optimize.optimality import nobody_stops
+from kant.optimize.packing.portfolio import solve
+from kant.optimize.packing.problem import WAITS, Problem
+from kant.optimize.packing.snapshot import snapshot_of
+from kant.queueing.preemption.shrinking import lost_work
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.profile import Profile
+from kant.scheduler.proposals import may_move, may_start
+
+Round = Literal["fallback", "defragment"]
+
+LOOKED_AT = 200
+"""Waiting jobs that are looked at to learn whether idle nodes are wanted."""
+
+
+class Learned(Struct, frozen=True):
+    """What rounds have learned: of each pool the share of the time at which waiting jobs wanted more idle nodes."""
+
+    wanted: tuple[float, ...] = ()
+
+
+class Rounds:
+    """When rounds are due under a profile. `due` is the next time; FOREVER where the profile has none."""
+
+    def __init__(self, profile: Profile, now: int = 0) -> None:
+        self.profile = profile
+        self.learned = Learned()
+        self._next: dict[Round, int] = {}
+        if profile.fallback is not None:
+            self._next["fallback"] = now + profile.fallback.every_s * SECOND
+        if profile.defragment is not None:
+            self._next["defragment"] = now + profile.defragment.every_s * SECOND
+
+    @property
+    def due(self) -> int:
+        return min(self._next.values(), default=FOREVER)
+
+    def begin(self, state: ClusterState, now: int) -> list[Round]:
+        """The rounds that begin at `now`, and have something to look at."""
+        found: list[Round] = []
+        fallback, defragment = self.profile.fallback, self.profile.defragment
+        if fallback is not None and self._next["fallback"] <= now:
+            self._next["fallback"] = now + fallback.every_s * SECOND
+            since = now - fallback.wait_s * SECOND
+            if any(int(state.jobs[row, J_SINCE]) <= since for row in state.pending):
+                found.append("fallback")
+        if defragment is not None and self._next["defragment"] <= now:
+            self._next["defragment"] = now + defragment.every_s * SECOND
+            part = min(defragment.every_s / (defragment.horizon_h * (HOUR // SECOND)), 1.0)
+            before = self.learned.wanted or (0.0,) * len(state.pools)
+            here = wanted_nodes(state)
+            self.learned = Learned(tuple(old + part * (new - old) for old, new in zip(before, here, strict=True)))
+            if max(max(self.learned.wanted), defragment.floor) > 0:
+                found.append("defragment")
+        return found
+
+
+def wanted_nodes(state: ClusterState) -> list[bool]:
+    """Of each pool, whether a waiting job wants more of its nodes idle than are."""
+    table = state.table
+    gpus = [0] * len(state.pools)
+    idle = [0] * len(state.pools)
+    whole = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.GPUS] > 0)
+    for pool in range(len(state.pools)):
+        mine = whole & (table[:, c.POOL] == pool)
+        gpus[pool] = int(table[mine, c.GPUS].max(initial=0))
+        idle[pool] = int((mine & (table[:, c.FREE] == table[:, c.GPUS] * GPU)).sum())
+    found = [False] * len(state.pools)
+    for row in list(state.pending)[:LOOKED_AT]:
+        shape = state.shape_of(row)
+        for pool in shape.pools:
+            pods = sum(
+                count for count, demand in ((g.count, g.demand) for g in shape.groups) if 0 < gpus[pool] <= demand.gpus
+            )
+            found[pool] = found[pool] or pods > idle[pool]
+    return found
+
+
+def propose(what: Round, scheduler: Scheduler, now: int, learned: Learned) -> PlanProposed | None:
+    """What would be better at `now`; None where nothing is. Raises InputError where the packer is not installed."""
+    return _fallback(scheduler, now) if what == "fallback" else _defragment(scheduler, now, learned)
+
+
+def _fallback(scheduler: Scheduler, now: int) -> PlanProposed | None:
+    """Jobs that have waited long start where others move, by the portfolio packer; nobody stops for good."""
+    settings, profile = scheduler.profile.fallback, scheduler.profile
+    assert settings is not None
+    diagnosis = Diagnosis(scheduler, now)
+    state, cycle = diagnosis.state, diagnosis.cycle
+    rows = cycle.waiting_rows()
+    since = now - settings.wait_s * SECOND
+    waiting: dict[int, None] = {}
+    for row in rows[cycle.ranking(rows)].tolist() if len(rows) else ():
+        if len(waiting) == settings.most_jobs:
+            break
+        if int(state.jobs[row, J_SINCE]) > since or not may_start(cycle, row, waiting):
+            continue
+        if not diagnosis.uses_quotas or _is_admitted(diagnosis, row):
+            waiting[row] = None
+    if not waiting:
+        return None
+    snapshot = snapshot_of(
+        state, waiting, lambda row: settings.jobs.admits(state.live[row]) and may_move(cycle, profile, row)
+    )
+    problem = Problem(nobody_stops(snapshot.instance))
+    found = solve(problem, settings.limit_s).assignment
+    places: dict[str, Counter[str]] = {}
+    for pod, node in zip(problem.instance.pods, found, strict=True):
+        if node != WAITS:
+            places.setdefault(pod.group or pod.name, Counter())[problem.instance.nodes[node].name] += 1
+    pods = problem.instance.pods
+    moved = dict.fromkeys(pods[i].group or pods[i].name for i in problem.moved(found))
+    starts = [state.ids[row] for row in waiting if state.ids[row] in places]
+    if not starts or len(moved) > settings.moves:
+        return None
+    return PlanProposed(now, "fallback", _proposed(places, list(moved)), _proposed(places, starts))
+
+
+def _is_admitted(diagnosis: Diagnosis, row: int) -> bool:
+    """Whether the quotas let a job start beside those that were admitted before; then they count it."""
+    admission, shape = diagnosis.admission, diagnosis.state.shape_of(row)
+    if not diagnosis.cycle.limited:
+        return True
+    if admission.closed(row) is not None:
+        return False
+    if all(admission.shortage(row, option) is not None for option in admission.options(row, shape)):
+        return False
+    usage = diagnosis.state.quota_usage
+    queue, user = diagnosis.state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
+    if usage.tree is not None and usage.node_of[queue] >= 0:
+        admission.quota_tree.charge(usage.node_of[queue], user, usage.amounts(shape))
+    return True
+
+
+def _proposed(places: dict[str, Counter[str]], jobs: list[str]) -> tuple[ProposedPlace, ...]:
+    return tuple(ProposedPlace(job, dict(sorted(places[job].items()))) for job in jobs)
+
+
+def _defragment(scheduler: Scheduler, now: int, learned: Learned) -> PlanProposed | None:
+    """Jobs move together so that nodes in use in part become idle, as far as that pays."""
+    settings, profile = scheduler.profile.defragment, scheduler.profile
+    assert settings is not None
+    cycle = Diagnosis(scheduler, now).cycle
+    state = cycle.state
+    horizon = int(settings.horizon_h * HOUR)
+
+    def price(row: int) -> int:
+        return lost_work(cycle, row) + int(state.jobs[row, J_MILLI]) * settings.restart_s
+
+    left, moves = settings.moves, list[tuple[Lodger, int]]()
+    for own in leftovers(
+        state, price, lambda row: settings.jobs.admits(state.live[row]) and may_move(cycle, profile, row)
+    ):
+        share = max(learned.wanted[own.pool] if learned.wanted else 0.0, settings.floor)
+
+        def worth(node: int, who: object, share: float = share, gpus: dict[int, int] = own.gpus) -> int:
+            """The GPU time of the node while it is idle for longer than it would have been, over `gain`."""
+            stays = max(now - int(state.jobs[one.row, J_STARTED]) for one in who)  # type: ignore[attr-defined]
+            span = min(max(stays, MINUTE), horizon)
+            return int(share * gpus[node] * GPU * (span // SECOND) / settings.gain)
+
+        found = empty_nodes(own, left, worth)
+        moves += found.moves
+        left -= len(found.moves)
+        if left == 0:
+            break
+    if not moves:
+        return None
+    nodes = state.spec.nodes
+    pods = {who.row: int(state.jobs[who.row, c.J_PODS]) for who, _ in moves}
+    places = tuple(ProposedPlace(state.ids[who.row], {nodes[at].name: pods[who.row]}) for who, at in moves)
+    return PlanProposed(now, "defragment", places)
