@@ -95,7 +95,7 @@ def test_jobs_move_and_another_starts_where_they_were() -> None:
         ("Preempt", "a"), ("Start", "a"), ("Start", "wide"),
     ]  # fmt: skip
     first = plan.decisions[0]
-    assert isinstance(first, Preempt) and first.moved and first.why == "fallback" and not first.by
+    assert isinstance(first, Preempt) and first.moved and first.why == "fallback" and first.by == "wide"
     assert plan.proposed and str(plan) == str(decide_again(there.scheduler, plan)), "replay decides it again"
     there.execute(plan)
     assert on(there, "a") == new and on(there, "wide") == old

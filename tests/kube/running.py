@@ -21,6 +21,7 @@ from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
 from kant.live.journals import Journals
+from kant.live.solver import Solver
 from kant.live.warm import warm
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
 
@@ -42,11 +43,12 @@ async def kant(
     journal: Path | None = None,
     user: str = "admin",
     shadow: tuple[str, ...] = (),
+    solver: Solver | None = None,
 ) -> AsyncIterator[KubeDriver]:
     """A driver that leads, in this very loop. What it meets comes out when it ends."""
     sink = Journals(journal) if journal is not None else None
     settings = DriverSettings(
-        profile or builtin_profile("kant"), sink, recovery=recovery, staleness=staleness, shadow=shadow
+        profile or builtin_profile("kant"), sink, recovery=recovery, staleness=staleness, shadow=shadow, solver=solver
     )
     warm_once(settings.profile.text)
     async with ApiClient(load(plane.kubeconfig(user, server=server))) as client:

@@ -18,12 +18,13 @@ from kant.live.sentences import public_id
 from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
 from kant.model.errors import StateError
-from kant.model.event import Event, JobCancelled, JobSubmitted
+from kant.model.event import Event, JobCancelled, JobSubmitted, PlanProposed
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
+from kant.scheduler.proposals import carry_out_proposal
 
 Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
@@ -148,6 +149,11 @@ class Core:
     def complete_partial_gangs(self) -> Plan:
         """What to do now about gangs that were found bound in part."""
         return self._decided(complete_partial_gangs(self.scheduler, self.now))
+
+    def propose(self, proposal: PlanProposed) -> Plan:
+        """Take in what a solver proposes, and decide about it now."""
+        self.happen(msgspec.structs.replace(proposal, time=self.now))
+        return self._decided(carry_out_proposal(self.scheduler, self.now))
 
     def _decided(self, plan: Plan) -> Plan:
         self.journal.plan(plan)

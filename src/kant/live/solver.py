@@ -6,7 +6,7 @@ No cycle waits for one. Who carries tasks out (a process, or in a simulation the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -14,17 +14,28 @@ import msgspec
 from kant.insight.moment import Moment
 from kant.model.errors import InputError
 from kant.model.units import count_from
+from kant.optimize.rounds import Learned
 from kant.scheduler.cycle import Scheduler
 
-What = Literal["optimality"]
+What = Literal["optimality", "fallback", "defragment"]
+
+
+NOTHING = Learned()
 
 
 @dataclass(frozen=True, slots=True)
 class SolverTask:
-    """What is to be worked out about a moment."""
+    """What is to be worked out about a moment.
+
+    Of a round: what is `learned` of the queue, the jobs that are `movable` (None: all that the profile lets move), and
+    how many jobs a proposal may start (0: as the profile says).
+    """
 
     what: What
     moment: Moment
+    learned: Learned = NOTHING
+    movable: frozenset[str] | None = None
+    most_starts: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -45,11 +56,18 @@ async def no_solver(task: SolverTask) -> bytes:
 def work_out(task: SolverTask) -> bytes:
     """The answer of a task. A sentence where the extra `optimize` is not installed."""
     from kant.optimize.optimality import optimality
+    from kant.optimize.rounds import propose
 
-    moment = task.moment
+    moment, profile = task.moment, task.moment.profile
     count_from(moment.zero)
+    if task.most_starts and profile.fallback is not None:
+        most = min(profile.fallback.most_jobs, task.most_starts)
+        profile = replace(profile, fallback=msgspec.structs.replace(profile.fallback, most_jobs=most))
+    scheduler = Scheduler(moment.thawed(), profile, moment.seed)
     try:
-        return msgspec.json.encode(optimality(Scheduler(moment.thawed(), moment.profile, moment.seed), moment.now))
+        if task.what == "optimality":
+            return msgspec.json.encode(optimality(scheduler, moment.now))
+        return msgspec.json.encode(propose(task.what, scheduler, moment.now, task.learned, task.movable))
     except InputError as error:
         return msgspec.json.encode(Failed(str(error)))
 

@@ -22,6 +22,7 @@ import numpy as np
 from kant.cluster.columns import can_take
 from kant.live.core import Core
 from kant.live.logs import log_decisions, log_event
+from kant.live.rounds import LiveRounds
 from kant.live.waits import Split
 from kant.local.clock import SteadyClock
 from kant.local.completion import Completion
@@ -34,6 +35,7 @@ from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
 from kant.local.submission import job_of
+from kant.model.decision import Plan
 from kant.model.errors import InputError
 from kant.model.event import (
     JobEvicted,
@@ -71,7 +73,7 @@ class LocalDriver:
         self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
         self.launcher = Launcher(settings, self._over)
         widest = max(node.gpus for node in settings.cluster.nodes)
-        self.jobs = LocalJobs(book, clock, self.launcher, widest, self._wake)
+        self.jobs = LocalJobs(book, clock, self.launcher, widest, self.wake)
         self.completion = Completion(self.jobs)
         self.executor = LocalExecutor(self.jobs, self._evicted)
         self.reservations = LocalReservations(settings.cluster)
@@ -82,6 +84,7 @@ class LocalDriver:
         self._awake = asyncio.Event()
         self._anew = False  # the state is to be built anew
         self.finished: Callable[[], list[JobRecord]] = list  # jobs of earlier days
+        self.rounds: LiveRounds | None = None  # who asks a solver, where the profile wants one
         self.waited: Mapping[str, Split] = {}  # by cause, as the Kant before this one knew it
         self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, of a job that has left
         self.core: Core
@@ -231,7 +234,7 @@ class LocalDriver:
         self._awake.set()
 
     def wake(self) -> None:
-        """Turn soon: what is booked has changed."""
+        """Turn soon: what is booked has changed, or a solver has answered."""
         self._awake.set()
 
     @property
@@ -291,12 +294,15 @@ class LocalDriver:
         if ready and self.reservations.known and not self.trouble:
             self.reservations.settle(self.core)
         if ready and not last:
+            if self.rounds is not None and not self.launcher.is_busy:
+                proposal = self.rounds.turn(self.core)
+                if proposal is not None:
+                    self._carry_out(self.core.propose(proposal))
             asked = time.monotonic()
             plan = self.core.cycle()
             if self.telemetry is not None:
                 self.telemetry.cycle(time.monotonic() - asked, plan)
-            log_decisions(log, plan, [node.name for node in self.settings.cluster.nodes])
-            self.executor.execute(plan)
+            self._carry_out(plan)
             for record in self.launcher.ready():
                 record.attempt += 1
                 record.phase, record.started, record.ended = JobPhase.RUNNING, self.clock.micros(), -1
@@ -326,6 +332,10 @@ class LocalDriver:
             self.build()
         writes = (self.jobs.dirty or self.launcher.begins_more) and not self.trouble
         return 0.0 if self._new or (self._ended and ready) or writes else wait
+
+    def _carry_out(self, plan: Plan) -> None:
+        log_decisions(log, plan, [node.name for node in self.settings.cluster.nodes])
+        self.executor.execute(plan)
 
     def alive(self) -> list[JobRecord]:
         """All jobs that are not over, with those that are about to come in."""
@@ -374,9 +384,6 @@ class LocalDriver:
 
     def _over(self, record: JobRecord, exit: Exit) -> None:
         self._ended.append((record, exit))
-        self._awake.set()
-
-    def _wake(self) -> None:
         self._awake.set()
 
     def _evicted(self, why: str) -> None:

@@ -7,6 +7,7 @@ event. What is learned of the queue on the way is told to the solver with the mo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from kant.cluster.columns import J_MILLI, J_SINCE, J_STARTED
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
 from kant.model.event import PlanProposed, ProposedPlace
+from kant.model.matching import Match
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, GPU, HOUR, MINUTE, SECOND
 from kant.optimize.defragment.leftovers import Lodger, empty_nodes, leftovers
@@ -23,6 +25,7 @@ from kant.optimize.optimality import nobody_stops
 from kant.optimize.packing.portfolio import solve
 from kant.optimize.packing.problem import WAITS, Problem
 from kant.optimize.packing.snapshot import snapshot_of
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.shrinking import lost_work
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
@@ -97,12 +100,30 @@ def wanted_nodes(state: ClusterState) -> list[bool]:
     return found
 
 
-def propose(what: Round, scheduler: Scheduler, now: int, learned: Learned) -> PlanProposed | None:
-    """What would be better at `now`; None where nothing is. Raises InputError where the packer is not installed."""
-    return _fallback(scheduler, now) if what == "fallback" else _defragment(scheduler, now, learned)
+def propose(
+    what: Round, scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None = None
+) -> PlanProposed | None:
+    """What would be better at `now`; None where nothing is. Of the running jobs only those `movable` move (None: all).
+
+    Raises InputError where the packer is not installed.
+    """
+    if what == "fallback":
+        return _fallback(scheduler, now, movable)
+    return _defragment(scheduler, now, learned, movable)
 
 
-def _fallback(scheduler: Scheduler, now: int) -> PlanProposed | None:
+def _allows(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:
+    """Whether a running job, by row, may be moved."""
+    state = cycle.state
+
+    def allows(row: int) -> bool:
+        known = movable is None or state.ids[row] in movable
+        return known and match.admits(state.live[row]) and may_move(cycle, profile, row)
+
+    return allows
+
+
+def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) -> PlanProposed | None:
     """Jobs that have waited long start where others move, by the portfolio packer; nobody stops for good."""
     settings, profile = scheduler.profile.fallback, scheduler.profile
     assert settings is not None
@@ -120,9 +141,7 @@ def _fallback(scheduler: Scheduler, now: int) -> PlanProposed | None:
             waiting[row] = None
     if not waiting:
         return None
-    snapshot = snapshot_of(
-        state, waiting, lambda row: settings.jobs.admits(state.live[row]) and may_move(cycle, profile, row)
-    )
+    snapshot = snapshot_of(state, waiting, _allows(cycle, profile, settings.jobs, movable))
     problem = Problem(nobody_stops(snapshot.instance))
     found = solve(problem, settings.limit_s).assignment
     places: dict[str, Counter[str]] = {}
@@ -157,7 +176,9 @@ def _proposed(places: dict[str, Counter[str]], jobs: list[str]) -> tuple[Propose
     return tuple(ProposedPlace(job, dict(sorted(places[job].items()))) for job in jobs)
 
 
-def _defragment(scheduler: Scheduler, now: int, learned: Learned) -> PlanProposed | None:
+def _defragment(
+    scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None
+) -> PlanProposed | None:
     """Jobs move together so that nodes in use in part become idle, as far as that pays."""
     settings, profile = scheduler.profile.defragment, scheduler.profile
     assert settings is not None
@@ -169,9 +190,7 @@ def _defragment(scheduler: Scheduler, now: int, learned: Learned) -> PlanPropose
         return lost_work(cycle, row) + int(state.jobs[row, J_MILLI]) * settings.restart_s
 
     left, moves = settings.moves, list[tuple[Lodger, int]]()
-    for own in leftovers(
-        state, price, lambda row: settings.jobs.admits(state.live[row]) and may_move(cycle, profile, row)
-    ):
+    for own in leftovers(state, price, _allows(cycle, profile, settings.jobs, movable)):
         share = max(learned.wanted[own.pool] if learned.wanted else 0.0, settings.floor)
 
         def worth(node: int, who: object, share: float = share, gpus: dict[int, int] = own.gpus) -> int:

@@ -32,8 +32,9 @@ def carry_out_proposal(scheduler: Scheduler, now: int) -> Plan:
     if proposal is not None:
         places = _places(cycle, scheduler.profile, proposal)
         if places is not None:
+            winner = proposal.starts[0].job if len(proposal.starts) == 1 else ""
             for one in proposal.moves:
-                cycle.preempt(cycle.state.rows[one.job], moved=True, why=proposal.by)
+                cycle.preempt(cycle.state.rows[one.job], moved=True, by=winner, why=proposal.by)
             for row, allocation in places.items():
                 cycle.start(row, allocation)
             cycle.wake_at(now + 1)

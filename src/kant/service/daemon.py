@@ -19,6 +19,7 @@ import msgspec
 
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
+from kant.live.rounds import LiveRounds
 from kant.live.warm import warm
 from kant.local import cgroups, machine, nvml
 from kant.local.clock import Offset, steady_clock
@@ -144,6 +145,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     own = page_token(options.home) if options.listen else ""
     guard = Guard(callers, store, clock.micros, options.proxy_names)
     forecaster, solver = ForecastProcess(), SolverProcess()
+    driver.rounds = LiveRounds(solver, driver.wake)
     questions, reloader, told = (
         LocalQuestions(driver, store, recorded, forecaster, solver),
         Reloader(driver, options.files, tls),
@@ -200,6 +202,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
                 if task is not preparing or not task.done():
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            driver.rounds.close()
             await forecaster.close()
             await solver.close()
             if driver.jobs.ready:

@@ -21,6 +21,8 @@ from kant.kube.reconcile.workload import Workload
 TIMEOUT = 4.0  # seconds for one request, unless the Lease leaves less (`Lease.in_flight`)
 PATIENCE = 120.0  # seconds for which a budget that says no is asked again, once it has said yes
 RETRY = 2.0
+VOLUNTARY = ("fallback", "defragment")
+"""The rights by which nobody has to go: all are asked about first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,12 +80,13 @@ class Evictor:
     async def _carry_out(self, eviction: Eviction) -> None:
         pods = [pod for _, pods in eviction.victims for pod in pods]
         try:
-            if eviction.by and (refusal := self.refuses(pods)) is not None:
+            asks_first = eviction.by or eviction.right in VOLUNTARY
+            if asks_first and (refusal := self.refuses(pods)) is not None:
                 eviction.protected, eviction.refused = refusal[0].metadata.uid, refusal[1]
                 self.refused.append(eviction)
                 self.wake()
                 return
-            if eviction.by:
+            if asks_first:
                 for pod in pods:
                     eviction.protected = pod.metadata.uid
                     await self._evict(pod, dry_run=True, patience=0.0)

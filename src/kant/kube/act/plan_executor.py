@@ -160,4 +160,6 @@ def _why(by: str, why: str) -> str:
         "drain": "its node is drained",
         "reservation": "GPUs of it are reserved from now on",
         "core": "what it depends on has stopped",
+        "fallback": "it moves so that others can start",
+        "defragment": "it moves so that whole nodes become free",
     }.get(why, "the scheduler has stopped it")

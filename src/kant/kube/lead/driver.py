@@ -40,6 +40,8 @@ from kant.kube.reconcile.workloads import Workloads
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.live.core import Core
 from kant.live.logs import log_decisions, log_event
+from kant.live.rounds import LiveRounds
+from kant.model.decision import Plan
 from kant.model.node import ClusterSpec
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
@@ -85,6 +87,9 @@ class KubeDriver:
         self.core: Core | None = None
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
         self.statuses = Statuses(client, self.mirror, self.translation, lambda: self.core, holds, lambda: self.bookings)
+        self.rounds = (
+            LiveRounds(settings.solver, self._awake.set, self._movable, most_starts=1) if settings.solver else None
+        )
         self.workloads: Workloads
         self.fleet: Fleet
         self.executor: KubeExecutor
@@ -171,12 +176,15 @@ class KubeDriver:
                 return IDLE
         if self.bookings.settle():
             self.workloads.settle_all(self.workloads.naming_reservations())
+        if self.rounds is not None and not self.settings.shadow and not self.evictor.is_busy:
+            proposal = self.rounds.turn(self.core)
+            if proposal is not None:
+                self._carry_out(self.core.propose(proposal))
         began = time.monotonic()
         plan = self.core.cycle()
         self.counts.cycles += 1
         self.telemetry.cycle(time.monotonic() - began, plan)
-        log_decisions(log, plan, self.names)
-        self.executor.execute(plan)
+        self._carry_out(plan)
         if not self.settings.shadow:
             if not self.is_binding():
                 self.reasons.ask()
@@ -191,6 +199,14 @@ class KubeDriver:
             if moment >= 0:
                 wait = min(wait, max((moment - self.core.now) / 1e6, 0.0))
         return wait
+
+    def _carry_out(self, plan: Plan) -> None:
+        log_decisions(log, plan, self.names)
+        self.executor.execute(plan)
+
+    def _movable(self, core: Core) -> frozenset[str]:
+        """The jobs all of whose pods say that they may be moved."""
+        return self.workloads.movable()
 
     def _look_at_journals(self) -> None:
         """Say whether the record goes on. Another file begins with a state that is built anew."""

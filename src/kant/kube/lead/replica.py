@@ -26,6 +26,7 @@ from kant.kube.serve.metrics import KubeTelemetry
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
 from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness
+from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
 from kant.live.solver import Solver, no_solver
@@ -117,7 +118,7 @@ class Replica:
             client = await stack.enter_async_context(ApiClient(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
             forecasting = asyncio.create_task(self.questions.forecasts.keep_up(self.questions.settled_core))
-            looking = asyncio.create_task(self.questions.optimality.keep_up(self.questions.settled_core))
+            looking = asyncio.create_task(self.questions.optimality.keep_up(self._settled_core))
             await self._until_stopped(self._greet(client))
             self._greeted = True
             while not self.stopped.is_set():
@@ -132,6 +133,11 @@ class Replica:
     def _stands(self) -> tuple[ClusterState, int] | None:
         driver = self.driver
         return None if driver is None or driver.core is None else (driver.core.state, driver.core.now)
+
+    def _settled_core(self) -> Core | None:
+        """The core that decides, if there is one."""
+        core = self.driver.core if self.driver is not None else None
+        return core if core is not None and core.is_settled else None
 
     def _journal(self) -> str:
         """The file that is written to."""
@@ -259,6 +265,7 @@ class Replica:
             options.recovery,
             options.staleness,
             namespace=options.namespace,
+            solver=options.solver,
         )
         recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
         self.driver = KubeDriver(client, settings, recorder, holds, token, self.trouble, self.telemetry)

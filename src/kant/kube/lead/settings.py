@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kant.live.journals import Journals
+from kant.live.solver import Solver
 from kant.scheduler.profile import Profile
 
 
@@ -13,7 +14,7 @@ class DriverSettings:
     """`journals`: where they go (None: nowhere). `shadow`: decide for the GPU pods of these schedulers, and do nothing.
 
     `recovery`, `staleness`: seconds for which a gang may be bound in part, see `PartiallyBound.overdue`. `namespace` is
-    that of the Lease.
+    that of the Lease. `solver` is asked where the profile has `[fallback]` or `[defragment]`.
     """
 
     profile: Profile
@@ -24,3 +25,4 @@ class DriverSettings:
     staleness: float = 60.0
     seed: int = 0
     namespace: str = "kant-system"
+    solver: Solver | None = None

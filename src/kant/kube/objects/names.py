@@ -8,5 +8,8 @@ OWN = "scheduling.kant.dev"
 GATE = f"{OWN}/quota"
 """The scheduling gate of a pod that waits for its quota."""
 
+MOVABLE = f"{OWN}/movable"
+"""The annotation of a pod that may be evicted so that others fit better; whoever owns it makes it anew."""
+
 LEADER = f"{OWN}/leader"
 """The annotation that carries the token of the leader who sent a binding or an eviction."""

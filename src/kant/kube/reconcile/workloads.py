@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.names import MOVABLE
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.membership import Membership
@@ -103,6 +104,16 @@ class Workloads:
                 self.transitions.forget(workload)
                 self.messages.say(workload, why)
         self.partially_bound.complete_all()
+
+    def movable(self) -> frozenset[str]:
+        """The jobs that run and all of whose pods say that they may be moved."""
+        pods = self.mirror.pods
+        return frozenset(
+            job
+            for job, workload in self.by_job.items()
+            if workload.slots
+            and all(slot.bound and slot.pod in pods and _may_be_moved(pods[slot.pod]) for slot in workload.slots)
+        )
 
     def has_more(self, nodes: Iterable[str]) -> None:
         """These nodes may have more to give to the pods that are there."""
@@ -411,3 +422,8 @@ def _reason_of(wrong: Exception) -> str:
 
 def _waits(pod: Pod) -> bool:
     return not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+
+
+def _may_be_moved(pod: Pod) -> bool:
+    meta = pod.metadata
+    return "true" in ((meta.labels or {}).get(MOVABLE), (meta.annotations or {}).get(MOVABLE))

@@ -1,0 +1,99 @@
+"""Rounds of a live core: begun when they are due, worked out by the solver beside it, and handed to the driver's loop.
+
+The loop never waits: it looks whether a proposal is there. Where the solver is absent, out of time or killed, `trouble`
+says so in one sentence, it is logged once, and the next round asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from kant.insight.moment import moment_of
+from kant.live.core import Core
+from kant.live.logs import log_event
+from kant.live.solver import Solver, SolverTask, failure
+from kant.model.errors import InputError
+from kant.model.event import PlanProposed
+from kant.optimize.rounds import Round, Rounds
+
+log = logging.getLogger("kant.solver")
+
+
+def everybody(core: Core) -> frozenset[str] | None:
+    """Whoever the profile lets move."""
+    return None
+
+
+class LiveRounds:
+    """The rounds of whichever core decides. `movable` has the jobs that allow being moved (None: all).
+
+    `most_starts` bounds the jobs that one proposal may start (0: as the profile says).
+    """
+
+    def __init__(
+        self,
+        solver: Solver,
+        wake: Callable[[], None] = lambda: None,
+        movable: Callable[[Core], frozenset[str] | None] = everybody,
+        most_starts: int = 0,
+    ) -> None:
+        self.solver = solver
+        self.wake = wake
+        self.movable = movable
+        self.most_starts = most_starts
+        self.trouble = ""
+        self._core: Core | None = None
+        self._rounds: Rounds | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._there: PlanProposed | None = None
+
+    def turn(self, core: Core) -> PlanProposed | None:
+        """A proposal that is there for this core, if any. Begins a round where one is due."""
+        profile = core.profile
+        if profile.fallback is None and profile.defragment is None:
+            return None
+        if self._core is not core or self._rounds is None:
+            learned = self._rounds.learned if self._rounds is not None else None
+            self._core, self._rounds, self._there = core, Rounds(profile, core.now), None
+            if learned is not None and len(learned.wanted) == len(core.state.pools):
+                self._rounds.learned = learned
+        if self._asking is None and self._rounds.due <= core.now:
+            begun = self._rounds.begin(core.state, core.now)
+            if begun:
+                self._asking = asyncio.get_running_loop().create_task(self._ask(core, begun))
+        there, self._there = self._there, None
+        return there
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self, core: Core, begun: list[Round]) -> None:
+        assert self._rounds is not None
+        try:
+            for what in begun:
+                moment = moment_of(core.scheduler, core.past, core.now, core.zero)
+                task = SolverTask(what, moment, self._rounds.learned, self.movable(core), self.most_starts)
+                answer = await self.solver(task)
+                if sentence := failure(answer):
+                    raise InputError("the solver", f"one that answers ({sentence})")
+                found = msgspec.json.decode(answer, type=PlanProposed | None)
+                if found is not None and self._core is core:
+                    self._there = found
+                    break
+            self._say("")
+        except (InputError, msgspec.DecodeError) as error:
+            self._say(str(error))
+        finally:
+            self._asking = None
+            self.wake()
+
+    def _say(self, trouble: str) -> None:
+        if trouble and trouble != self.trouble:
+            log_event(log, trouble, logging.WARNING)
+        self.trouble = trouble
