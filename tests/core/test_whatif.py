@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cli.command import kant
 from tests.core.elastic_runs import elastic_arrivals
 from tests.core.small_runs import gangs, uniform
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
@@ -350,6 +351,18 @@ def test_a_live_journal_of_a_driver_that_refuses_has_futures(seed: int, share: f
 
 
 # --- Parts of the fabric -------------------------------------------------------------------------------------------
+
+
+def test_without_a_job_the_next_starts_at_once(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("id,submit_s,runtime_s,gpus\nlong,0,36000,8\nnext,60,600,8\n")
+    kant("simulate", str(jobs), "--cluster", "1x8", "--profile", "fifo", "--out", str(tmp_path / "run"))
+    asked = ("whatif", str(tmp_path / "run" / "journal.jsonl"), "--at", "1h", "--cancel")
+    found = kant(*asked, "long", "--json").json()
+    assert found["change"] == ["job long is cancelled"]
+    (gains,) = [row for row in found["helped"] if row["job"] == "next"]
+    assert gains["before_s"] == 36_000 - 60 and gains["after_s"] == 3_600 - 60
+    assert "--cancel: expected a job that waits or runs" in kant(*asked, "nobody").refusal()
 
 
 def test_new_nodes_stand_in_leaves_of_their_own() -> None:

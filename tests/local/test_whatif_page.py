@@ -107,3 +107,18 @@ def test_a_refusal_is_said_and_a_question_may_be_taken_back(page: Page) -> None:
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("button", name="Try it")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_one_click_leads_from_what_starts_a_job_now_to_what_that_means_for_all(page: Page) -> None:
+    page.evaluate("location.hash = '#jobs/3'")
+    now_if = page.locator("#now-if")
+    expect(now_if.get_by_role("heading", name="Starts now if")).to_be_visible()
+    change = now_if.get_by_role("listitem").first
+    expect(change).to_contain_text("stops")
+    job = re.match(r"job (\d+) stops", change.inner_text())
+    assert job is not None
+    shot(page, "starts-now-if")
+    change.get_by_role("button").click()
+    expect(page.get_by_role("heading", name=f"If job {job[1]} is cancelled")).to_be_visible()
+    assert page.get_by_role("region", name="Those that gain most").locator("tbody tr").count() >= 1
+    shot(page, "starts-now-if-tried")

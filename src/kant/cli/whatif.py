@@ -41,6 +41,7 @@ def whatif(
     nodes: Annotated[
         list[str] | None, Parameter(help="Add nodes: 10, or 10xNAME to have them like node NAME.", negative="")
     ] = None,
+    cancel: Annotated[list[str] | None, Parameter(help="Cancel this job, which waits or runs.", negative="")] = None,
     profile: Annotated[str | None, Parameter(help="Switch to this profile, a built-in one or a TOML file.")] = None,
     arrivals: Annotated[
         bool, Parameter(name="--no-arrivals", help="Nobody comes after that time.", negative="", show_default=False)
@@ -60,7 +61,7 @@ def whatif(
 
     asked = Question(
         tuple(submit or ()), tuple(drain or ()), evict, tuple(quota or ()), tuple(nodes or ()), profile or "",
-        until or "",
+        until or "", tuple(cancel or ()),
     )  # fmt: skip
     asked.check()
     other = load_profile(profile) if profile is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,13 +13,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
 from kant.metrics.effect import curve, most_changed, only, pairs, ratios, waits
 from kant.metrics.result import RunResult
 from kant.metrics.statistics import spread
 from kant.model.decision import Reason, sentence
 from kant.model.errors import InputError
-from kant.model.event import Event, JobReleased, JobSubmitted, QueuesChanged
+from kant.model.event import Event, JobCancelled, JobReleased, JobSubmitted, QueuesChanged
 from kant.model.status import JobStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, GPU, SECOND, clock
@@ -127,6 +129,8 @@ def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
     if changes.quotas:
         execution.happen(QueuesChanged(now, with_quotas(state.quota_usage.queue_config, changes.quotas)))
         run.external = deque(_with_quotas(event, changes) for event in run.external)
+    for job in changes.cancelled:
+        execution.external_event(JobCancelled(now, _live(state, job)))
     for health in run.faults.take(now):
         execution.change_node(health, now)
     for event in changes.jobs:
@@ -134,6 +138,14 @@ def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
     run.wake = now
     diagnosis = Diagnosis(run.scheduler, now)
     return {event.job.id: diagnosis.why(state.rows[event.job.id]) for event in changes.jobs}
+
+
+def _live(state: ClusterState, job: str) -> str:
+    """The id in the state of a job that waits or runs: in a live run it may have been submitted more than once."""
+    found = [state.ids[row] for row in state.live if job in (state.ids[row], re.sub(r"~\d+$", "", state.ids[row]))]
+    if not found:
+        raise InputError("--cancel", "a job that waits or runs", job)
+    return found[0]
 
 
 def _with_quotas(event: Event, changes: Changes) -> Event:

@@ -49,9 +49,10 @@ class Changes:
     quotas: tuple[QuotaChange, ...] = ()
     nodes: tuple[MoreNodes, ...] = ()
     profile: Profile | None = None
+    cancelled: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.drains or self.quotas or self.nodes or self.profile)
+        return bool(self.jobs or self.drains or self.quotas or self.nodes or self.profile or self.cancelled)
 
     def sentences(self) -> list[str]:
         """The changes for people, one each."""
@@ -63,7 +64,8 @@ class Changes:
         quotas = (f"queue {q.queue}: its quota of {_amount(q)}" for q in self.quotas)
         nodes = map(_more, self.nodes)
         profile = [f"the profile is {self.profile.name}"] if self.profile is not None else []
-        return [*jobs, *map(_drain, self.drains), *quotas, *nodes, *profile]
+        cancelled = (f"job {job} is cancelled" for job in self.cancelled)
+        return [*jobs, *map(_drain, self.drains), *quotas, *nodes, *cancelled, *profile]
 
 
 def _more(more: MoreNodes) -> str:

@@ -32,7 +32,8 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     """The changes, in the words of the options of `kant whatif`; at least one.
 
     `submit`: jobs such as `gpus=8,time=4h`. `drain`: `NAME[@FROM[..UNTIL]]`, with `evict` stopping what runs there.
-    `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `profile`: a built-in one, "" for none other. `until`: when
+    `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `cancel`: jobs that
+    are withdrawn at once. `profile`: a built-in one, "" for none other. `until`: when
     both futures stop, "" for never.
     """
 
@@ -43,11 +44,12 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: Several = ()
     profile: Annotated[str, Meta(max_length=100)] = ""
     until: Annotated[str, Meta(max_length=100)] = ""
+    cancel: Several = ()
 
     def check(self) -> None:
         """Raise InputError where nothing is asked, or something that needs something else."""
-        if not (self.submit or self.drain or self.quota or self.nodes or self.profile):
-            raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes and --profile")
+        if not (self.submit or self.drain or self.quota or self.nodes or self.profile or self.cancel):
+            raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes, --cancel and --profile")
         if self.evict and not self.drain:
             raise InputError("--evict", "a --drain beside it")
 
@@ -64,6 +66,7 @@ def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
         tuple(_quota(text) for text in asked.quota),
         tuple(_nodes(text) for text in asked.nodes),
         profile,
+        asked.cancel,
     )
 
 

@@ -6,6 +6,8 @@ import type { Run } from "../data/model";
 import { counted, showCount, showTime } from "../show";
 import { usePage, useStore } from "../store";
 import { CauseBars } from "../views/causes";
+import { tryNow } from "../whatif";
+import { formOf } from "../whatif/words";
 import { useAsked } from "./asked";
 import { expected, Orders, OVER, pathOf, Phase, when } from "./parts";
 import type { Detail, History, Whoami, Why } from "./types";
@@ -100,7 +102,31 @@ function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
       {answer.wait_or_place && <p>{answer.wait_or_place.sentence}</p>}
       <Sentences title="Facts" said={answer.facts} />
       <Sentences title="What would help" said={answer.remedies} />
+      <NowIf found={answer.starts_now_if} />
     </>
+  );
+}
+
+/** What starts it now, each change with one click to what it would mean for all others. */
+function NowIf({ found }: { found: NonNullable<Why["answer"]>["starts_now_if"] }) {
+  const { source } = usePage();
+  if (!found.changes.length && !found.none?.startsWith("proven")) return null;
+  const may = source.may.includes("whatif");
+  return (
+    <section aria-labelledby="now-if-title" id="now-if">
+      <h4 id="now-if-title">Starts now if</h4>
+      <ul>
+        {found.none && <li>{found.none}</li>}
+        {found.changes.map((change, i) => {
+          const form = may ? formOf(change) : null;
+          return (
+            <li key={i}>
+              {change.sentence} {form && <button type="button" className="link" aria-label={`What if ${change.sentence}?`} onClick={() => tryNow(form)}>What if?</button>}
+            </li>
+          );
+        })}
+      </ul>
+    </section>
   );
 }
 

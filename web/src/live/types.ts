@@ -44,6 +44,15 @@ interface Said {
   sentence: string;
 }
 
+/** A change after which a waiting job starts at once; docs/why.md. */
+export interface StartsNow {
+  sentence: string;
+  stopped: { job: string }[];
+  quotas: { queue: string; model: string; resource: string; more: number; limit: string }[]; // more: milli-GPUs
+  nodes: string[];
+  yields: string;
+}
+
 export interface Why {
   sentence: string;
   phase: string;
@@ -57,6 +66,7 @@ export interface Why {
     expected_us: Expected;
     zero_us: number;
     time_us: number;
+    starts_now_if: { changes: StartsNow[]; none: string | null };
   };
 }
 

@@ -111,6 +111,13 @@ export function Fields({ form, change }: Props) {
         {text("like", "like node", "most of them", { list: "whatif-nodes" })}
       </fieldset>
       <fieldset>
+        <legend>Cancel jobs</legend>
+        <label>
+          <span>jobs</span>
+          <input type="text" name="cancel" value={form.cancel} placeholder="12 14" autoComplete="off" spellCheck={false} onChange={(event) => change({ cancel: event.target.value })} />
+        </label>
+      </fieldset>
+      <fieldset>
         <legend>Decide otherwise</legend>
         {select("profile", "profile", [["", "as it is"], ...profiles.map(({ name }): [string, string] => [name, name])])}
         <p className="hint">{profiles.find(({ name }) => name === form.profile)?.about}</p>

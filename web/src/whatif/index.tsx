@@ -41,6 +41,14 @@ class Asked extends Store {
 
 const asked = new Asked();
 
+/** Open the view with this form, and try it at once. */
+export function tryNow(form: Form): void {
+  asked.going?.abort();
+  asked.set({ form, found: null, trouble: "", going: null });
+  location.hash = "#whatif";
+  void asked.ask();
+}
+
 function WhatIf() {
   useStore(asked);
   const { form, found, trouble, going } = asked;

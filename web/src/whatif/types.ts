@@ -6,6 +6,7 @@ export interface Question {
   evict?: boolean;
   quota?: string[];
   nodes?: string[];
+  cancel?: string[];
   profile?: string;
   until?: string;
 }

@@ -1,12 +1,13 @@
 // The form of a what-if, and what it asks in the words of `kant whatif`.
 
+import type { StartsNow } from "../live/types";
 import type { Question } from "./types";
 
 export const EMPTY = {
   gpus: "", pods: "1", time: "", queue: "", within: "",
   part: "", from: "", to: "", evict: false,
   quotaOf: "", quotaBy: "", // the queue, and behind a line end the model
-  nodes: "", like: "",
+  nodes: "", like: "", cancel: "",
   profile: "", until: "",
 }; // prettier-ignore
 
@@ -33,8 +34,24 @@ export function questionOf(form: Form): Question | null {
     asked.quota = [`${queue}:gpu${model && model !== "any" ? `:${model}` : ""}=${by}`];
   }
   if (form.nodes) asked.nodes = [form.nodes + (form.like && `x${form.like}`)];
+  const cancel = form.cancel.split(/[\s,]+/).filter(Boolean);
+  if (cancel.length) asked.cancel = cancel;
   if (form.profile) asked.profile = form.profile;
   if (Object.keys(asked).length === 0) return null;
   if (form.until) asked.until = form.until;
   return asked;
+}
+
+/** The form that asks for a change after which a job starts; null where a what-if has no words for it. */
+export function formOf(change: StartsNow): Form | null {
+  const { stopped, quotas, nodes, yields } = change;
+  if (yields || quotas.length > 1 || nodes.length > 1) return null;
+  const [quota, node] = [quotas[0], nodes[0]];
+  if (quota && (quota.resource !== "gpu" || quota.limit !== "quota")) return null;
+  return {
+    ...EMPTY,
+    cancel: stopped.map(({ job }) => job).join(" "),
+    ...(quota && { quotaOf: `${quota.queue}\n${quota.model}`, quotaBy: `+${quota.more / 1000}` }),
+    ...(node && { nodes: "1", like: node }),
+  };
 }
