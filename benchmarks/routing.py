@@ -4,8 +4,9 @@ Answers of JSON, and streams of 16 tokens that come one by one. The engine behin
 time is that of the proxy's process, from /proc. Milliseconds are by the clock, through each proxy and past them all in
 turns, under a load that is open: requests leave when they are due.
 
-`python -m benchmarks.routing [--rate 1000] [--pinned]` shows more: beside Envoy and nginx, where they are installed.
-With --pinned (as root) the proxies have one core and load and engine another, before all other processes.
+`python -m benchmarks.routing [--rate 1000] [--routers 2] [--pinned]` shows more: beside Envoy and nginx, where they are
+installed, and with several routers that share a port. With --pinned (as root) the proxies have one core and load and
+engine another, before all other processes; of routers that share a port the first has one, the others the other.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import Figure
-from benchmarks.routing_rivals import rivals
+from benchmarks.routing_rivals import free_port, rivals
 
 CLIENTS, JSON_REQUESTS, STREAMS = 32, 3000, 600
 RATE, SECONDS, ROUNDS = 1000.0, 2.0, 4
@@ -89,6 +90,8 @@ class Proxied:
     cpu_s: float = 0.0
     requests: int = 0
     failed: int = 0
+    beside: list[subprocess.Popen[str]] = field(default_factory=list)
+    """Further processes that share its port."""
     first: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
     late: list[float] = field(default_factory=list)
@@ -96,6 +99,10 @@ class Proxied:
     def reset(self) -> None:
         self.cpu_s, self.requests, self.failed = 0.0, 0, 0
         self.first, self.whole, self.late = [], [], []
+
+    def used_s(self) -> float:
+        """CPU-seconds of its processes so far."""
+        return sum(map(cpu_of, [*([self.process] if self.process else []), *self.beside]))
 
     def quantile(self, which: str, q: float) -> float:
         return float(np.quantile(getattr(self, which), q))
@@ -111,11 +118,11 @@ class OpenLoad:
     def send(self, to: Proxied, rate: float, seconds: float, stream: bool, seed: int) -> None:
         """Load one proxy for a while, and note what it took."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        before = cpu_of(to.process) if to.process else 0.0
+        before = to.used_s()
         self.process.stdin.write(f"{to.port} {rate} {seconds} {'stream' if stream else 'json'} {seed}\n")
         self.process.stdin.flush()
         found = json.loads(self.process.stdout.readline())
-        to.cpu_s += (cpu_of(to.process) if to.process else 0.0) - before
+        to.cpu_s += to.used_s() - before
         to.requests += len(found["whole"])
         to.failed += found["failed"]
         for which in ("first", "whole", "late"):
@@ -133,7 +140,7 @@ def turns(proxies: list[Proxied], load: OpenLoad, rate: float, stream: bool) -> 
 
 
 @contextmanager
-def proxies(with_rivals: bool) -> Iterator[tuple[OpenLoad, list[Proxied], subprocess.Popen[str]]]:
+def proxies(with_rivals: bool, routers: int = 1) -> Iterator[tuple[OpenLoad, list[Proxied], subprocess.Popen[str]]]:
     """The load, the engine without a proxy, the router, and its rivals."""
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         engine, engine_port = started("benchmarks.routing_parts", "engine")
@@ -145,6 +152,16 @@ def proxies(with_rivals: bool) -> Iterator[tuple[OpenLoad, list[Proxied], subpro
             process, port = started(*command)
             stack.callback(_end, process)
             found.append(Proxied(name, process, port))
+        if routers > 1:
+            listen = f"127.0.0.1:{free_port()}"
+            shared = [
+                started(*route[:5], "--listen", listen, "--router", "least-tokens", "--share-port")[0]
+                for _ in range(routers)
+            ]
+            for process in shared:
+                stack.callback(_end, process)
+            port = int(listen.rpartition(":")[2])
+            found.append(Proxied(f"kant serve route x {routers}", shared[0], port, beside=shared[1:]))
         if with_rivals:
             for name, (process, port) in rivals(Path(folder), engine_port).items():
                 stack.callback(_end, process)
@@ -188,11 +205,12 @@ def pin(process: subprocess.Popen[str], core: int) -> None:
         os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(1))
 
 
-def table(rate: float, pinned: bool) -> Iterator[str]:
+def table(rate: float, pinned: bool, routers: int) -> Iterator[str]:
     """Every proxy at a rate, in rows of a page."""
-    with proxies(with_rivals=True) as (open_load, found, engine):
+    with proxies(True, routers) as (open_load, found, engine):
         if pinned:
-            for process, core in ((engine, 0), (open_load.process, 0), *((p.process, 1) for p in found if p.process)):
+            apart = [(p.process, 1) for p in found if p.process] + [(p, 0) for row in found for p in row.beside]
+            for process, core in ((engine, 0), (open_load.process, 0), *apart):
                 pin(process, core)
         yield "| answers | through | CPU, µs a request | P50, ms | P99, ms | added P50 | added P99 | failed |"
         yield "|---|---|---:|---:|---:|---:|---:|---:|"
@@ -215,9 +233,10 @@ def table(rate: float, pinned: bool) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=float, default=RATE)
+    parser.add_argument("--routers", type=int, default=1)
     parser.add_argument("--pinned", action="store_true")
     options = parser.parse_args()
-    for line in table(options.rate, options.pinned):
+    for line in table(options.rate, options.pinned, options.routers):
         print(line, flush=True)
 
 

@@ -74,10 +74,11 @@ def dispatcher(urls: Sequence[str], policy: str = "fcfs", router: str = "round-r
 
 @asynccontextmanager
 async def routing(
-    chosen: Dispatcher, tenants: Tenants | None = None, retries: int = 2, hold_s: float = PATIENCE_S
+    chosen: Dispatcher, tenants: Tenants | None = None, retries: int = 2, hold_s: float = PATIENCE_S, shares: int = 0
 ) -> AsyncIterator[tuple[RouterServer, str]]:
-    """A router that never looks at its backends by itself, and its address."""
-    options = ServerOptions("127.0.0.1:0", "127.0.0.1:0", scrape_s=86400.0, drain_s=PATIENCE_S)
+    """A router that never looks at its backends by itself, and its address; with `shares` it shares that port."""
+    listen = f"127.0.0.1:{shares}"
+    options = ServerOptions(listen, "127.0.0.1:0", bool(shares), scrape_s=86400.0, drain_s=PATIENCE_S)
     server = RouterServer(chosen, tenants or everybody(), ProxyOptions(retries, hold_s), options)
     async with server:
         yield server, f"http://127.0.0.1:{server.port}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
+import socket
 from collections.abc import Iterator
 
 import aiohttp
@@ -12,6 +14,7 @@ import pytest
 from tests.gateway.rig import FLAGS, SETTINGS, Client, Conductor, Mock, dispatcher, routing, start, start_mocks, stream
 from tests.patience import PATIENCE_S
 
+from kant.gateway.server import RouterServer
 from kant.gateway.tenants import Tenant, Tenants
 from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals
@@ -220,3 +223,34 @@ def test_the_command_routes_and_ends_what_it_has_when_told_to_stop(mocks: list[M
 
     asyncio.run(run())
     assert router.process.wait(PATIENCE_S) == 0
+
+
+def test_routers_that_share_a_port_share_the_requests_and_each_says_its_own(mocks: list[Mock]) -> None:
+    urls = [mock.url for mock in mocks]
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+
+    async def answered(server: RouterServer, session: aiohttp.ClientSession) -> int:
+        async with session.get(f"http://127.0.0.1:{server.operators_port}/metrics") as answer:
+            rows = re.findall(r"^kant_router_requests_total{.*} (\S+)", await answer.text(), re.MULTILINE)
+        return int(sum(map(float, rows)))
+
+    async def run() -> None:
+        async with (
+            routing(dispatcher(urls), shares=port) as (one, url),
+            routing(dispatcher(urls), shares=port) as (two, again),
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+        ):
+            assert url == again
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            for _ in range(40):
+                await conductor.send(5, 1)
+                await conductor.advance(1000.0 + len(conductor.clients))
+            await asyncio.gather(*conductor.tasks)
+            assert all(client.finished for client in conductor.clients)
+            counts = [await answered(server, session) for server in (one, two)]
+            assert sum(counts) == 40 and min(counts) > 0
+
+    asyncio.run(run())

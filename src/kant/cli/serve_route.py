@@ -42,6 +42,9 @@ def route(
     operators: Annotated[
         str | None, Parameter(help="Where operators drain backends, HOST:PORT. Default: nowhere.")
     ] = None,
+    share_port: Annotated[
+        bool, Parameter(help="Let further routers listen there too, one for each core.", negative="")
+    ] = False,
     tenants: Annotated[
         Path | None, Parameter(help="A TOML file of tenants, their keys and limits. Default: no limits.")
     ] = None,
@@ -72,7 +75,7 @@ def route(
     limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
     proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001))
     options = ServerOptions(
-        listen, operators, _seconds("--scrape-s", scrape_s, 0.05), _seconds("--drain-s", drain_s, 0.0)
+        listen, operators, share_port, _seconds("--scrape-s", scrape_s, 0.05), _seconds("--drain-s", drain_s, 0.0)
     )
     address(listen, "--listen")
     chosen, choice = policy_named(policy), router_named(router)

@@ -115,15 +115,17 @@ class Proxy:
             ready = not self.draining and any(backend.up for backend in self.dispatcher.backends)
             return web.Response(status=200 if ready else 503)
         if request.path == "/metrics":
-            return web.Response(
-                body=self.meters.text(self.dispatcher),
-                headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-            )
+            return self.metrics()
         if request.path == "/v1/models":
             names = sorted({name for b in self.dispatcher.backends if b.up for name in b.models or ()})
             rows = [{"id": name, "object": "model", "created": 0, "owned_by": "kant"} for name in names]
             return web.Response(body=msgspec.json.encode({"object": "list", "data": rows}), headers=JSON)
         raise RefusedError(404, "expected GET /v1/models, /health or /metrics", "invalid_request_error")
+
+    def metrics(self) -> web.Response:
+        """This router's own metrics, for Prometheus."""
+        kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self.meters.text(self.dispatcher), headers=kind)
 
     async def _forward(self, request: web.BaseRequest) -> web.StreamResponse:
         began = time.monotonic()

@@ -26,10 +26,14 @@ from kant.serving.routing import TICK_S
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where it listens (`HOST:PORT`), where operators ask it to drain (or nowhere), and its times in seconds."""
+    """Where it listens (`HOST:PORT`), where operators ask it to drain (or nowhere), and its times in seconds.
+
+    With `share_port` other routers may listen on the same port: the kernel gives each new connection to one of them.
+    """
 
     listen: str = "127.0.0.1:8080"
     operators: str | None = None
+    share_port: bool = False
     scrape_s: float = 1.0
     drain_s: float = 60.0
 
@@ -57,7 +61,8 @@ class RouterServer:
         self.session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters())
         try:
-            self.port = await self._listen(self.options.listen, "--listen", self.proxy.handle)
+            shared = self.options.share_port
+            self.port = await self._listen(self.options.listen, "--listen", self.proxy.handle, shared)
             if self.options.operators is not None:
                 self.operators_port = await self._listen(self.options.operators, "--operators", self._operate)
         except BaseException:
@@ -81,7 +86,9 @@ class RouterServer:
         self.proxy.close()
         await self.session.close()
 
-    async def _listen(self, where: str, option: str, handler: Callable[[web.BaseRequest], Any]) -> int:
+    async def _listen(
+        self, where: str, option: str, handler: Callable[[web.BaseRequest], Any], shared: bool = False
+    ) -> int:
         host, port = address(where, option)
 
         def request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
@@ -93,7 +100,7 @@ class RouterServer:
         self._open.append(runner)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port, backlog=4096).start()
+            await web.TCPSite(runner, host, port, backlog=4096, reuse_port=shared or None).start()
         except OSError as error:
             raise InputError(option, f"an address that is free ({error.strerror or error})", where) from None
         return int(runner.addresses[0][1])
@@ -118,12 +125,14 @@ class RouterServer:
     # --- operators --------------------------------------------------------------------------------------------------
 
     async def _operate(self, request: web.BaseRequest) -> web.Response:
-        """`GET /backends`; `POST /backends/NUMBER/drain` and `/resume`. Browsers are refused: they send `Origin`."""
+        """`GET /backends`, `/metrics`; `POST /backends/NUMBER/drain`, `/resume`. Browsers (`Origin`) are refused."""
         parts = request.path.strip("/").split("/")
         if "Origin" in request.headers:
             return _answer(403, "expected no browser")
         if request.method == "GET" and parts == ["backends"]:
             return _json([self._row(b) for b in self.dispatcher.backends])
+        if request.method == "GET" and parts == ["metrics"]:
+            return self.proxy.metrics()
         known = {str(backend.number): backend for backend in self.dispatcher.backends}
         if request.method == "POST" and len(parts) == 3 and parts[0] == "backends" and parts[2] in ("drain", "resume"):
             if parts[1] not in known:
