@@ -18,6 +18,7 @@ from kant.model.decision import Booked, Hold, NoReservation, Preempt, Reject, St
 from kant.model.errors import StateError
 from kant.model.event import BookingEnded, GpusBooked
 from kant.model.job import Job
+from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, Allocation, Booking
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND
@@ -154,6 +155,40 @@ def test_cancelling_a_reservation_wakes_whom_it_kept() -> None:
     assert harness.running() == ["a"]
 
 
+def test_booked_gpus_take_their_part_of_the_cores_along() -> None:
+    harness = Harness(make_cluster(2, cpu=10_000), profile("best-effort", False))
+    book(harness, "r", 0, HOUR, (0, 0b01))
+    harness.submit(make_job("wide", 0, cpu=6000), make_job("fits", 0, cpu=5000), make_job("share", milli=500))
+    harness.cycle()
+    assert sorted(harness.running()) == ["fits", "share"]
+    harness.submit(inside("own", "r", cpu=5000))
+    harness.cycle()
+    assert "own" in harness.running()
+
+
+def test_a_share_of_a_gpu_that_is_booked_later_is_left_alone_too() -> None:
+    harness = Harness(make_cluster(1), profile("best-effort", False))
+    harness.submit(make_job("short", milli=300, limit=HOUR))
+    harness.cycle()
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b1))
+    harness.submit(make_job("long", milli=300), make_job("brief", milli=700, limit=HOUR))
+    harness.cycle()
+    assert harness.running() == ["short", "brief"]
+
+
+def test_a_job_in_a_reservation_leaves_nodes_in_mig_mode_alone() -> None:
+    spec = make_cluster(2, 2)
+    nodes = (spec.nodes[0], Node("m", 2, "A100-40GB", mig="a100-40gb"))
+    harness = Harness(ClusterSpec("test", nodes), profile("best-effort", False))
+    book(harness, "r", 0, HOUR, (0, 0b10))
+    harness.submit(inside("own", "r"), make_job("other"))
+    harness.cycle()
+    places = {
+        job: harness.state.running[harness.state.rows[job]][:, [NODE, MASK]].tolist() for job in harness.running()
+    }
+    assert places == {"own": [[0, 0b10]], "other": [[0, 0b01]]}
+
+
 def test_what_contradicts_a_booking_is_refused_by_the_state() -> None:
     harness = Harness(make_cluster(2))
     book(harness, "r", HOUR, 2 * HOUR, (0, 0b11))
@@ -219,7 +254,8 @@ def step(harness: Harness, what: str, pick: int) -> None:
     more = {"limit": limit * SECOND if limit > 0 else -1, "estimate": SECOND if pick % 2 else -1}
     match what:
         case "submit":
-            harness.submit(make_job(named, gpus, preemptible=bool(pick & 8), priority=pick // 100, **more))
+            part = {"gpus": 1, "milli": 400} if pick % 5 == 0 else {"gpus": gpus}
+            harness.submit(make_job(named, preemptible=bool(pick & 8), priority=pick // 100, **part, **more))
         case "inside" if state.bookings:
             harness.submit(inside(named, sorted(state.bookings)[pick % len(state.bookings)], gpus, **more))
         case "book":

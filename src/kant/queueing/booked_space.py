@@ -12,10 +12,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import CPU_FREE, DEVICES, J_LIMIT, J_PREEMPTIBLE, MEMORY_FREE, MIG, Table, slices_at
+from kant.cluster.columns import (
+    CPU,
+    CPU_FREE,
+    DEVICES,
+    GPUS,
+    J_LIMIT,
+    J_PREEMPTIBLE,
+    MEMORY,
+    MEMORY_FREE,
+    MIG,
+    Table,
+    devices_of,
+    slices_at,
+)
 from kant.cluster.state import ClusterState
 from kant.model.decision import Booked
-from kant.model.placement import MASK, NODE, WIDTH, Allocation, Booking
+from kant.model.placement import CPU as PIECE_CPU
+from kant.model.placement import MASK, MILLI, NODE, PODS, TAG, WIDTH, Allocation, Booking
+from kant.model.placement import MEMORY as PIECE_MEMORY
 from kant.model.units import FOREVER, GPU
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
@@ -28,6 +43,7 @@ class BookedSpace:
         self.state = state
         self.now = now
         self.preempts = preempts
+        self._closed: dict[tuple[str, ...], dict[int, int]] = {}  # by the bookings that are in the way, or the own one
 
     def own(self, row: int) -> str:
         """The reservation that a job names; "" for none."""
@@ -53,13 +69,21 @@ class BookedSpace:
     def closed_to(self, row: int) -> dict[int, int]:
         """The GPUs that the job may not have, as bits by node. What is booked for itself must have begun."""
         name = self.own(row)
-        if name:
-            booked = self.state.bookings[name].devices()
-            every = {node: (1 << spec.gpus) - 1 for node, spec in enumerate(self.state.spec.nodes)}
-            return {node: bits & ~booked.get(node, 0) for node, bits in every.items()}
+        key = ("", name) if name else tuple(each for each, _ in self.in_the_way(row))
+        known = self._closed.get(key)
+        if known is None:
+            known = self._closed[key] = self._outside(name) if name else self._inside(key)
+        return known
+
+    def _outside(self, name: str) -> dict[int, int]:
+        booked = self.state.bookings[name].devices()
+        every = {node: (1 << spec.gpus) - 1 for node, spec in enumerate(self.state.spec.nodes)}
+        return {node: bits & ~booked.get(node, 0) for node, bits in every.items()}
+
+    def _inside(self, names: tuple[str, ...]) -> dict[int, int]:
         closed: dict[int, int] = {}
-        for _, booking in self.in_the_way(row):
-            for node, bits in booking.devices().items():
+        for name in names:
+            for node, bits in self.state.bookings[name].devices().items():
                 closed[node] = closed.get(node, 0) | bits
         return closed
 
@@ -76,28 +100,40 @@ class BookedSpace:
         Each GPU takes its part of the CPU and memory of its node along; of a node that a reservation has no GPU of its
         jobs get nothing.
         """
-        closed = self.closed_to(row)
-        found: list[list[int]] = []
-        whole = bool(self.own(row))
-        for node, bits in closed.items():
-            spec, slots = self.state.spec.nodes[node], table[node, DEVICES:].tolist()
-            devices = [(device, slots[device]) for device in range(spec.gpus) if bits >> device & 1]
-            outside = whole and len(devices) == spec.gpus
-            idle = sum(1 << device for device, free in devices if free == GPU)
-            part = idle.bit_count() / spec.gpus if spec.gpus else 0.0
-            share = (int(spec.cpu * part), int(spec.memory * part)) if not whole else (0, 0)
-            cpu, memory = table[node, [CPU_FREE, MEMORY_FREE]].tolist()
-            share = (cpu, memory) if outside else (max(min(share[0], cpu), 0), max(min(share[1], memory), 0))
-            milli = int(table[node, MIG])
-            if (idle and not milli) or any(share):
-                found.append([node, 1, 0 if milli else idle, GPU if idle and not milli else 0, *share, -1])
-            for device, free in devices:
-                if milli and free > 0:
-                    left = (1 << GPU // milli) - 1 & ~int(table[node, slices_at(table) + device])
+        closed, whole = self.closed_to(row), bool(self.own(row))
+        nodes = np.fromiter(closed, dtype=np.int64, count=len(closed))
+        bits = np.fromiter(closed.values(), dtype=np.int64, count=len(closed))
+        rows, slots = table[nodes], np.arange(devices_of(table))
+        free = rows[:, DEVICES : DEVICES + len(slots)]
+        shut, mig = bits[:, None] >> slots & 1 == 1, rows[:, MIG] > 0
+        idle = shut & (free == GPU) & ~mig[:, None]
+        if whole:  # of a node that is all others' nothing is left, of its own nodes what belongs to no GPU is
+            share = np.where((bits == (1 << rows[:, GPUS]) - 1)[:, None], rows[:, [CPU_FREE, MEMORY_FREE]], 0)
+        else:
+            share = rows[:, [CPU, MEMORY]] // np.maximum(rows[:, [GPUS]], 1) * idle.sum(axis=1)[:, None]
+            share = np.clip(share, 0, np.maximum(rows[:, [CPU_FREE, MEMORY_FREE]], 0))
+        found = np.zeros((len(nodes), WIDTH), dtype=np.int64)
+        found[:, NODE], found[:, PODS], found[:, TAG] = nodes, 1, -1
+        found[:, MASK] = (idle << slots).sum(axis=1)
+        found[:, MILLI] = np.where(found[:, MASK] > 0, GPU, 0)
+        found[:, [PIECE_CPU, PIECE_MEMORY]] = share
+        at, device = np.nonzero(shut & (free > 0) & (free < GPU) & ~mig[:, None])
+        parts = np.zeros((len(at), WIDTH), dtype=np.int64)
+        parts[:, NODE], parts[:, PODS], parts[:, TAG] = nodes[at], 1, -1
+        parts[:, MASK], parts[:, MILLI] = 1 << device, free[at, device]
+        some = found[(found[:, MASK] > 0) | share.any(axis=1)]
+        return np.concatenate([some, parts, self._slices(nodes[mig], closed, table)])
+
+    def _slices(self, nodes: Table, closed: dict[int, int], table: Table) -> Allocation:
+        """What is free of the closed GPUs of nodes in MIG mode."""
+        found = []
+        for node in nodes.tolist():
+            milli, every = int(table[node, MIG]), (1 << GPU // int(table[node, MIG])) - 1
+            for device in range(self.state.spec.nodes[node].gpus):
+                left = every & ~int(table[node, slices_at(table) + device])
+                if closed[node] >> device & 1 and left and table[node, DEVICES + device] > 0:
                     found.append([node, 1, 1 << device, milli * left.bit_count(), 0, 0, -1 - left])
-                elif not milli and 0 < free < GPU:
-                    found.append([node, 1, 1 << device, free, 0, 0, -1])
-        return np.array(found, dtype=np.int64).reshape(-1, WIDTH) if found else NOTHING
+        return np.array(found, dtype=np.int64).reshape(-1, WIDTH)
 
     def reason(self, row: int) -> Booked | None:
         """The first booking that keeps the job from what is free; None where none does."""

@@ -85,6 +85,8 @@ class Limits:
         Asks for a cycle when the next reservation begins or ends.
         """
         state, now = self.state, cycle.now
+        if not state.live:
+            return
         begun: dict[int, list[tuple[int, str]]] = {}
         for name, booking in state.bookings.items():
             cycle.wake_at(min((time for time in (booking.start, booking.end) if time > now), default=-1))
