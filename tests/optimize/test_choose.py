@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -9,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from kant.cluster.state import ClusterState
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
+from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.choose import Choice, Taken, Wish, choose, lines_of
+from kant.optimize.calendar.week import book
 
 
 def cluster(nodes: int, gpus: int = 2, leaf: int = 2) -> ClusterSpec:
@@ -25,7 +29,7 @@ def test_a_reservation_lies_in_one_node_if_it_can_and_where_it_leaves_least() ->
     assert (found.held, found.moved, found.line) == ({1: 0b10}, {}, "n1")
     assert choose(spec, Wish("r", 2, 0, 5), there, 0).held == {0: 0b11}
     assert choose(spec, Wish("r", 4, 0, 5, "leaf"), [], 0).held == {0: 0b11, 1: 0b11}
-    assert choose(spec, Wish("r", 3, 0, 5), there, 0).held == {1: 0b11, 2: 0b01} or True
+    assert choose(spec, Wish("r", 3, 0, 5), there, 0).collide == ("job 1",)
 
 
 def test_who_is_in_the_way_is_said_and_when_it_fits() -> None:
@@ -135,6 +139,23 @@ def check(spec: ClusterSpec, taken: list[Taken]) -> None:
         for two in taken[:number]:
             meets = one.start < two.end and two.start < one.end
             assert not meets or not any(one.held.get(node, 0) & bits for node, bits in two.held.items())
+
+
+def test_the_bookings_of_a_file_get_their_gpus_or_are_refused_by_name() -> None:
+    spec = cluster(2)
+    events = book([Booking("a", 0, 5, 2), Booking("b", 3, 9, 2), Booking("c", 5, 8, 2)], spec, "week.csv")
+    state = ClusterState(spec)
+    for event in events:
+        state.apply(event)
+    state.check()
+    assert {name: own.devices() for name, own in state.bookings.items()} == {"a": {0: 3}, "b": {1: 3}, "c": {0: 3}}
+    for wrong, said in (
+        ([Booking("a", 0, 5, 4), Booking("b", 3, 9, 2)], "week.csv, booking b: expected GPUs side by side"),
+        ([Booking("a", 0, 5, 9)], "week.csv, booking a, gpus: expected at most 4"),
+        ([Booking("a", 0, 5, 1, offset=0)], "week.csv, booking a: expected neither offset"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            book(wrong, spec, "week.csv")
 
 
 def test_a_choice_is_the_same_each_time() -> None:

@@ -15,6 +15,7 @@ from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, parse_duration, parse_window
 
 if TYPE_CHECKING:
+    from kant.model.event import GpusBooked
     from kant.model.tenant import QueueConfig
     from kant.scheduler.profile import Profile
     from kant.serving.services_file import Declared
@@ -42,6 +43,11 @@ FaultsFile = Annotated[
 Services = Annotated[
     Path | None,
     Parameter(help="A TOML file of services with objectives; their replicas follow a forecast (docs/serving.md)."),
+]
+
+Reservations = Annotated[
+    Path | None,
+    Parameter(help="A CSV file of bookings, whose GPUs nobody else has meanwhile (docs/reservations.md)."),
 ]
 
 LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
@@ -135,6 +141,19 @@ def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Prof
     for profile in profiles:
         check_faults(profile, read_options(profile.simulation, f"profile {profile.name}"), path is not None)
     return read_faults(path, cluster) if path is not None else ()
+
+
+def load_reservations(path: Path | None, cluster: ClusterSpec) -> list[GpusBooked]:
+    """The bookings of a calendar, each with its GPUs. Raises InputError where one has no place."""
+    if path is None:
+        return []
+    from kant.optimize.calendar.file import read_calendar
+    from kant.optimize.calendar.week import book
+
+    found = read_calendar(path)
+    if not found.timed:
+        raise InputError(str(path), "the columns id, start, end and gpus, with times such as 1d8h")
+    return book(found.bookings, cluster, str(path))
 
 
 def load_services(

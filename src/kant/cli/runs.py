@@ -23,6 +23,7 @@ from kant.model.node import ClusterSpec
 if TYPE_CHECKING:
     from kant.cli.progress import Shown
     from kant.metrics.result import RunResult
+    from kant.model.event import GpusBooked
     from kant.model.tenant import QueueConfig
     from kant.scheduler.profile import Profile
     from kant.serving.services_file import Declared
@@ -71,6 +72,7 @@ class Batch:
     ledger: bool = False
     faults: Sequence[NodeHealth] = ()
     services: Sequence[Declared] = ()
+    reservations: Sequence[GpusBooked] = ()
 
     def warm(self, profile: Profile) -> None:
         """Make or load the kernels of a profile."""
@@ -98,6 +100,7 @@ class Batch:
             return run.simulate(
                 self.workload, self.cluster, profile, seed=self.seed, until=self.until, hooks=hooks,
                 queue_config=self.queue_config, faults=self.faults, services=self.services,
+                reservations=self.reservations,
             )  # fmt: skip
 
 
@@ -115,6 +118,7 @@ def run_all(
     at_once: int | None = None,
     quiet: bool = False,
     services: Sequence[Declared] = (),
+    reservations: Sequence[GpusBooked] = (),
 ) -> list[RunResult]:
     """Simulate under each profile, `at_once` at a time, by default one on each core; with `out`, write the journals."""
     from kant.sim.options import read_options
@@ -124,6 +128,7 @@ def run_all(
     batch = Batch(
         workload=workload, cluster=cluster, seed=seed, until=until, out=out, runs=len(profiles), keep=keep,
         queue_config=queue_config, ledger=ledger, faults=faults, services=services,
+        reservations=reservations,
     )  # fmt: skip
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))

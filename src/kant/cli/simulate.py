@@ -14,6 +14,7 @@ from kant.cli.inputs import (
     LedgerFlag,
     Out,
     Queues,
+    Reservations,
     Seed,
     Services,
     Slice,
@@ -25,6 +26,7 @@ from kant.cli.inputs import (
     load_faults,
     load_profile,
     load_queues,
+    load_reservations,
     load_services,
     load_workload,
     parse_until,
@@ -42,6 +44,7 @@ def simulate(
     queues: Queues = None,
     faults: FaultsFile = None,
     services: Services = None,
+    reservations: Reservations = None,
     profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
     window: Window = None,
     seed: Seed = 0,
@@ -63,9 +66,10 @@ def simulate(
     queue_config = load_queues(queues, jobs, [chosen])
     ills = load_faults(faults, machines, [chosen])
     declared = load_services(services, jobs, queue_config, [chosen], seed)
+    booked = load_reservations(reservations, machines)
     results = run_all(
         jobs, machines, [chosen], seed, end, out, queue_config=queue_config, ledger=ledger, faults=ills, quiet=json,
-        services=declared,
+        services=declared, reservations=booked,
     )  # fmt: skip
     report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
     if json:

@@ -23,8 +23,10 @@ from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.model.errors import InputError, StateError
 from kant.model.event import (
+    BookingEnded,
     DevicesChanged,
     Event,
+    GpusBooked,
     JobCancelled,
     JobSubmitted,
     NodeChanged,
@@ -142,7 +144,7 @@ def _external(past: Past) -> Iterator[Event]:
     """What people did later. That the burst replicas of a job are withdrawn with it is nobody's doing."""
     replicas = {e.job.id for e in (*past.events, *past.later) if isinstance(e, JobSubmitted) and e.job.base_job}
     for event in past.later:
-        if isinstance(event, QueuesChanged | TypicalPodsGiven) or (
+        if isinstance(event, QueuesChanged | TypicalPodsGiven | GpusBooked | BookingEnded) or (
             isinstance(event, JobCancelled) and event.job not in replicas
         ):
             yield event

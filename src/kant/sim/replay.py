@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,16 @@ from kant.cluster.state import ClusterState
 from kant.live.journal_walk import read_journal
 from kant.metrics.result import RunResult
 from kant.model.decision import Plan, Start
-from kant.model.event import DevicesChanged, JobSubmitted, NodeChanged, QueuesChanged, TypicalPodsGiven
+from kant.model.event import (
+    BookingEnded,
+    DevicesChanged,
+    Event,
+    GpusBooked,
+    JobSubmitted,
+    NodeChanged,
+    QueuesChanged,
+    TypicalPodsGiven,
+)
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER
@@ -27,7 +37,8 @@ from kant.workload.faults_file import NodeHealth
 class Replay:
     """A journal that was run again.
 
-    `queue_config` has the queues as they were first, `faults` what happened to nodes. `recorded` and `replayed` are the
+    `queue_config` has the queues as they were first, `faults` what happened to nodes, `booked` what
+    people booked and took back. `recorded` and `replayed` are the
     digests; `difference` is the first plan that came out otherwise, if any.
     """
 
@@ -40,6 +51,7 @@ class Replay:
     mix: TypicalPodsGiven | None = None
     queue_config: QueueConfig | None = None
     faults: list[NodeHealth] = field(default_factory=list)
+    booked: list[Event] = field(default_factory=list)
     difference: tuple[Plan, Plan] | None = None
     until: int = FOREVER  # when the record was cut
 
@@ -58,6 +70,7 @@ def replay(path: Path) -> Replay:
     queue_config: QueueConfig | None = None
     faults: list[NodeHealth] = []
     difference: tuple[Plan, Plan] | None = None
+    booked: list[Event] = []
     for line in walk:
         if isinstance(line, Plan):
             plan = walk.decide_again(metrics.scheduler, line)
@@ -76,6 +89,8 @@ def replay(path: Path) -> Replay:
             queue_config = line.queue_config
         elif isinstance(line, NodeChanged | DevicesChanged):
             faults.append(_health_of(state, line))
+        elif isinstance(line, GpusBooked | BookingEnded):
+            booked.append(line)
     footer = walk.footer  # missing where the record breaks off
     digests = {
         "decisions": replayed.decisions, "digest": replayed.digest, "recorded_digest": recorded.digest,
@@ -84,7 +99,7 @@ def replay(path: Path) -> Replay:
     observed = [_with_truth(state, event) for event in submissions]
     return Replay(
         walk.header, metrics.profile, recorded.digest, replayed.digest, result,
-        [event for event in observed if event is not None], mix, queue_config, faults, difference,
+        [event for event in observed if event is not None], mix, queue_config, faults, booked, difference,
         FOREVER if footer is not None and not footer.cut else result.end,
     )  # fmt: skip
 
@@ -124,6 +139,7 @@ def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> Run
         again.queue_config,
         again.faults,
     )
+    run.external = deque(again.booked)
     if again.mix is not None:
         run.typical(again.mix.rows)
     return run.result(iter(again.submissions), len(again.submissions))

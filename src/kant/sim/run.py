@@ -24,7 +24,7 @@ from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
 from kant.metrics.wait_ledger import Ledger, wait_by_cause
-from kant.model.event import Event, JobSubmitted, QueuesChanged, TypicalPodsGiven
+from kant.model.event import Event, GpusBooked, JobSubmitted, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
@@ -82,14 +82,15 @@ def simulate(
     queue_config: QueueConfig | None = None,
     faults: Sequence[NodeHealth] = (),
     services: Sequence[Declared] = (),
+    reservations: Sequence[GpusBooked] = (),
 ) -> RunResult:
     """Run `workload` on `cluster` under `profile`, up to `until` microseconds after time zero.
 
     `queue_config` has the queues and their quotas; without it nothing is limited. `faults` is what happens to nodes, in
     order of time, in place of what the profile's options would draw. `services` get their replicas as their scalers
-    want them (sim/services.py); the summary then says of each how many it had and when it kept its objectives. Raises
-    InputError for options of the profile that cannot be used, and for queues or burst replicas that its discipline does
-    not heed.
+    want them (sim/services.py); the summary then says of each how many it had and when it kept its objectives.
+    `reservations` are booked from the beginning on. Raises InputError for options of the profile that cannot be used,
+    and for queues or burst replicas that its discipline does not heed.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
     replicas = bool(services) or (bool((workload.base_job >= 0).any()) and not options.static)
@@ -106,6 +107,7 @@ def simulate(
 
         check_services(services, workload, profile, options, queue_config)
         run.services = ServiceReplicas(services, run.execution)
+    run.external = deque(reservations)
     run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
     result = run.result(arrivals(workload, gangs, options, seed), len(workload))
     if run.services is not None:
