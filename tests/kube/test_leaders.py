@@ -7,11 +7,14 @@ of gangs.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import os
 import random
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from tests.kube.api import Api
@@ -20,17 +23,22 @@ from tests.kube.binaries import Binaries
 from tests.kube.control_plane import ControlPlane
 from tests.kube.faults import Fault, FaultProxy
 from tests.kube.kubelet import FakeKubelet, ReplicaController
+from tests.kube.live import bound, says, until, where
 from tests.kube.objects import Object, make_gang, make_node
 from tests.kube.running import KantProcess
 from tests.kube.terms import Terms
 from tests.patience import PATIENCE_S
 
+import kant
 from kant.kube.manifests import ManifestSettings, render
+from kant.live.journal_walk import read_journal
 
 KILLS = int(os.environ.get("KANT_CHAOS_KILLS", "2"))
 PODS = int(os.environ.get("KANT_CHAOS_PODS", "800"))
 SEED = int(os.environ.get("KANT_CHAOS_SEED", "0"))
 RECOVERY_S = 3.0
+RELEASES = Path(__file__).parent / "releases"
+"""What past releases left behind (see record_release.py): objects of a control plane, and the journal."""
 
 Story = Callable[[Api], Awaitable[None]]
 
@@ -238,5 +246,48 @@ def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlP
                 report = await auditor.report()
         report.assert_kept(all_bound=True)
         assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)
+
+
+async def left_by(api: Api, release: str, journal: Path) -> None:
+    """Put a cluster there as a release left it when its leader was killed: a gang of 2, one of 4 and a pod run.
+
+    A gang of 3 waits for its quota.
+    """
+    found = json.loads(gzip.decompress((RELEASES / f"{release}.json.gz").read_bytes()))
+    await api.apply(found["manifests"])
+    await api.create_all([*found["nodes"], *found["queues"], *found["leases"], *found["pods"]])
+    journal.mkdir()
+    (journal / "20261122T231351.186487.jsonl").write_text(found["journal"])
+
+
+def test_a_new_release_takes_over_what_the_last_one_left(installed: ControlPlane, tmp_path: Path) -> None:
+    """Its manifests over the old ones; nobody who runs is moved or doubled, and who waited starts."""
+    journal = tmp_path / "journal"
+
+    async def story(api: Api) -> None:
+        await left_by(api, "0.2.0", journal)
+        before = {pod["metadata"]["name"]: pod for pod in await api.list("pods")}
+        await api.apply(render(ManifestSettings()))
+        async with FakeKubelet(api), Auditor(api) as auditor:
+            leader = KantProcess(installed, "--recovery", "0.5", "--journal", str(journal))
+            try:
+                await leader.says("state built")
+                await until(api, lambda pods: says(pods, "waits-0", "quota"))
+                for pod in await api.list("pods"):
+                    old = before[pod["metadata"]["name"]]
+                    assert pod["metadata"]["uid"] == old["metadata"]["uid"]
+                    assert pod["spec"].get("nodeName") == old["spec"].get("nodeName")
+                for name in ("whole-0", "whole-1", "parts-0", "parts-1", "parts-2", "parts-3"):
+                    await api.delete(f"/api/v1/namespaces/default/pods/{name}", grace_s=0)
+                pods = await until(api, lambda pods: {"waits-0", "waits-1", "waits-2"} <= {*bound(pods)})
+                assert where(pods)["one"] == before["one"]["spec"]["nodeName"]
+                (await auditor.report()).assert_kept()
+            finally:
+                leader.kill()
+        first, second = sorted(journal.glob("*.jsonl"))
+        assert read_journal(first).header.version == "0.2.0"
+        assert read_journal(second).header.version == kant.__version__
 
     play(installed, story)
