@@ -16,8 +16,8 @@ from kant.optimize.share.policies import POLICIES
 from kant.optimize.share.predictor import expected_left
 from kant.optimize.share.rounds import simulate
 from kant.optimize.share.training import Training, speeds_of
-from kant.optimize.share.window import Entry, Window, fill, lay_out
 from kant.optimize.share.window_exact import best_counts
+from kant.queueing.window import Entry, Window, fill, lay_out
 from kant.workload.shockwave import read_adaptive
 from kant.workload.shockwave_draw import draw as draw_trace
 

@@ -87,6 +87,16 @@ OPTIMISERS = (
         ),
     ),
     Optimiser(
+        "share",
+        "Who gets GPUs in which round, of jobs whose batch size changes: windows by CP-SAT or by gains, beside rivals.",
+        "Shockwave, NSDI 2023, arXiv 2210.00093; one integer a job for its rounds is ours",
+        "kant share simulate",
+        tagged(
+            PLANS, timing="round", knowledge="learned", objective="fairness makespan", preemption="evict",
+            resources="1-d", method="solver rule", freshness="live",
+        ),
+    ),
+    Optimiser(
         "training-step",
         "Pipeline degrees of the layers of a model, and where gradients are summed, for the shortest step.",
         "FSMoE, ASPLOS 2025, arXiv 2501.10714, as the plan to be no worse than; gaps by dynamic programming are ours",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kant.optimize.share.window import Window
 from kant.optimize.solvers import cp_sat, deterministic
+from kant.queueing.window import Window
 
 UNITS = 10**6
 """Of the objective, in what the best single round of a job gains: so finely it is told apart."""

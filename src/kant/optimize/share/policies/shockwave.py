@@ -11,14 +11,10 @@ from kant.model.taxonomy import Tags, tagged
 from kant.optimize.share.policy import SHARES, Chooser
 from kant.optimize.share.predictor import expected_left
 from kant.optimize.share.training import Training
-from kant.optimize.share.window import Entry, Window, fill, lay_out
 from kant.optimize.share.window_exact import best_counts
 from kant.optimize.solvers import cp_sat
+from kant.queueing.window import Entry, Window, fill, late_weight, lay_out
 
-HEAVIEST = 1e4
-"""The most that lateness may multiply a weight by."""
-ALMOST = 100.0
-"""The power of lateness for jobs that need less than one more round."""
 MEMORY = 0.9
 """How much of the fair time of a job is the mean of earlier estimates; the rest is the latest."""
 
@@ -94,9 +90,7 @@ class _Plan:
             left = expected_left(job)
             expected = now - job.job.arrival + left / self.share(job, jobs)
             late = expected / self.fair[job.number].at(now)
-            weight = job.weight
-            if late > 1:
-                weight *= min(HEAVIEST, late ** (ALMOST if left < self.round_s else policy.lateness))
+            weight = job.weight * late_weight(late, policy.lateness, left < self.round_s)
             # Who is there has not ended, whatever its epochs say: a round still gains it something.
             open_part = 0.5 * self.round_s / (job.ran + left + self.round_s)
             progress = min(job.epoch / job.job.epoch_count, 1 - open_part)

@@ -17,6 +17,20 @@ LOGS = (math.log(1e-6), *(math.log(bend) for bend in BENDS[1:]))
 LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """Where between the least and the most that is possible the time that stays for the longest job is tried."""
 HALVINGS = 20
+HEAVIEST = 1e4
+"""The most that lateness may multiply a weight by."""
+ALMOST = 100.0
+"""The power of lateness for jobs that need less than one more round."""
+
+
+def late_weight(late: float, power: float, almost: bool) -> float:
+    """What the weight of a job is multiplied by that is expected to take `late` times its fair time.
+
+    `almost`: it needs less than one more round.
+    """
+    if late <= 1:
+        return 1.0
+    return math.exp(min(math.log(HEAVIEST), (ALMOST if almost else power) * math.log(late)))
 
 
 @dataclass(frozen=True, slots=True)
