@@ -84,6 +84,16 @@ def test_top_shows_pools_and_jobs(live: Live, capsys: pytest.CaptureFixture[str]
     assert "75.0 %" in capsys.readouterr().out
 
 
+def test_status_says_how_far_from_the_best_it_is(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    reply = live.status(True)
+    assert reply.print(True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["running"], found["waiting"], found["optimality"]["held_back"]) == (1, 1, 1), "its quota is used"
+    assert found["optimality"]["stranded"][0]["jobs"] == [{"job": "ml/runs", "gpus": 2.0}]
+    assert live.status(True).print(False) == 0
+    assert "1 job may not start, whatever is free" in capsys.readouterr().out
+
+
 def test_pods_that_nobody_knows_and_that_could_not_be_read(live: Live) -> None:
     with pytest.raises(InputError, match="a pod of namespace default with schedulerName kant"):
         ask(live, "why", "waits-0")

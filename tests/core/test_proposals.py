@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.command import kant
 
 from kant.cluster.journal import read_lines
 from kant.model.decision import Plan, Preempt, Start
@@ -238,6 +239,19 @@ def test_each_solver_has_something_to_do_and_the_journal_replays(tables: str, by
     again = replay(path)
     assert again.equal and again.difference is None
     assert f'"by":"{by}"'.encode() in path.read_bytes()
+    plans = [line for line in read_lines(iter(lines), "journal") if isinstance(line, Plan) and line.proposed]
+    moved = next(one.job for plan in plans for one in plan.decisions if isinstance(one, Start))
+    told = [kant("explain", moved, str(path), "--start", str(n)) for n in range(1, 9)]
+    assert any(f"a solver proposed it ({by})" in one.out for one in told if one.code == 0)
+    assert not any("decides otherwise" in one.out for one in told)
+
+
+def test_a_future_asks_no_solver(tmp_path: Path) -> None:
+    lines, _ = run(3, "best-effort", FALLBACK + DEFRAGMENT)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines))
+    found = kant("whatif", str(path), "--at", "2h", "--nodes", "1", "--json").json()
+    assert found["time_us"] == 2 * HOUR and found["waits"]["all"]["jobs"] > 0
 
 
 def test_without_the_tables_nothing_is_proposed_and_nobody_asks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from kant.insight.start_explanation import PlacementEffect, StartExplanation
     from kant.model.node import ClusterSpec
     from kant.placement.explain import LevelSearch, NodeSearch, PoolFilter
+    from kant.scheduler.cycle import Scheduler
     from kant.sim.state_at import Decided
 
 DISAGREES = 1
@@ -48,11 +50,23 @@ def explain(
             found = explain_start(scheduler, job, decided.time, decided.place)
         except (StateError, OverflowError) as violation:
             raise InputError(f"{journal}:{decided.line}", f"a plan that fits the state: {violation}") from None
+        if decided.proposed:
+            found = replace(found, agrees=_proposes(scheduler, decided), how="proposed", account=None)
         if found.agrees:
             break
     place = pieces(found, scheduler.state.spec)
     print_json(as_json(found, decided, place)) if json else show(found, decided, place)
     return 0 if found.agrees else DISAGREES
+
+
+def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
+    """Whether the proposal is carried out with this place again."""
+    from kant.model.decision import Start
+    from kant.scheduler.proposals import carry_out_proposal
+
+    plan = carry_out_proposal(scheduler, decided.time)
+    starts = [one.allocation for one in plan.decisions if isinstance(one, Start) and one.job == decided.job]
+    return [place.tolist() for place in starts] == [decided.place.tolist()]
 
 
 def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]]:
@@ -105,6 +119,8 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
             "version of Kant wrote the journal, or its driver left decisions out",
             style="yellow", soft_wrap=True,
         )  # fmt: skip
+    elif found.how == "proposed":
+        section("how", [f"a solver proposed it ({decided.proposed}), and the proposal was carried out whole"])
     elif found.how == "wish":
         section("how", ["pod by pod, by what the job or its workload wishes beside a level of the fabric"])
     elif found.how == "plan":

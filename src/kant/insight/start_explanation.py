@@ -57,7 +57,8 @@ class StartExplanation:
 
     With `agrees` the cycle decides the same when it is run again. `how` says what chose: `policy`, explained by
     `account`; `wish`, where the policy spreads or the job names segments, affinity or the like (rules that are not
-    explained); or `plan` (the search for a start in time found the place, the policy found none). `stopped` jobs were
+    explained); `plan` (the search for a start in time found the place, the policy found none); or `proposed` (a solver,
+    as the journal says). `stopped` jobs were
     preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that the job
     asks for (empty: none), and `required` whether it is a hard requirement.
     """

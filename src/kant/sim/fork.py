@@ -95,6 +95,7 @@ def fork(
     follower.settle(work.left, past.now)
     _begin(run, past)
     run.faults = _faults(run, past, drains)
+    run.rounds = None  # a future asks no solver: it is to be known in seconds
     run.external = deque(_external(past))
     return Fork(past, run, work, list(_coming(past, work)) if arrivals else [])
 

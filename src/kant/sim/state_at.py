@@ -16,7 +16,7 @@ from kant.live.journal_walk import end_of, read_journal
 from kant.metrics.wait_ledger import Ledger
 from kant.model.decision import Plan, Start
 from kant.model.errors import InputError
-from kant.model.event import JobRejected, JobSubmitted
+from kant.model.event import JobRejected, JobSubmitted, PlanProposed
 from kant.model.placement import Allocation
 from kant.model.units import DAY, FOREVER, clock, count_from
 from kant.scheduler.cycle import Scheduler
@@ -111,7 +111,10 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision, on line `line` of a journal, to start `job` on `place`: number `number` of its `of` starts."""
+    """The decision, on line `line` of a journal, to start `job` on `place`: number `number` of its `of` starts.
+
+    `proposed`: the part of the profile whose solver has proposed it, "" where the scheduler came to it by itself.
+    """
 
     job: str
     line: int
@@ -119,6 +122,7 @@ class Decided:
     place: Allocation
     number: int
     of: int
+    proposed: str = ""
 
 
 def find_start(path: Path, job: str, number: int | None = None, time: int | None = None) -> Decided:
@@ -127,6 +131,7 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
     Raises InputError for a broken journal, a job that it does not know, and one that did not start.
     """
     found: list[tuple[int, int, Allocation]] = []
+    proposed, by = dict[int, str](), ""  # by line
     submitted, walk = False, read_journal(path)
     count_from(walk.header.zero)
     for line in walk:
@@ -135,6 +140,10 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
         elif isinstance(line, Plan):
             starts = (d for d in line.decisions if isinstance(d, Start) and d.job == job)
             found += [(walk.number, line.time, start.allocation) for start in starts]
+            if line.proposed:
+                proposed[walk.number] = by
+        elif isinstance(line, PlanProposed):
+            by = line.by
     if not submitted:
         raise InputError("JOB", f"a job of {path}", job)
     if time is not None and time > walk.time:
@@ -146,7 +155,8 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
     if number is not None and not 1 <= number <= len(found):
         raise InputError("--start", f"a number from 1 to {len(found)}: so often did job {job} start", number)
     number = len(by_then) if number is None else number
-    return Decided(job, *found[number - 1], number, len(found))
+    chosen = found[number - 1]
+    return Decided(job, *chosen, number, len(found), proposed.get(chosen[0], ""))
 
 
 def scheduler_before(path: Path, decided: Decided, *, cycles: bool = False) -> Scheduler:

@@ -140,6 +140,8 @@ class KubeDriver:
         finally:
             await self.evictor.close()
             await self.volume_binder.close()
+            if self.rounds is not None:
+                self.rounds.close()
             if self.core is not None:
                 self.calibration_store.put(self.core, last=True)
                 self.core.end()
