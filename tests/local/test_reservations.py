@@ -38,6 +38,7 @@ def test_a_job_runs_in_its_reservation_and_nobody_else_does(kant: Up) -> None:
     assert kant.job(own)["place"].keys() == {node} != kant.job(others[0])["place"].keys()
     assert eventually(lambda: "booked" in verb("why", others[1], *at).out)
     assert booked(kant)["exam"]["jobs"] == [own]
+    assert "2 GPUs, in reservation exam" in verb("show", own, *at).out
     shown = verb("reservations", *at).out
     assert "exam" in shown and "active" in shown
     refused = verb("reservations", "--cancel", "exam", *at).refusal()

@@ -59,6 +59,7 @@ def _asked(found: dict[str, Any]) -> str:
         f"{memory:,} MiB" if memory else "",
         f"at most {show_duration(limit * 1e6)}" if limit is not None else "",
         f"{found['retries']} more tries" if found["retries"] else "",
+        f"in reservation {found['reservation']}" if found["reservation"] else "",
     ]
     return ", ".join(part for part in parts if part)
 

@@ -244,12 +244,13 @@ class LocalQuestions(Questions):
             waits = (record.after, record.after_ok, record.stopping, place)
             return JobDetail(
                 view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs,
-                wish.stage, wish.terminal,
+                wish.stage, wish.terminal, wish.reservation, wish.training,
             )  # fmt: skip
         return JobDetail(
             view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
             record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
-            False, wish.cpus, wish.memory_mib, runs, wish.stage, wish.terminal,
+            False, wish.cpus, wish.memory_mib, runs, wish.stage, wish.terminal, wish.reservation,
+            wish.training,
         )  # fmt: skip
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:

@@ -59,6 +59,7 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     `cpus` None: as by default. `attempts` has its runs, the last hundred of them.
 
     `hidden`: the caller may not see command, folders and environment, which are empty then. `stage`: of a workflow.
+    `reservation`: the one that it names. `training`: what it trains, in words.
     """
 
     job: JobRow
@@ -78,6 +79,8 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     attempts: list[Attempt] = []
     stage: StageOf | None = None
     terminal: Terminal | None = None
+    reservation: str = ""
+    training: str = ""
 
 
 class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
