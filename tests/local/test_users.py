@@ -22,7 +22,9 @@ from msgspec.structs import replace
 from tests.cli.command import kant as verb
 from tests.local.up import PROFILE, Up, asked, eventually
 
+from kant.cli.machine_place import MachinePlace
 from kant.cli.page import url_of
+from kant.cli.place import LIVE, Filter
 from kant.local import accounts
 from kant.local.accounts import Account, limited
 from kant.model.errors import InputError
@@ -103,6 +105,12 @@ def test_a_job_runs_as_who_submitted_it_and_is_theirs_alone(kant: Up) -> None:
     own = kant.submit(script, queue="red")
     kant.over(own)
     assert kant.log(own).splitlines()[0] == "root"
+    last = kant.submit("sleep 600", queue="red", grace_s=0.1)
+    theirs = as_user("daemon", submit(hold=True)).strip("'")
+    every = Filter(states=LIVE, queue="", user="", limit=0, before=None)
+    done = as_user("daemon", lambda: MachinePlace(kant.home).cancel_all(every, ""))
+    assert kant.phase(theirs) == "cancelled", done
+    assert kant.phase(last) == "running", "all is all of one's own"
     assert "refused" in as_user(name, lambda: client.post("/v1/stop"))
     assert "refused" in as_user(name, lambda: client.get("/v1/audit"))
 

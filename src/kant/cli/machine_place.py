@@ -110,10 +110,11 @@ class MachinePlace:
         from fnmatch import fnmatchcase
 
         found: dict[str, None] = {}
-        before = None
+        before, who = None, self.client.get("/v1/whoami")
+        own = who["user"] if who["role"] == "tenant" and not who["queues"] else ""  # a user of this machine
         while True:
             page = self.client.get(
-                "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user, limit=1000, before=before
+                "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user or own, limit=1000, before=before
             )
             for row in page["jobs"]:
                 if not name or fnmatchcase(row["name"], name):
