@@ -42,7 +42,7 @@ class Shockwave:
     """Let CP-SAT improve the plan that marginal gains give."""
     solver_jobs: int = 200
     """With more jobs in the cluster plans are by marginal gains alone, so that none takes long."""
-    limit: float = 0.1
+    limit: float = 0.03
     """Deterministic seconds of CP-SAT for one plan."""
     source: ClassVar[str] = "Shockwave, P. Zheng et al., NSDI 2023, arXiv 2210.00093"
     tags: ClassVar[Tags] = tagged(SHARES, knowledge="learned", objective="fairness makespan", method="solver")
