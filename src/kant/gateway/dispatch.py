@@ -32,8 +32,8 @@ FIRST_GUESS = 256.0
 FORGETS = 0.02
 """Weight of the latest answer in what is learned of all."""
 
-RANKS = 1000.0
-"""A trained ranker's numbers are small; priorities are whole numbers."""
+RANKS, MIDDLE = 128.0, 256.0
+"""A trained ranker's numbers are small and about 0; priorities are whole numbers, and those of tokens above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Dispatcher:
         self.free = list(range(limits.at_once))[::-1]
         self.held: dict[str, list[Placement]] = {}
         self.count = 0
-        self.now = 0.0
+        self.now = self.began = 0.0
         self.output = FIRST_GUESS
         self.bytes_per_token = 4.0
         self.programs: OrderedDict[str, int] = OrderedDict()
@@ -148,6 +148,8 @@ class Dispatcher:
 
         Raises RefusedError where there are too many.
         """
+        if self.count == 0:
+            self.began = self.now
         if not self.free:
             raise RefusedError(503, f"at most {self.limits.at_once} requests at once", "overloaded", 1)
         row = self.free.pop()
@@ -155,10 +157,10 @@ class Dispatcher:
         if predicted is None:
             predicted = self.output if ask.most is None else min(self.output, float(ask.most))
         program = self._program(ask.program)
-        said = predicted if self.ranker is None else float(self.ranker.rank([ask.text])[0]) * RANKS
+        said = predicted if self.ranker is None else MIDDLE + RANKS * float(self.ranker.rank([ask.text])[0])
         self.book.requests[row] = 0
         self.book.requests[row, c.PROMPT] = prompt
-        priority = self.policy.arrived(self.book, Job(prompt, said, ask.priority, program), row)
+        priority = self.policy.arrived(self.book, Job(prompt, said, ask.priority, program, self.now - self.began), row)
         self.count += 1
         return Placement(row, self.count, ask, prompt, predicted, program, priority)
 

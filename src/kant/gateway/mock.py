@@ -128,7 +128,7 @@ class MockEngine:
             engine.settings.check(prompt, output)
         except InputError as error:
             raise RefusedError(400, str(error), "BadRequestError") from None
-        priority = self.policy.arrived(engine, Job(prompt, float(output), ask.priority, -1), engine.count)
+        priority = self.policy.arrived(engine, Job(prompt, float(output), ask.priority, -1, now), engine.count)
         call = _Call(engine.add(now, prompt, output, priority), ask, prompt, output)
         self.calls[call.row] = call
         self.latest = ask.fields

@@ -9,6 +9,7 @@ back is handed on as it is, and its tokens are counted.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -125,6 +126,7 @@ class _Exchange:
                 raise RefusedError(503, "no endpoint is ready", "overloaded")
             return self._destination([chosen], None if bodiless else bytes(self.body))
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
+        self.dispatcher.now = time.monotonic()
         self.placed = self.dispatcher.come(ask, predicted_tokens(self.headers.get(PREDICTED)))
         self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))
         if not any(self._eligible(b) for b in self.dispatcher.backends):

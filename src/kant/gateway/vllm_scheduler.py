@@ -62,6 +62,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             self.free = list(range(AT_ONCE))[::-1]
             self.rows: dict[str, int] = {}
             self.programs: dict[str, int] = {}
+            self.began = time.time()
 
         def add_request(self, request: Any) -> None:
             """A request comes: the policy says its priority."""
@@ -70,7 +71,8 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
                 prompt, most = int(request.num_prompt_tokens), int(request.max_tokens)
                 self.book.requests[row] = 0
                 self.book.requests[row, c.PROMPT] = prompt
-                job = Job(prompt, float(most), float(request.priority), self.program_of(request))
+                now = float(request.arrival_time) - self.began
+                job = Job(prompt, float(most), float(request.priority), self.program_of(request), now)
                 request.priority = self.kant.arrived(self.book, job, row)
             super().add_request(request)
 
@@ -119,6 +121,7 @@ CLASSES = {
     "Priority": "priority",
     "PreemptivePriority": "preemptive-priority",
     "Ranked": "ranked",
+    "RankedBounded": "ranked-bounded",
     "Plas": "plas",
     "Atlas": "atlas",
 }

@@ -117,7 +117,7 @@ class Fleet:
         contents: Table | tuple[()] = ()
         if engine.settings.prefix_cache:
             contents = requests.contents(i, engine.settings.block_size)
-        job = Job(prompt, predicted, float(requests.priority[i]), program)
+        job = Job(prompt, predicted, float(requests.priority[i]), program, now)
         priority = self.policy.arrived(engine, job, engine.count)
         self.origin[k].append(i)
         if len(self.origin[k]) > len(self.predicted[k]):

@@ -15,12 +15,16 @@ from kant.serving.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a policy knows of a request when it comes: its prompt, what is predicted of its output, who calls."""
+    """What a policy knows of a request when it comes: its prompt, what is predicted of its output, who calls, and when.
+
+    `now` is in seconds, from any beginning that all requests share.
+    """
 
     prompt: int
     predicted: float
     priority: float
     program: int
+    now: float = 0.0
 
 
 class Policy:

@@ -8,7 +8,7 @@ from kant.model.errors import InputError
 from kant.serving.policies.attained import Atlas, Mlfq, Plas
 from kant.serving.policies.past_future import Aggressive, Conservative, PastFuture
 from kant.serving.policies.priority import LayeredPriority, PreemptivePriority, Priority
-from kant.serving.policies.ranked import Ranked, RankedPreemptive, RemainingFirst
+from kant.serving.policies.ranked import Ranked, RankedBounded, RankedPreemptive, RemainingFirst
 from kant.serving.policy import Policy
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -17,6 +17,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "preemptive-priority": PreemptivePriority,
     "layered-priority": LayeredPriority,
     "ranked": Ranked,
+    "ranked-bounded": RankedBounded,
     "ranked-preemptive": RankedPreemptive,
     "srpt": RemainingFirst,
     "mlfq": Mlfq,

@@ -26,6 +26,22 @@ class Ranked(Policy):
         return job.predicted
 
 
+@dataclass(frozen=True)
+class RankedBounded(Ranked):
+    """The shortest predicted output first, but nobody before a request that came `bound_s` seconds earlier, or more.
+
+    A second of waiting is worth `longest / bound_s` tokens, and predictions beyond `longest` tokens count as so many.
+    The priority is fixed when a request comes, so a stock vLLM keeps the bound too. The bound is ours: the paper raises
+    those that have not run for some steps.
+    """
+
+    bound_s: float = 120.0
+    longest: float = 512.0
+
+    def arrived(self, engine: Engine, job: Job, number: int) -> float:
+        return max(0.0, min(job.predicted, self.longest)) + self.longest * job.now / self.bound_s
+
+
 @dataclass
 class RankedPreemptive(Ranked):
     """The paper's scheduler: the shortest predicted outputs run, before every step.
