@@ -31,6 +31,9 @@ class Wire:
     def abort(self) -> None:
         self.aborted = True
 
+    def is_closing(self) -> bool:
+        return self.aborted
+
     def pause_reading(self) -> None:
         self.paused = True
 
@@ -206,7 +209,8 @@ def test_a_connection_that_cannot_be_opened_is_unreachable() -> None:
     asyncio.run(run())
 
 
-def test_an_engine_is_read_no_faster_than_its_client_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_an_engine_is_read_no_faster_than_its_client_reads(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     event = b"data: " + b"x" * 50_000 + b"\n\n"
     held: list[bool] = []
     hold = Connection.hold
@@ -240,4 +244,6 @@ def test_an_engine_is_read_no_faster_than_its_client_reads(monkeypatch: pytest.M
         server.close()
 
     monkeypatch.setattr(Connection, "hold", watched)
-    asyncio.run(run())
+    make = asyncio.new_event_loop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(run())

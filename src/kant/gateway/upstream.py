@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
 
     def hold(self, held: bool) -> None:
         """Read nothing for a while, or go on."""
-        if held != self._held and not self.closed:
+        if held != self._held and not self.closed and not self.transport.is_closing():
             self._held = held
             (self.transport.pause_reading if held else self.transport.resume_reading)()
 
