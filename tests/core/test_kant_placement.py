@@ -16,8 +16,8 @@ from kant.cluster.state import ClusterState
 from kant.model.event import JobStarted, TypicalPodsGiven
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.placement.cost.claims import node_claims
 from kant.placement.cost.gap_prices import gap_prices
-from kant.placement.cost.model_claims import model_claims
 from kant.placement.placer import Placer
 from kant.placement.policies.kant import Kant
 from kant.testing.builders import submitted
@@ -100,39 +100,30 @@ def test_a_pod_that_wants_much_cpu_goes_where_there_is_more_than_the_gpus_need()
     assert [cluster.place(gpus, 1000, cpu)[0] for gpus, cpu in asked] == [1, 1, 1, 0]
 
 
-POOLS_OF_NODES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 4, 8]), st.integers(0, 9)), max_size=6)
+NODES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 4, 8]), st.integers(0, 9)), max_size=6)
 KINDS = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 2), st.sampled_from([250, 1000]), st.integers(0, 7), st.integers(1, 9)),
     max_size=6,
 )
 
 
-@given(POOLS_OF_NODES, KINDS)
-def test_what_bound_pods_claim_is_their_demand_by_the_gpus_that_serve_them(
+@given(NODES, KINDS)
+def test_what_is_claimed_of_a_node_is_demand_by_supply_where_others_could_go_elsewhere(
     nodes: list[tuple[int, int, int]], kinds: list[tuple[int, int, int, int, int]]
 ) -> None:
-    """Against the sentence, in fractions, pod by pod and node by node."""
-    typical = np.array(kinds, dtype=np.int64).reshape(-1, 5)
-    found = model_claims(typical, _empty(nodes))
+    """Against the sentence, in fractions, kind by kind and node by node."""
+    found = node_claims(np.array(kinds, dtype=np.int64).reshape(-1, 5), _empty(nodes))
     total = sum(gpus * milli * weight for _, gpus, milli, _, weight in kinds)
-    everywhere = {pool for pool, gpus, _ in nodes if gpus}
-    claims = dict.fromkeys(range(len(found)), Fraction(0))
+    cluster = sum(gpus for _, gpus, _ in nodes)
+    claims = [Fraction(0)] * len(nodes)
     for cpu, gpus, milli, mask, weight in kinds:
-        admitted = {pool for pool in everywhere if mask >> pool & 1}
-        served = 0
-        for pool, devices, cores in nodes:
-            free, left = [1000] * devices, cores
-            while pool in admitted and gpus and left >= cpu and sum(amount >= milli for amount in free) >= gpus:
-                for device in [i for i, amount in enumerate(free) if amount >= milli][:gpus]:
-                    free[device] -= milli
-                left -= cpu
-                served += gpus * milli
-        if served and admitted != everywhere:
-            demand = Fraction(gpus * milli * weight * sum(devices for _, devices, _ in nodes) * 1000, total)
-            for pool in admitted:
-                claims[pool] += demand / served
-    for pool, claim in claims.items():
-        assert 0 <= min(claim * 1000, 1000) - int(found[pool]) < len(kinds) + 1, "each is rounded down"
+        usable = [i for i, (pool, has, cores) in enumerate(nodes) if mask >> pool & 1 and has >= gpus and cores >= cpu]
+        supply = sum(nodes[i][1] for i in usable)
+        for i in usable if supply and gpus else []:
+            load = Fraction(gpus * milli * weight, total) * cluster / supply
+            claims[i] += load * Fraction(cluster - supply, cluster)
+    for claim, thousandths in zip(claims, found.tolist(), strict=True):
+        assert 0 <= min(claim * 1000, 1000) - thousandths < len(kinds) + 1, "each is rounded down"
 
 
 def _empty(nodes: list[tuple[int, int, int]]) -> np.ndarray:
@@ -142,7 +133,7 @@ def _empty(nodes: list[tuple[int, int, int]]) -> np.ndarray:
     return table
 
 
-@given(st.sampled_from([1, 5]), st.integers(10, 40), st.sampled_from(["small", "large"]))
+@given(st.sampled_from([1, 5]), st.integers(20, 40), st.sampled_from(["small", "large"]))
 def test_pods_that_may_go_anywhere_leave_a_rare_model_to_those_bound_to_it(rare: int, bound: int, first: str) -> None:
     """Few pods ask for the rare model, but fewer of it are there: nothing goes there while there is another place."""
     models = ["small"] * rare + ["large"] * 12
@@ -160,3 +151,25 @@ def test_pods_that_may_go_anywhere_leave_a_rare_model_to_those_bound_to_it(rare:
     assert {models[int(place[0, 0])] for place in places if isinstance(place, np.ndarray)} == {"large"}
     left = [placer.place(state.shape_of(1)) for _ in range(4 * rare)]
     assert all(isinstance(place, np.ndarray) for place in left)
+
+
+def test_pods_that_fit_anywhere_leave_a_rare_node_to_those_that_need_its_cpu() -> None:
+    """Of both kinds there is work for half a node; only one node has the CPU for the large ones."""
+    typical = [(120_000, 8, 1000, 1, 1), (0, 1, 1000, 1, 8)]
+    state = ClusterState(
+        ClusterSpec("rare", tuple(Node(f"n{i}", 8, cpu=cpu) for i, cpu in enumerate([128_000, 96_000])))
+    )
+    state.apply(TypicalPodsGiven(0, np.array(typical, dtype=np.int64)))
+    placer = Placer(Snapshot(state), Kant(), 0)
+    placer.trial.begin()
+    state.apply(submitted(Job("any", 0, (PodGroup(1, Demand(1)),))))
+    places = [placer.place(state.shape_of(0)) for _ in range(8)]
+    assert [int(place[0, 0]) for place in places if isinstance(place, np.ndarray)] == [1] * 8
+
+
+def test_a_share_that_takes_the_last_cores_of_a_poor_node_costs_the_gpu_although_few_could_use_it() -> None:
+    """Most typical pods never fit on the poor node, whose GPU is for those that do: the share goes elsewhere."""
+    cluster = Cluster("a", "a", gpus=1, cpus=(4, 32), mix=[])
+    kinds = [(3000, 1, 1000, 1, 20), (24_000, 1, 1000, 1, 40), (12_000, 1, 470, 1, 40)]
+    cluster.state.apply(TypicalPodsGiven(0, np.array(kinds, dtype=np.int64)))
+    assert cluster.place(1, 300, cpu=4000)[0] == 1

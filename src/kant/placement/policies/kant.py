@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Meta
 
 from kant.cluster.columns import (
+    CPU,
     CPU_FREE,
     D_CPU,
     D_GPUS,
@@ -24,9 +25,9 @@ from kant.compiled import inlined
 from kant.model.job import Level
 from kant.model.taxonomy import Tags, tagged
 from kant.model.units import GPU
+from kant.placement.cost.claims import node_claims
 from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M_WEIGHT, fragments
 from kant.placement.cost.gap_prices import gap_prices
-from kant.placement.cost.model_claims import model_claims
 from kant.placement.fits import tightest
 from kant.placement.policies.most_pods import MostPods
 from kant.placement.policy import NodePolicy, Terms
@@ -35,7 +36,7 @@ Percent = Annotated[int, Meta(ge=0, le=1000)]
 Step = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 # Where `params` has what: the fields, the sum of the typical pods' weights, the price of each gap from 0 to 1000, and
-# what bound pods claim of each pool.
+# what is claimed of each node.
 P_GAPS, P_CPU, P_WHOLE, P_BOUND, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(8)
 P_CLAIMS = P_PRICES + GPU + 1
 
@@ -45,6 +46,15 @@ WEIGHTS = {"gaps": P_GAPS, "cpu": P_CPU, "whole": P_WHOLE, "bound": P_BOUND, "fr
 MOST_PODS = 1 << 16
 """More pods than a node has room for, so that CPU without a limit stays within 63 bits."""
 ROOM = 1 << 24
+FINE = 1 << 8
+"""Parts of a milli-GPU that a mean over kinds of pods keeps."""
+
+
+@inlined
+def most_served(table: Table, node: int, gpus: int, milli: int, cpu: int) -> int:
+    """The thousandths of the node's GPUs that such pods fill if it is empty and they have it alone."""
+    has = max(table[node, GPUS], 1)
+    return int(max(min(table[node, CPU] // cpu, has // gpus * (GPU // milli)), 0) * gpus * milli // has)
 
 
 @inlined
@@ -54,18 +64,22 @@ def lost(table: Table, node: int, typical: Table, params: Table) -> int:
     worth = 0
     for device in range(devices_of(table)):
         worth += params[P_PRICES + max(table[node, DEVICES + device], 0)]
-    unserved, broken = 0, 0
+    unserved, broken, able = 0, 0, 0
     for m in range(typical.shape[0]):
         gpus, milli, weight = typical[m, M_GPUS], typical[m, M_MILLI], typical[m, M_WEIGHT]
         if gpus == 0 or (typical[m, M_POOLS] >> table[node, POOL]) & 1 == 0:
             continue
+        able_here = weight * GPU
         if typical[m, M_CPU] > 0:
             served = max(min(cpu // typical[m, M_CPU], MOST_PODS), 0) * gpus * milli
-            unserved += max(free - served, 0) * weight
+            able_here = weight * most_served(table, node, gpus, milli, typical[m, M_CPU])
+            unserved += max(free - served, 0) * able_here
+        able += able_here
         if milli == 1000:
             broken += (free - idle // gpus * gpus * 1000) * weight
+    unserved = unserved * FINE // max(able, 1) * params[P_WEIGHT] // FINE
     total = params[P_CPU] * unserved + params[P_WHOLE] * broken - params[P_GAPS] * params[P_WEIGHT] * worth
-    total -= params[P_BOUND] * params[P_WEIGHT] * (free * params[P_CLAIMS + table[node, POOL]] // 1000)
+    total -= params[P_BOUND] * params[P_WEIGHT] * (free * params[P_CLAIMS + node] // 1000)
     if params[P_FRAGMENTATION] > 0:
         total += params[P_FRAGMENTATION] * fragments(table, node, typical)
     return int(total)
@@ -138,16 +152,17 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
 
     A pod costs what the typical pods can no longer use, in milli-GPUs. `gaps`: what its gap on a device was worth less
     what is left of it (cost/gap_prices.py). `cpu`: the free GPU for which the node would have no CPU if it were filled
-    with one kind of typical pod, in expectation. `whole`: the free GPU that would not be in whole devices, or left over
-    from whole pods. `bound`: the free GPU that pods bound to some GPU models claim (cost/model_claims.py).
-    `fragmentation`: FGD's measure. The five are weights in percent. Costs within `step` milli-GPUs are the same; of
-    equals the fullest node wins, for its size. Gangs, and pods that fill a node, go as under `e-binpack`.
+    with one kind of typical pod, in expectation, where each kind counts as far as it fits on the empty node. `whole`:
+    the free GPU that would not be in whole devices, or left over from whole pods. `bound`: the free GPU that pods claim
+    which fit on few nodes (cost/claims.py). `fragmentation`: FGD's measure. The five are weights in percent. Costs
+    within `step` milli-GPUs are the same; of equals the fullest node wins, for its size. Gangs, and pods that fill a
+    node, go as under `e-binpack`.
     """
 
     gaps: Percent = 100
-    cpu: Percent = 30
+    cpu: Percent = 50
     whole: Percent = 5
-    bound: Percent = 20
+    bound: Percent = 30
     fragmentation: Percent = 0
     step: Step = 40  # milli-GPUs
 
@@ -175,7 +190,7 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
             self.step,
             max(int(typical[:, M_WEIGHT].sum()), 1),
         )
-        return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(typical), model_claims(typical, empty)])
+        return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(typical), node_claims(typical, empty)])
 
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
