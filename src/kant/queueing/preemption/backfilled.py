@@ -125,7 +125,8 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
     by_one = not shape.order_dependent  # of a gang of several groups less room may fit more
     behind, until = backfilled_after(entitlements, row, cycle.order)
     wide = backfilled_after(above, row, cycle.order)[0] if above else None
-    cycle.wake_at(until)
+    if until >= 0:
+        cycle.wake_at(until)
     missing = missing_without_all(cycle, entitlements, above, row, shape, behind, wide) if by_one else 0
     if missing:
         late_heads.add(row, missing, True, until)
