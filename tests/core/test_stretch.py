@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,20 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.estimates import Estimates
 from kant.queueing.orders.stretch import Stretch
 from kant.queueing.preemption.policy import Preemption
+from kant.scheduler.profile import builtin_profile
+from kant.sim.replay import replay
+from kant.sim.run import RunHooks, simulate
 from kant.testing import Harness, check_policy, make_cluster, make_job, make_profile
 from kant.testing.strategies import clusters
+from kant.workload.generate import generate
 
 ORDERS = st.builds(
-    Stretch, factor=st.integers(1, 40), probability=st.sampled_from((0, 50, 90)), most_h=st.integers(1, 400)
+    Stretch,
+    factor=st.integers(1, 40),
+    probability=st.sampled_from((0, 50, 90)),
+    most_h=st.integers(1, 400),
+    large_gpus=st.sampled_from((0, 8)),
+    large_factor=st.integers(0, 3),
 )
 
 
@@ -35,6 +45,7 @@ def tables(draw: st.DrawFn) -> np.ndarray:
     table = np.zeros((draw(st.integers(1, 5)), c.JOB_WIDTH), dtype=np.int64)
     for row in table:
         row[c.J_SUBMIT] = draw(st.integers(0, 100)) * HOUR + draw(st.integers(0, 1))
+        row[c.J_MILLI] = draw(st.integers(1, 16)) * 1000
         row[c.J_STATUS] = JobStatus.RUNNING
         row[c.J_ATTAINED] = draw(st.integers(0, 20)) * HOUR // 2
         row[c.J_SINCE] = 200 * HOUR - draw(st.integers(0, 20)) * HOUR // 2
@@ -212,3 +223,11 @@ def test_who_was_stopped_stops_in_turn_only_who_has_doubled(
 
 def test_the_order_is_a_policy() -> None:
     check_policy(Stretch())
+
+
+def test_who_comes_first_is_told_that_it_waits_at_once_so_that_a_replay_says_the_same(tmp_path: Path) -> None:
+    jobs = generate("helios-venus", gpus=64, load=1.0, days=4, seed=1)
+    with (tmp_path / "journal.jsonl").open("wb") as out:
+        hooks = RunHooks(journal=lambda line: out.write(line))
+        simulate(jobs.take(jobs.gpus <= 64), make_cluster(*[8] * 8), builtin_profile("kant-stretch"), hooks=hooks)
+    assert replay(tmp_path / "journal.jsonl").equal

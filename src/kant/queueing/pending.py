@@ -279,6 +279,10 @@ class PendingQueue:
                     del bucket.asleep.buckets[bucket_key]
                     bucket.asleep = None
                 self.awake[bucket_key] = bucket
+                if (
+                    self.order.outgrown and entry[4] in self._asleep
+                ):  # it may be the best, and then is told that it waits
+                    self._forget(self._asleep[entry[4]])
 
     def _bucket_key(self, queue: int, shape: int, user: int) -> BucketKey:
         """The bucket of a job. Where users are limited, what holds for one of them does not hold for another."""

@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from kant.cluster.columns import J_ATTAINED, J_P50, J_P90, J_SINCE, J_STATUS, J_SUBMIT, Table
+from kant.cluster.columns import J_ATTAINED, J_MILLI, J_P50, J_P90, J_SINCE, J_STATUS, J_SUBMIT, Table
 from kant.model.status import JobStatus
 from kant.model.taxonomy import Tags, tagged
-from kant.model.units import FOREVER, HOUR
+from kant.model.units import FOREVER, GPU, HOUR
 from kant.queueing.order import Order
 
 
@@ -20,7 +20,8 @@ class Stretch(Order, frozen=True, tag="stretch"):
 
     Expected is the learned run time (`[estimates]`) that is not exceeded with `probability` (percent; 0: nothing is
     predicted). A job that outlives it is expected to run twice as long, counted in hours that double: 1, 2, 4, … So a
-    short job passes long ones, and a job that runs on falls behind; a late head of `backfill` may stop it then.
+    short job passes long ones, and a job that runs on falls behind; a late head of `backfill` may stop it then. With
+    `large_gpus`, jobs of at least so many GPUs have `large_factor` instead: the smaller, the less they give way.
 
     The bound: at most `most_h` hours are added, so no job that is submitted more than `most_h` after another of its
     priority is ever before it.
@@ -28,6 +29,8 @@ class Stretch(Order, frozen=True, tag="stretch"):
 
     factor: Annotated[int, Meta(ge=1, le=1000)] = 10
     probability: Literal[0, 50, 90] = 50
+    large_gpus: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    large_factor: Annotated[int, Meta(ge=0, le=1000)] = 1
     most_h: Annotated[int, Meta(ge=1, le=10**6)] = 168
 
     source: ClassVar[str] = "deadlines of M. A. Bender et al., Flow and stretch metrics, SODA 1998; the bound is ours"
@@ -37,17 +40,32 @@ class Stretch(Order, frozen=True, tag="stretch"):
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         expected = np.maximum(self._predicted(jobs, rows), 2 * _in_doubling_hours(_attained(jobs, rows, now)))
         most = self.most_h * HOUR
-        keys: NDArray[Any] = jobs[rows, J_SUBMIT] + np.minimum(np.minimum(expected, most) * self.factor, most)
+        keys: NDArray[Any] = jobs[rows, J_SUBMIT] + np.minimum(
+            np.minimum(expected, most) * self._factors(jobs, rows), most
+        )
         return keys
 
     def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
         least = key - jobs[rows, J_SUBMIT] + 1  # what has to be added
-        hours = -(-least // (2 * self.factor * HOUR))  # so many of them suffice, whatever was predicted
+        hours = -(
+            -least // (2 * np.maximum(self._factors(jobs, rows), 1) * HOUR)
+        )  # so many of them suffice, whatever was predicted
         steps = np.where(hours > 1, 1 << _bits(hours - 1), 1) * HOUR
         attained = _attained(jobs, rows, now)
-        times = np.where(least > self.most_h * HOUR, FOREVER, now + np.maximum(steps - attained, 0))
+        times = np.where(
+            (least > self.most_h * HOUR) | (self._factors(jobs, rows) == 0),
+            FOREVER,
+            now + np.maximum(steps - attained, 0),
+        )
         behind = self.keys(jobs, rows, now) > key
         return np.where(behind, now, np.where(times <= now, FOREVER, times))
+
+    def _factors(self, jobs: Table, rows: Table) -> Table:
+        """What each job's expected run time is multiplied by."""
+        if not self.large_gpus:
+            return np.full(len(rows), self.factor, dtype=np.int64)
+        large = jobs[rows, J_MILLI] >= self.large_gpus * GPU
+        return np.where(large, self.large_factor, self.factor)
 
     def _predicted(self, jobs: Table, rows: Table) -> Table:
         if not self.probability:
