@@ -121,7 +121,7 @@ CPU, go to nodes that have more of it than their GPUs need; a node is judged by 
 empty, so that the GPUs of nodes with little CPU are no cheaper because many pods do not fit there. `bound` is about the
 third: `fgd` counts how many kinds of pods can use a GPU, and so fills rare nodes first, with pods that could go
 anywhere; a claim is demand by supply. `whole` keeps nodes for pods of many GPUs. `kant` still refuses some of these
-before all is full, so that without bound pods it is below `fgd` at 90 and 95 %.
+before all is full, so that on most mixes without bound pods it is below `fgd` at 90 %.
 """
 
 

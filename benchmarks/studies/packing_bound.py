@@ -28,10 +28,11 @@ CORE, BLOCK = 1000, 1 << 16
 def most_allocated(workload: Workload, cluster: ClusterSpec) -> float:
     """GPUs that could be allocated to the pods of `workload` at most, if all were known and packed at once."""
     program = _Program(workload, cluster)
-    while True:
+    while program.solver.NumVariables():
         value, rest = program.solve()
         if rest < REST:
             return value + rest
+    return 0.0  # no pod fits anywhere
 
 
 class _Program:
