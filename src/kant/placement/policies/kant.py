@@ -188,7 +188,7 @@ class Kant(NodePolicy, frozen=True, tag="kant"):
             self.bound,
             self.fragmentation,
             self.step,
-            max(int(typical[:, M_WEIGHT].sum()), 1),
+            max(int(np.add.reduce(typical[:, M_WEIGHT])), 1),
         )
         return np.concatenate([np.array(fields, dtype=np.int64), gap_prices(typical), node_claims(typical, empty)])
 
