@@ -226,8 +226,8 @@ def test_the_order_is_a_policy() -> None:
 
 
 def test_who_comes_first_is_told_that_it_waits_at_once_so_that_a_replay_says_the_same(tmp_path: Path) -> None:
-    jobs = generate("helios-venus", gpus=64, load=1.0, days=4, seed=1)
+    jobs = generate("helios-venus", gpus=256, load=0.9, days=7, seed=1)
     with (tmp_path / "journal.jsonl").open("wb") as out:
         hooks = RunHooks(journal=lambda line: out.write(line))
-        simulate(jobs.take(jobs.gpus <= 64), make_cluster(*[8] * 8), builtin_profile("kant-stretch"), hooks=hooks)
+        simulate(jobs, make_cluster(*[8] * 32), builtin_profile("kant-stretch"), hooks=hooks)
     assert replay(tmp_path / "journal.jsonl").equal
