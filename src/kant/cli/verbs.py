@@ -61,6 +61,7 @@ VERBS = {
     "kube": "kube:kube_app",
     "token": "token:token_app",
     "completion": "completion:completion",
+    "man": "man:man",
 }
 
 

@@ -1,0 +1,226 @@
+"""A Kant, and its jobs, as objects: asked from a program or a notebook, at once or to be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from kant.client.generated import Api, AsyncApi, JobDetail, JobOutcome, JobRow, Submission, Usage, Why
+from kant.client.shown import fields_html, table_html
+from kant.model.errors import InputError
+from kant.service.client import ServiceClient, home_of
+
+T = TypeVar("T")
+AT_A_TIME = 30  # seconds for which one question waits
+PAGE = 1000
+
+
+class Jobs(list[JobRow]):
+    """Jobs, the latest first; a table in a notebook."""
+
+    def _repr_html_(self) -> str:
+        return table_html(self)
+
+
+class _Asked:
+    """Where a Kant is, and how it is asked: over its socket, or at an address with a token."""
+
+    def __init__(self, home: str | Path | None, url: str | None, token: str | None) -> None:
+        where = Path(home) if home is not None else None
+        self.client = ServiceClient(home_of(where), here=home is not None and url is None)
+        if url is not None:
+            self.client.url = url
+        self.client.token = token or ""
+
+    def ask(self, method: str, path: str, query: dict[str, Any], body: Any, kind: type[T]) -> T:
+        """An answer as an object of `kind`. Raises InputError."""
+        given = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in query.items()
+            if value is not UNSET
+        }
+        sent = msgspec.to_builtins(body) if body is not None else None
+        text = b"".join(self.client.parts(method, path, given, sent))
+        if kind is bytes:
+            return text  # type: ignore[return-value]
+        if kind is str:
+            return text.decode()  # type: ignore[return-value]
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except msgspec.MsgspecError as error:
+            raise InputError(path, f"an answer as this client knows it ({error})") from None
+
+    def events(self) -> Iterator[JobRow]:
+        """Jobs as they change, from now on, until Kant goes."""
+        return self._changes(self.client.parts("GET", "/v1/events", {}, None))  # followed from here on
+
+    def _changes(self, parts: Iterator[bytes]) -> Iterator[JobRow]:
+        left = b""
+        for part in parts:
+            *events, left = (left + part).split(b"\n\n")
+            for event in events:
+                lines = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line and line[:1] != b":")
+                if lines.get(b"event") == b"job":
+                    yield msgspec.json.decode(lines[b"data"], type=JobRow)
+
+
+def submission(command: str | Sequence[str], fields: Mapping[str, Any]) -> Submission:
+    """What to submit: a program with its arguments, or a text for the shell, with the environment and folder of now."""
+    words = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
+    given: dict[str, Any] = {"workdir": str(Path.cwd()), "name": Path(words[0]).name, **fields}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("KANT_RUN", "KANT_ARRAY"))}
+    given["env"] = env | dict(fields.get("env", {}))
+    try:
+        return msgspec.convert({"command": words, **given}, Submission)
+    except msgspec.ValidationError as error:
+        raise InputError("submission", f"what `Submission` has ({error})") from None
+
+
+class Job:
+    """A job of a Kant. What it knows of itself is asked for anew each time."""
+
+    def __init__(self, kant: Kant, id: str) -> None:
+        self.kant = kant
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        found = self.detail()
+        return fields_html(f"job {self.id}", {name: getattr(found.job, name) for name in found.job.__struct_fields__})
+
+    def detail(self) -> JobDetail:
+        """All that is known of it."""
+        return self.kant.api.job(self.id)
+
+    @property
+    def phase(self) -> str:
+        """Where it stands, such as `waiting` or `running`."""
+        return self.detail().job.phase
+
+    def why(self) -> Why:
+        """Why it waits, and what would help."""
+        return self.kant.api.why(self.id)
+
+    def output(self, attempt: int = 0) -> str:
+        """What its last run has written, or another (`attempt`, from 1)."""
+        return self.kant.api.log(self.id, attempt=attempt).decode(errors="replace")
+
+    def wait(self) -> JobOutcome:
+        """Wait until it is over; how it has ended."""
+        while True:
+            found = self.kant.api.outcome(self.id, wait=AT_A_TIME)
+            if found.over:
+                return found.jobs[0]
+
+    def cancel(self) -> None:
+        """Withdraw it, waiting or running."""
+        self.kant.api.cancel(self.id)
+
+
+class Kant:
+    """The Kant of this machine (of `home`, by default KANT_HOME), or the one at `url` with a `token`.
+
+    `api` has every route of the service, typed. Every call raises `kant.model.errors.InputError` with one sentence.
+
+    >>> kant = Kant()                                          # doctest: +SKIP
+    >>> job = kant.submit("python train.py", gpus=2)           # doctest: +SKIP
+    >>> job.wait().phase                                       # doctest: +SKIP
+    'finished'
+    """
+
+    def __init__(self, home: str | Path | None = None, url: str | None = None, token: str | None = None) -> None:
+        self._asked = _Asked(home, url, token)
+        self.api = Api(self._asked.ask)
+
+    def submit(self, command: str | Sequence[str], **fields: Any) -> Job:
+        """Queue a command: a list of words, or a text for the shell. `fields` are those of `Submission`."""
+        return Job(self, self.api.submit(submission(command, fields)).jobs[0])
+
+    def job(self, id: str) -> Job:
+        """A job by its id. Raises InputError where there is none."""
+        return Job(self, self.api.job(id).job.id)
+
+    def jobs(self, state: str = "held,blocked,waiting,running,stopping", queue: str = "", user: str = "") -> Jobs:
+        """Jobs that are not over, or those in the states that are given ("": all), the latest first."""
+        found, before = Jobs(), UNSET
+        while True:
+            page = self.api.jobs(state=state, queue=queue, user=user, limit=PAGE, before=before)
+            found += page.jobs
+            if page.next is None:
+                return found
+            before = page.next  # type: ignore[assignment]
+
+    def usage(self, by: str = "user") -> Usage:
+        """What the jobs used that are over, by some of user, queue, day and job."""
+        return self.api.usage(by=by)
+
+    def events(self) -> Iterator[JobRow]:
+        """Jobs as they change, from now on, until Kant goes."""
+        return self._asked.events()
+
+
+class AsyncJob:
+    """A job of a Kant, whose answers are awaited."""
+
+    def __init__(self, kant: AsyncKant, id: str) -> None:
+        self.kant = kant
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"AsyncJob({self.id!r})"
+
+    async def detail(self) -> JobDetail:
+        """All that is known of it."""
+        return await self.kant.api.job(self.id)
+
+    async def why(self) -> Why:
+        """Why it waits, and what would help."""
+        return await self.kant.api.why(self.id)
+
+    async def output(self, attempt: int = 0) -> str:
+        """What its last run has written, or another (`attempt`, from 1)."""
+        return (await self.kant.api.log(self.id, attempt=attempt)).decode(errors="replace")
+
+    async def wait(self) -> JobOutcome:
+        """Wait until it is over; how it has ended."""
+        while True:
+            found = await self.kant.api.outcome(self.id, wait=AT_A_TIME)
+            if found.over:
+                return found.jobs[0]
+
+    async def cancel(self) -> None:
+        """Withdraw it, waiting or running."""
+        await self.kant.api.cancel(self.id)
+
+
+class AsyncKant:
+    """As `Kant`, for programs that await: each call has a thread of its own while it lasts."""
+
+    def __init__(self, home: str | Path | None = None, url: str | None = None, token: str | None = None) -> None:
+        self._asked = _Asked(home, url, token)
+        self.api = AsyncApi(self._ask)
+
+    async def _ask(self, method: str, path: str, query: dict[str, Any], body: Any, kind: type[T]) -> T:
+        return await asyncio.to_thread(self._asked.ask, method, path, query, body, kind)
+
+    async def submit(self, command: str | Sequence[str], **fields: Any) -> AsyncJob:
+        """Queue a command: a list of words, or a text for the shell. `fields` are those of `Submission`."""
+        return AsyncJob(self, (await self.api.submit(submission(command, fields))).jobs[0])
+
+    async def job(self, id: str) -> AsyncJob:
+        """A job by its id. Raises InputError where there is none."""
+        return AsyncJob(self, (await self.api.job(id)).job.id)
+
+    async def events(self) -> AsyncIterator[JobRow]:
+        """Jobs as they change, from now on, until Kant goes."""
+        found = self._asked.events()
+        while (row := await asyncio.to_thread(next, found, None)) is not None:
+            yield row
