@@ -107,7 +107,7 @@ def test_out_has_both_futures_which_can_be_replayed_and_asked(shared: Path, tmp_
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ((), "whatif: expected at least one of --submit, --drain, --quota, --nodes and --profile"),
+        ((), "whatif: expected at least one of --submit, --drain, --quota, --nodes, --cancel and --profile"),
         (("--evict", "--nodes", "1"), "--evict: expected a --drain beside it"),
         (("--drain", "leaf-9"), "--drain: expected a node, leaf, spine or other part of the fabric of cluster"),
         (("--drain", "n0@"), "--drain: expected NAME, NAME@FROM"),

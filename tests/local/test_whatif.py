@@ -57,7 +57,7 @@ def test_a_change_is_tried_on_what_is_there_now_and_nothing_happens(kant: Up) ->
 
 def test_what_cannot_be_meant_is_said_in_one_sentence(kant: Up) -> None:
     for question, sentence in (
-        ({}, "whatif: expected at least one of --submit, --drain, --quota, --nodes and --profile"),
+        ({}, "whatif: expected at least one of --submit, --drain, --quota, --nodes, --cancel and --profile"),
         (
             {"drain": ["leaf-9"]},
             "--drain: expected a node, leaf, spine or other part of the fabric of 2x4, ",
