@@ -14,6 +14,7 @@ from kant.cli.man import _plain, pages
 from kant.cli.verbs import VERBS
 
 
+@pytest.mark.long
 def test_every_verb_has_a_page_with_all_its_options(tmp_path: Path) -> None:
     found = pages()
     assert {f"kant-{verb}.1" for verb in VERBS} | {"kant.1", "kant-token-new.1"} <= set(found)

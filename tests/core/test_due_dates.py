@@ -57,6 +57,7 @@ def instances(draw: st.DrawFn, most: int = 12) -> tuple[Any, Any, int]:
     return ints(*p), ints(*d), draw(st.integers(0, 20))
 
 
+@pytest.mark.long
 @given(instances())
 def test_every_rule_sequences_each_job_once(instance: tuple[Any, Any, int]) -> None:
     for rule in RULES:
@@ -92,6 +93,7 @@ def test_the_descent_ends_between_its_start_and_the_optimum(instance: tuple[Any,
             previous = after
 
 
+@pytest.mark.long
 @given(instances(7))
 def test_no_swap_and_no_insertion_betters_where_the_descent_ends(instance: tuple[Any, Any, int]) -> None:
     p, d, start = instance

@@ -186,6 +186,7 @@ def run(spec: Any, coming: list[JobSubmitted], profile: Any, forgetful: bool) ->
     return harness
 
 
+@pytest.mark.long
 @given(
     spec=clusters(), coming=streams(), order=ORDERS, discipline=st.sampled_from(DISCIPLINES),
     rights=st.sampled_from(RIGHTS),

@@ -224,6 +224,7 @@ def test_times_that_cannot_be_safe_are_refused() -> None:
         Lease(None, "ns", "kant", retry=10)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_the_clock_runs_while_a_process_is_stopped() -> None:
     """SIGSTOP, then SIGCONT: the first thing that the process sees is that it holds no more."""
     program = (

@@ -16,6 +16,7 @@ from kant.sim.forecast_starts import forecast_starts
 from kant.testing import Harness, make_cluster, make_job, make_profile
 
 
+@pytest.mark.long
 def test_it_says_what_is_said_here_and_another_takes_its_place() -> None:
     harness = Harness(make_cluster(8), make_profile("fifo", "backfill"))
     harness.submit(make_job("runs", 6, estimate=HOUR), make_job("waits", 4, estimate=HOUR))

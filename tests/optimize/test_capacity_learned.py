@@ -106,6 +106,7 @@ def test_a_cost_leaves_the_empty_plan_empty() -> None:
     assert cost > 0 and not empty.usage.any() and cost_by(Learned().insert, empty) == cost
 
 
+@pytest.mark.long
 def test_the_command_plans_in_the_learned_order(tmp_path: Path) -> None:
     path = tmp_path / "drawn.json"
     path.write_text(instance_json(generate(40, seed=2)))

@@ -162,6 +162,7 @@ def core_of(*jobs: str) -> Core:
     return core
 
 
+@pytest.mark.long
 def test_a_solver_in_another_process_says_the_same_and_one_that_dies_is_one_sentence() -> None:
     async def story() -> None:
         core = core_of("a", "b")

@@ -62,6 +62,7 @@ def test_a_change_moves_only_what_has_changed(night: Path, tmp_path: Path) -> No
     assert "a start of task" in sentence
 
 
+@pytest.mark.long
 def test_a_generated_instance_is_read_as_it_was_drawn(tmp_path: Path) -> None:
     out = tmp_path / "drawn.json"
     assert "40 tasks" in kant("plan", "generate", "--out", out, "--tasks", "40", "--seed", "7").out

@@ -191,6 +191,7 @@ def test_whatever_is_changed_in_a_file_it_is_read_or_refused(data: st.DataObject
         assert str(error).startswith("file.toml") and "\n" not in str(error)
 
 
+@pytest.mark.long
 def test_what_is_too_large_to_prove_is_compared_without_a_proof(tmp_path: Path) -> None:
     out = tmp_path / "large.toml"
     out.write_text(workflow_toml(generate(60, 900, 1)))

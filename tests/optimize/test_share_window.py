@@ -96,6 +96,7 @@ def test_what_is_left_is_expected_from_what_was_seen() -> None:
     assert expected_left(plain) == pytest.approx(100)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["shockwave", "shockwave-greedy"])
 def test_shockwave_ends_early_and_is_fair_at_once(policy: str, data_file: DataFile) -> None:
     """Better than published in both: 24,197 s and 1.78; the bar of the aggregated program is 24,717 s and 1.60."""
@@ -105,6 +106,7 @@ def test_shockwave_ends_early_and_is_fair_at_once(policy: str, data_file: DataFi
     assert found.ftf.unfair_share <= 0.03
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("gpus", "jobs", "interval"), [(32, 120, 40.0), (64, 220, 25.0)])
 def test_it_is_so_on_drawn_traces(gpus: int, jobs: int, interval: float) -> None:
     drawn = draw_trace(jobs, interval, 11)

@@ -81,6 +81,7 @@ def test_a_curve_never_falls_and_needed_is_the_fewest_that_bear_a_rate(
     assert curve.at(needed) >= rate and (needed == 0 or curve.at(needed - 1) < rate)
 
 
+@pytest.mark.long
 def test_the_capacity_keeps_the_objectives_and_more_replicas_or_more_patience_bear_more() -> None:
     alone = capacity(service(), 1, 1500)
     minutes = alone.trial.minutes
@@ -108,6 +109,7 @@ def test_nobody_is_lost_by_a_drain_and_whoever_was_not_begun_is_served_elsewhere
         assert found.drained_s == 0.0
 
 
+@pytest.mark.long
 def test_an_absence_costs_more_where_there_is_less_to_spare() -> None:
     most = capacity(service(), 3, 1500).rate
     idle, busy = (removal(service(), 3, part * most, 120.0) for part in (0.3, 0.95))
@@ -145,6 +147,7 @@ def test_what_makes_no_sense_is_refused(words: tuple[str, ...], says: str) -> No
     assert says in kant("serve", *words).refusal()
 
 
+@pytest.mark.long
 def test_the_commands_say_what_the_functions_find(tmp_path: Path) -> None:
     file = tmp_path / "requests.csv"
     kant("serve", "generate", "sharegpt", "--out", file, "--requests", "50")

@@ -125,6 +125,7 @@ def replicas_by_minute(lines: list[bytes], declared: Declared) -> np.ndarray:
     return np.array([sum(n for a, b, n in spans if a <= m * MINUTE and b >= (m + 1) * MINUTE) for m in minutes])
 
 
+@pytest.mark.long
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 3), st.integers(1, 5),
     st.lists(st.tuples(st.integers(0, 1500), st.integers(60, 2000), st.integers(1, 4), st.booleans()), max_size=12),
@@ -296,6 +297,7 @@ def test_rates_that_make_no_sense_are_refused(tmp_path: Path, text: str, says: s
     assert says in str(caught.value)
 
 
+@pytest.mark.long
 def test_the_command_says_what_became_of_the_services(tmp_path: Path) -> None:
     file = written(tmp_path, CHAT + 'history = "before.csv"\n')
     jobs = tmp_path / "jobs.csv"
