@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.gateway.rig import dispatcher
 
@@ -44,6 +44,9 @@ def check(chosen: Dispatcher, live: list[Placement], in_flight: int) -> None:
 
 
 @given(EVENTS, st.integers(1, 3), st.sampled_from(sorted(POLICIES)), st.sampled_from(["round-robin", "block"]))
+@example(  # the last one goes before whoever was sent back, and need not wait for a backend that he may not have
+    [("come", 0), ("come", 1), ("come", 0), ("retry", 1), ("come", 0)], 2, "layered-priority", "round-robin"
+)
 def test_nobody_is_lost_and_nobody_is_over_a_limit(
     events: list[tuple[str, int]], in_flight: int, policy: str, router: str
 ) -> None:

@@ -192,6 +192,8 @@ class Dispatcher:
         model = placed.ask.model
         overtaking = Overtaking(self.router)
         for waits in self.held.get(model, ()):
+            if placed < waits:  # it goes first by priority
+                continue
             overtaking.held(waits.size)
             if not self.router.overtaken:
                 break
