@@ -1,4 +1,7 @@
-"""A CyclePlan: what a discipline may look at and do in one cycle."""
+"""A CyclePlan: what a discipline may look at and do in one cycle.
+
+Long: it is all that a discipline has to know.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The API over HTTP: on a Unix socket that only its owner can open, and where wanted on an address."""
+"""The API over HTTP: on a Unix socket that its owner, and a group where wanted, can open, and on an address.
+
+Long: one handler for each route.
+"""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ for a round what it is chosen for stays idle.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from kant.model.taxonomy import Tags
 from kant.optimize.share.policy import Chooser
@@ -33,20 +34,15 @@ class Memory:
     steps: dict[int, int] = field(default_factory=dict)
 
 
-class ShareRule(Protocol):
-    """What a policy of shares has to say: the share of the time in which each job should run, from 0 to 1."""
-
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]: ...
-
-
-class SharePolicy:
+class SharePolicy(ABC):
     """The base of policies that give shares of time."""
 
     source: ClassVar[str]
     tags: ClassVar[Tags]
 
+    @abstractmethod
     def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
-        raise NotImplementedError
+        """The share of the time in which each job should run, from 0 to 1."""
 
     def begin(self, gpus: int, round_s: float) -> Chooser:
         return ByShares(self, gpus, round_s)
@@ -64,7 +60,7 @@ class _Account:
 class ByShares:
     """Chooses by shares. A job begins with half a round to its account, so that none divides by zero."""
 
-    def __init__(self, rule: ShareRule, gpus: int, round_s: float) -> None:
+    def __init__(self, rule: SharePolicy, gpus: int, round_s: float) -> None:
         self.rule, self.gpus, self.head_start = rule, gpus, round_s / 2
         self.note = ""
         self.memory = Memory()
