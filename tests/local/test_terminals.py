@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from fcntl import ioctl
 from itertools import pairwise
 from pathlib import Path
 from termios import TIOCSCTTY, TIOCSWINSZ
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -24,13 +27,15 @@ from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 
-from kant.cli.terminal import Escapes
+from kant.cli.terminal import Conversation, Escapes, Left
 from kant.local.processes import marked
+from kant.local.record import JobPhase
 from kant.local.runs import mark
 from kant.local.terminals import Frames, frame
+from kant.service import terminals
 from kant.service.roles import Role
 from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key
-from kant.service.websocket import BINARY, LAST, Packets, masked, packet
+from kant.service.websocket import BINARY, LAST, Line, Packets, masked, packet
 
 ON_ITS_OWN = "tty; stty size; echo $CUDA_VISIBLE_DEVICES; exit 7"
 ASKS = 'stty -echo; echo ready; while read line; do echo "got <$line>"; done'
@@ -337,6 +342,61 @@ def _unmasked(payload: bytes) -> bytes:
     size = len(payload)
     head = bytes([LAST | BINARY, size]) if size < 126 else bytes([LAST | BINARY, 126]) + size.to_bytes(2, "big")
     return head + payload
+
+
+def test_a_run_that_is_over_while_somebody_connects_is_shown_from_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log.0").write_bytes(b"all that it wrote\n")
+    said: list[tuple[bytes, bytes]] = []
+    running = SimpleNamespace(phase=JobPhase.RUNNING, is_over=False, attempt=1)
+
+    class Silent:
+        """Somebody who says nothing and stays."""
+
+        def __aiter__(self) -> Silent:
+            return self
+
+        async def __anext__(self) -> None:
+            await asyncio.Event().wait()
+
+    async def gone(_: Path) -> terminals.Wire:
+        ours, theirs = socket.socketpair()
+        wire = terminals.Wire(*await asyncio.open_unix_connection(sock=ours))
+        theirs.close()
+        return wire
+
+    async def send(kind: bytes, payload: bytes) -> None:
+        said.append((kind, payload))
+
+    monkeypatch.setattr(terminals.Wire, "to", gone)
+    asyncio.run(
+        terminals.attach(lambda: running, lambda _: tmp_path, str, asyncio.Event().wait, {}, 0, send, Silent())  # type: ignore[arg-type]
+    )
+    assert said == [(b"R", b"1"), (b"D", b"all that it wrote\n")]
+
+
+def test_what_was_said_before_the_other_end_went_is_shown(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    ours, theirs = socket.socketpair()
+    theirs.send(_unmasked(b"R3"))
+
+    class Late(Line):
+        """Its other end says something and goes, just before this one speaks."""
+
+        def flush(self) -> None:
+            if self.out:
+                theirs.send(_unmasked(b"Dlast words\n"))
+                theirs.close()
+            super().flush()
+
+    line = Late(ours)
+    conversation = Conversation(line, pty=False, said=print, interrupt=bool)
+    line.send(b"E")
+    assert conversation.hold() == Left(attempt=3)
+    assert capfdbinary.readouterr().out == b"last words\n"
 
 
 @given(st.binary(max_size=70_000), st.binary(min_size=4, max_size=4))

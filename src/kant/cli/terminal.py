@@ -167,6 +167,8 @@ class Conversation:
                     self._typed()
                 if self.line in ready:
                     self._hear()
+            if self.left is None:  # the other end may have gone while we spoke: what it said before is still here
+                self._hear()
         return self.left or Left(attempt=self.attempt)
 
     def _signalled(self, numbers: bytes) -> None:

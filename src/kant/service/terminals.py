@@ -201,7 +201,8 @@ async def attach(
                 await send(b"D", payload)
         await follower.catch_up()
 
-    await wire.say(b"O", msgspec.json.encode({"kind": "attach"} | window))
+    with suppress(ConnectionError):  # a short run may be over by now: what it wrote is in the log
+        await wire.say(b"O", msgspec.json.encode({"kind": "attach"} | window))
     await follower.catch_up()
     await _both_ways(wire, socket, output())
 
