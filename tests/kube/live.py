@@ -61,11 +61,11 @@ async def install_kind(api: Api, definition: Object) -> None:
 
 
 async def deputy_of_kant(api: Api, but_for: str = "nothing") -> None:
-    """The user `deputy` may do what the shipped role of Kant allows, but for one group of the API."""
+    """The user `deputy` may do what the shipped role of Kant allows, but for one group of the API, or one resource."""
     group = "rbac.authorization.k8s.io"
     shipped = yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
     role = next(one for one in shipped if one["kind"] == "ClusterRole")
-    rules = [rule for rule in role["rules"] if rule["apiGroups"] != [but_for]]
+    rules = [rule for rule in role["rules"] if but_for not in (*rule["apiGroups"], *rule["resources"])]
     named = {"metadata": {"name": "deputy-of-kant"}, "apiVersion": f"{group}/v1"}
     subject = {"kind": "User", "name": "deputy", "apiGroup": group}
     ref = {"kind": "ClusterRole", "name": "deputy-of-kant", "apiGroup": group}

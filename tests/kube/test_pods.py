@@ -140,8 +140,8 @@ REFUSED = [
     (pod(notes={f"{OWN}/preemptible": "yes"}), "expected true or false, got 'yes'"),
     (pod(notes={"x": "y" * (257 << 10)}), "pod ml/p, annotations: expected at most 256 KiB in all"),
     (pod(notes={"gpu-fraction": "0.5"}), "expected no shares of a GPU, which Kant does not support"),
-    (pod(affinity=k.Affinity(pod_affinity=WITH)), "podAffinity, namespaceSelector: expected no namespaces"),
-    (pod(affinity=FAR), "podAntiAffinity, namespaceSelector: expected no namespaces that are selected by their labels"),
+    (pod(affinity=k.Affinity(pod_affinity=WITH)), "podAffinity, namespaceSelector: expected no labels of namespaces"),
+    (pod(affinity=FAR), "podAntiAffinity, namespaceSelector: expected no labels of namespaces: Kant lacks the right"),
     (pod(resource_claims=({"name": "gpu"},)), "expected no resource claims"),
     (pod(active_deadline_seconds=0), "spec.activeDeadlineSeconds: expected a whole number from 1"),
 ]

@@ -12,7 +12,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
-from kant.kube.objects.views import Budget, Claim, Loose, Meta, Node, PersistentVolume, Pod, StorageClass
+from kant.kube.objects.views import Budget, Claim, Loose, Meta, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.crds import API
 from kant.kube.translate.groups import GroupRef
 from kant.live.logs import log_event
@@ -31,6 +31,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 CLAIMS = "/api/v1/persistentvolumeclaims"
+NAMESPACES = "/api/v1/namespaces"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again
@@ -63,6 +64,10 @@ class Informers:
         self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
         self.budgets = self._reflector("budgets", BUDGETS, Budget, mirror.budget, mirror.replace_budgets)
         self.budgets.on_trouble = self._without_budgets
+        self.namespaces = self._reflector(
+            "namespaces", NAMESPACES, Namespace, mirror.namespace, mirror.replace_namespaces
+        )
+        self.namespaces.on_trouble = self._without_namespaces
         self.storage: tuple[Reflector[Any], ...] = (
             self._reflector("claims", CLAIMS, Claim, mirror.claim, mirror.replace_claims),
             self._reflector("volumes", VOLUMES, PersistentVolume, mirror.volume, mirror.replace_volumes),
@@ -109,9 +114,10 @@ class Informers:
         absent = [kind for kind in KINDS if not await self._add(kind)]
         async with asyncio.TaskGroup() as tasks:
             reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
-            for optional in (self.budgets, *self.storage):
+            optionals: list[Reflector[Any]] = [self.budgets, self.namespaces, *self.storage]
+            for optional in optionals:
                 tasks.create_task(optional.run())
-            for optional in (self.budgets, *self.storage):
+            for optional in optionals:
                 await optional.synced.wait()
             for reflector in reflectors:
                 tasks.create_task(reflector.run())
@@ -167,6 +173,17 @@ class Informers:
         self._complain(f"disruption budgets are asked only when somebody is to be evicted: {why}")
         self.mirror.replace_budgets([])
         self.budgets.synced.set()
+        self.wake()
+
+    def _without_namespaces(self, error: ApiError | InputError) -> None:
+        """Namespaces may be forbidden to us: then pods that select some by labels are refused, with that reason."""
+        if not isinstance(error, ApiError) or error.code not in (403, 404):
+            self.on_trouble(error)
+            return
+        why = advice(error, self.client.config.source)
+        self._complain(f"pods with a namespaceSelector are not scheduled: {why}")
+        self.mirror.namespaces.labels = None
+        self.namespaces.synced.set()
         self.wake()
 
     def _without_storage(self, reflector: Reflector[Any], error: ApiError | InputError) -> None:

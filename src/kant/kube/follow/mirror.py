@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from kant.kube.objects.views import Budget, Claim, Loose, Node, PersistentVolume, Pod, StorageClass
+from kant.kube.follow.namespaces import Namespaces
+from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import rules_of
 from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE, ClaimName, Storage, claims_of
@@ -36,7 +37,7 @@ class Mirror:
 
     `touched` has the uids of pods that changed, with the last version of those that are gone; `nodes_touched` names,
     `budgets_touched` and `objects_touched` (kind, namespace, name). `claims_touched` has claims of which something
-    changed, be it of their volume or class.
+    changed, be it of their volume or class. `namespaces` stand in the affinity of pods in place of selectors by labels.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Mirror:
     nodes_touched: dict[str, None] = field(default_factory=dict)
     objects_touched: dict[tuple[str, str, str], None] = field(default_factory=dict)
     budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
+    namespaces: Namespaces = field(default_factory=Namespaces)
     claims_touched: dict[ClaimName, None] = field(default_factory=dict)
 
     # --- pods ---------------------------------------------------------------
@@ -65,7 +67,9 @@ class Mirror:
         """A pod was added, modified or deleted."""
         uid = pod.metadata.uid
         self.version += 1
-        pod = self._with_node(pod, kind == "deleted")
+        pod = self.namespaces.resolved(self._with_node(pod, kind == "deleted"))
+        if kind == "deleted":
+            self.namespaces.forget(uid)
         self._count(self.pods.pop(uid, None), -1)
         if kind != "deleted":
             self.pods[uid] = pod
@@ -117,7 +121,8 @@ class Mirror:
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """All pods there are."""
         self.version += 1
-        fresh = {pod.metadata.uid: self._with_node(pod) for pod in pods}
+        self.namespaces.selecting.clear()
+        fresh = {pod.metadata.uid: self.namespaces.resolved(self._with_node(pod)) for pod in pods}
         for uid, pod in self.pods.items():
             now = fresh.get(uid)
             if now is None or now.metadata.resource_version != pod.metadata.resource_version:
@@ -155,6 +160,24 @@ class Mirror:
         fresh = {node.metadata.name: node for node in nodes}
         self.nodes_touched.update(dict.fromkeys((*self.nodes, *fresh)))
         self.nodes = fresh
+
+    # --- namespaces ---------------------------------------------------------------
+
+    def namespace(self, kind: str, namespace: Namespace) -> bool:
+        """A namespace was added, modified or deleted. False where no pod selects it now, nor did before."""
+        return self._renamed(self.namespaces.note(kind, namespace))
+
+    def replace_namespaces(self, namespaces: Iterable[Namespace]) -> None:
+        """All namespaces there are."""
+        self._renamed(self.namespaces.replace(namespaces))
+
+    def _renamed(self, changed: bool) -> bool:
+        """Say anew of which namespaces pods speak, where these have changed."""
+        found = self.namespaces.again(self.pods.values()) if changed else []
+        for pod in found:
+            self.pod("modified", pod)
+        self.namespaces.touched |= bool(found)
+        return bool(found)
 
     # --- storage ---------------------------------------------------------------
 

@@ -298,6 +298,7 @@ class KubeDriver:
         self.translation.queues(core, 0)
         for touched in _touched(mirror):
             touched.clear()
+        mirror.namespaces.touched = False
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
@@ -334,6 +335,8 @@ class KubeDriver:
         self._look_at_filters(nodes, pods)
         claims, mirror.claims_touched = mirror.claims_touched, {}
         keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
+        if mirror.namespaces.touched:
+            mirror.namespaces.touched, self.translation.stale = False, True
         self._look_at_clock()
         if keys:
             workloads.settle_all(keys)

@@ -184,6 +184,10 @@ class Pod(View, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class Namespace(View, frozen=True):
+    metadata: Meta = Meta()
+
+
 # --- nodes -------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,10 @@ from msgspec.structs import replace
 
 from kant.kube.objects import views as k
 from kant.kube.translate.levels import HOSTNAME
-from kant.kube.translate.selectors import matches
+from kant.kube.translate.selectors import matches, selects
+
+NO_NAMESPACE = ("",)
+"""The namespaces of a term that selects some by labels, of which there are none: no pod is in one without a name."""
 
 
 class Rule(NamedTuple):
@@ -112,6 +115,46 @@ def selector_text(selector: k.LabelSelector | None) -> str:
     terms = [[key, "In", [value]] for key, value in (selector.match_labels or {}).items()]
     terms += [[one.key, one.operator, sorted(one.values)] for one in selector.match_expressions]
     return json.dumps(sorted(terms), separators=(",", ":"))
+
+
+def selects_namespaces(affinity: k.Affinity | None) -> bool:
+    """Whether a required term is about pods of namespaces that it selects by their labels."""
+    return affinity is not None and any(map(_has_labels, _terms(affinity)))
+
+
+def in_namespaces(affinity: k.Affinity, namespaces: Mapping[str, Mapping[str, str] | None]) -> k.Affinity:
+    """The same affinity with the names of the namespaces that its required terms select by labels, as they are now.
+
+    `namespaces` has the labels of each. A selector stands beside the names that the term lists itself.
+    """
+    near, apart = (
+        part
+        and replace(
+            part,
+            required_during_scheduling_ignored_during_execution=tuple(
+                _named(term, namespaces) for term in part.required_during_scheduling_ignored_during_execution
+            ),
+        )
+        for part in (affinity.pod_affinity, affinity.pod_anti_affinity)
+    )
+    return replace(affinity, pod_affinity=near, pod_anti_affinity=apart)
+
+
+def _terms(affinity: k.Affinity) -> tuple[k.PodTerm, ...]:
+    parts = (affinity.pod_affinity, affinity.pod_anti_affinity)
+    return tuple(term for part in parts if part for term in part.required_during_scheduling_ignored_during_execution)
+
+
+def _has_labels(term: k.PodTerm) -> bool:
+    return term.namespace_selector not in (None, k.LabelSelector())
+
+
+def _named(term: k.PodTerm, namespaces: Mapping[str, Mapping[str, str] | None]) -> k.PodTerm:
+    selector = term.namespace_selector
+    if selector is None or not _has_labels(term):
+        return term
+    found = {name for name, labels in namespaces.items() if selects(selector, labels or {})}
+    return replace(term, namespaces=tuple(sorted(found | {*term.namespaces})) or NO_NAMESPACE, namespace_selector=None)
 
 
 def domain_of(labels: Mapping[str, str] | None, node: str, key: str) -> str | None:

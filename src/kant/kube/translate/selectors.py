@@ -168,7 +168,9 @@ def check_neighbours(pod: k.Pod, where: str) -> None:
         for term in terms.required_during_scheduling_ignored_during_execution if terms else ():
             place = f"{where}.affinity.{word}"
             if term.namespace_selector not in (None, k.LabelSelector()):
-                unsupported(f"{place}, namespaceSelector", "namespaces that are selected by their labels")
+                raise InputError(
+                    f"{place}, namespaceSelector", "no labels of namespaces: Kant lacks the right to list namespaces"
+                )
             for requirement in term.label_selector.match_expressions if term.label_selector else ():
                 _check(requirement, f"{place}, {requirement.key}")
 

@@ -1,0 +1,71 @@
+"""Namespaces, and the pods whose required affinity or anti-affinity selects some of them by labels.
+
+Such a pod stands in the mirror with the names of the namespaces in place of the selector, so that nobody else has to
+know of namespaces. Source: kube-scheduler's plugin InterPodAffinity, which does the same before it filters nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kant.kube.objects.views import Affinity, Namespace, Pod
+from kant.kube.translate.neighbours import in_namespaces, selects_namespaces
+
+Labels = dict[str, str] | None
+
+
+@dataclass(slots=True)
+class Namespaces:
+    """`labels` of each namespace by its name, None where Kant may not list namespaces.
+
+    `selecting` has, by uid, the affinity of pods as they themselves say it. `touched`: they select others than before.
+    """
+
+    labels: dict[str, Labels] | None = field(default_factory=dict)
+    selecting: dict[str, Affinity] = field(default_factory=dict)
+    touched: bool = False
+
+    def resolved(self, pod: Pod) -> Pod:
+        """The pod with the names of the namespaces that it selects; as it is where these may not be listed."""
+        affinity, uid = pod.spec.affinity, pod.metadata.uid
+        if affinity is None or self.labels is None:
+            return pod
+        if selects_namespaces(affinity):
+            self.selecting[uid] = affinity
+        said = self.selecting.get(uid)
+        if said is None:
+            return pod
+        now = in_namespaces(said, self.labels)
+        return pod if now == affinity else _with(pod, now)
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self.selecting.pop(uid, None)
+
+    def note(self, kind: str, namespace: Namespace) -> bool:
+        """A namespace was added, modified or deleted. Returns whether its labels are others, or it is new or gone."""
+        name, before = namespace.metadata.name, dict(self.labels or {})
+        after = dict(before)
+        if kind == "deleted":
+            after.pop(name, None)
+        else:
+            after[name] = namespace.metadata.labels
+        self.labels = after
+        return before != after
+
+    def replace(self, namespaces: Iterable[Namespace]) -> bool:
+        """All namespaces there are. Returns whether anything has changed."""
+        before, self.labels = self.labels, {one.metadata.name: one.metadata.labels for one in namespaces}
+        return before != self.labels
+
+    def again(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Those of the pods that select other namespaces now than they show."""
+        asking = (pod for pod in pods if pod.spec.affinity is not None)
+        return [now for pod in asking if (now := self.resolved(pod)) is not pod]
+
+
+def _with(pod: Pod, affinity: Affinity) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=affinity))
