@@ -78,6 +78,7 @@ def encoded(
 
 class Meta(Struct, rename="camel"):
     name: str = ""
+    namespace: str = ""
     uid: str = ""
     resource_version: str = ""
 
@@ -113,20 +114,22 @@ class Page(Struct):
     items: list[Seen]
 
 
-async def changes(api: Api, selector: str, opened: asyncio.Event | None = None) -> AsyncIterator[tuple[float, Change]]:
-    """What happens to the pods of a field selector, with the time of its arrival.
+async def changes(
+    api: Api, selector: str, opened: asyncio.Event | None = None, path: str = PODS
+) -> AsyncIterator[tuple[float, Change]]:
+    """What happens to the pods of a field selector, with the time of its arrival; `path` is that of the pods.
 
     The API server ends a watch that it could not write to for some milliseconds: it is opened again where it ended.
     """
     decoder = msgspec.json.Decoder(Change)
-    _, body = await api.send("GET", f"{PODS}?fieldSelector={quote(selector)}")
+    _, body = await api.send("GET", f"{path}?fieldSelector={quote(selector)}")
     page = msgspec.json.decode(body, type=Page)
     version = page.metadata.resource_version
     for each in page.items:
         yield time.monotonic(), Change("ADDED", each)
     while True:
         query = {"watch": "1", "fieldSelector": selector, "resourceVersion": version}
-        async with api.session.get(PODS, params=query, read_bufsize=1 << 20) as reply:
+        async with api.session.get(path, params=query, read_bufsize=1 << 20) as reply:
             if opened is not None:
                 opened.set()
             rest = b""

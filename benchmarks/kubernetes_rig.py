@@ -9,6 +9,7 @@ import asyncio
 import os
 import ssl
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,25 @@ ROOT = Path(__file__).parent.parent
 
 
 class Plane(control_plane.ControlPlane):
-    """A fresh etcd and kube-apiserver: `with Plane() as plane`. `gangs` opens the gates of native gangs."""
+    """A fresh etcd and kube-apiserver: `with Plane() as plane`. `gangs` opens the gates of native gangs.
 
-    def __init__(self, gangs: bool = False) -> None:
+    `features` are further gates, for a kube-scheduler too; `flags` are of the API server.
+    """
+
+    def __init__(
+        self, gangs: bool = False, features: Mapping[str, bool] | None = None, flags: Sequence[str] = ()
+    ) -> None:
         try:
             binaries = find(say=lambda line: print(line, file=sys.stderr))
         except NoBinariesError as missing:
             sys.exit(f"benchmarks: {missing}")
-        super().__init__(binaries, gates=GATES if gangs else ())
-        self.gangs = gangs
+        self.features = {**dict.fromkeys(GATES if gangs else (), True), **(features or {})}
+        super().__init__(binaries, gates=GATES if gangs else (), flags=[*flags, *self.feature_flags(gangs)])
+
+    def feature_flags(self, gangs: bool = False) -> list[str]:
+        """The gates as an option of a program; with `gangs` without those, which the API server has already."""
+        left = {name: on for name, on in self.features.items() if not (gangs and name in GATES)}
+        return [f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in left.items())}"] if left else []
 
     def start(self) -> Plane:
         super().start()

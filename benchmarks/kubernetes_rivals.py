@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 import yaml
 
-from benchmarks.kubernetes_rig import GATES, Api, Plane
+from benchmarks.kubernetes_rig import Api, Plane
 
 LIMITLESS = 100_000
 """Requests a second that a client may send: more than it can, so that no limit of its own holds it back."""
@@ -39,10 +39,11 @@ def kube_scheduler(plane: Plane) -> None:
         "profiles": [{"schedulerName": "default-scheduler"}],
     }
     config.write_bytes(msgspec.json.encode(settings))
-    gates = [f"--feature-gates={','.join(f'{gate}=true' for gate in GATES)}"] if plane.gangs else []
     if plane.binaries.scheduler is None:
         sys.exit("benchmarks: expected a kube-scheduler beside the kube-apiserver (TEST_ASSET_KUBE_SCHEDULER)")
-    plane.run("kube-scheduler", [*plane.binaries.scheduler, "--secure-port=0", f"--config={config}", *gates])
+    plane.run(
+        "kube-scheduler", [*plane.binaries.scheduler, "--secure-port=0", f"--config={config}", *plane.feature_flags()]
+    )
 
 
 def binder(name: str, events: bool, connections: int = 16) -> Callable[[Plane], None]:
@@ -55,11 +56,11 @@ def binder(name: str, events: bool, connections: int = 16) -> Callable[[Plane], 
     return start
 
 
-def kant(plane: Plane) -> None:
+def kant(plane: Plane, *options: str, profile: str = "kant") -> None:
     """Kant as people start it; `KANT_BENCH_OPTIONS` has further options of `kant kube run`."""
     asyncio.run(install(plane))
-    extra = shlex.split(os.environ.get("KANT_BENCH_OPTIONS", ""))
-    plane.python("kant", "kant", "kube", "run", "--kubeconfig", str(plane.config), "--profile", "kant", *extra)
+    extra = [*options, *shlex.split(os.environ.get("KANT_BENCH_OPTIONS", ""))]
+    plane.python("kant", "kant", "kube", "run", "--kubeconfig", str(plane.config), "--profile", profile, *extra)
 
 
 def has_kant() -> bool:

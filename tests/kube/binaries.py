@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -114,6 +115,21 @@ def find(*, go_bin: bool = False, say: Say = lambda _: None) -> Binaries:
 def find_helm(*, go_bin: bool = False, say: Say = lambda _: None) -> str:
     """The program helm, of the machine or built here. Raises NoBinariesError."""
     return shutil.which("helm") or str(HELM.cached() or _built(HELM, go_bin, say))
+
+
+def go_module(path: str) -> Path:
+    """The folder of a Go module of the control plane, of the version that is built; downloaded where it is not there.
+
+    Raises NoBinariesError.
+    """
+    if not shutil.which("go"):
+        raise NoBinariesError(f"no Go to fetch {path} with ({HOW})")
+    command = ["go", "mod", "download", "-json", path]
+    done = subprocess.run(command, cwd=CONTROL_PLANE.module, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise NoBinariesError(f"go mod download {path} failed: {last}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def _given() -> Binaries | None:

@@ -270,3 +270,31 @@ def test_candidates_at_a_real_api_server(plane: ControlPlane) -> None:
                 task.cancel()
 
     asyncio.run(main())
+
+
+@settings(max_examples=examples(30))
+@given(seed=st.integers(0, 2**32), lives=st.floats(3, 60))
+def test_who_follows_a_leader_that_was_killed_does_so_a_moment_after_its_time_is_up(seed: int, lives: float) -> None:
+    """However long after a renewal it dies, and whenever the others look; the clock of the test is virtual."""
+
+    async def main() -> float:
+        store, acquired = Store(seed, 0.01, 0.0), list[float]()
+        leases = [
+            Lease(
+                store, "ns", "kant", f"c{i}", **FAST, clock=virtual.now, rng=random.Random(seed + i),
+                on_acquired=lambda _: acquired.append(virtual.now()),
+            )  # type: ignore[arg-type]
+            for i in range(2)
+        ]  # fmt: skip
+        tasks = [asyncio.create_task(leases[0].run())]
+        await asyncio.sleep(1)
+        tasks.append(asyncio.create_task(leases[1].run()))
+        await asyncio.sleep(lives)
+        tasks[0].cancel()
+        killed = virtual.now()
+        while len(acquired) < 2:
+            await asyncio.sleep(0.1)
+        tasks[1].cancel()
+        return acquired[1] - killed
+
+    assert virtual.run(main()) < FAST["duration"] + 1.0

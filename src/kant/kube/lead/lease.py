@@ -30,6 +30,10 @@ from kant.kube.objects.views import Meta, View
 from kant.model.errors import InputError
 
 
+LOOKS = 4
+"""How often a candidate looks at the record of another one in the time between two tries."""
+
+
 class LeaseRecord(View, frozen=True):
     """`spec` of a Lease."""
 
@@ -63,8 +67,9 @@ class Lease:
     """One candidate for the Lease `namespace/name`. All times are seconds.
 
     duration: how long the record must stand still before another may lead; renew_deadline: how long a leader holds
-    after the last renewal that it sent with success; retry: between two tries; in_flight: the timeout of requests
-    that only a leader may send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` are annotations
+    after the last renewal that it sent with success; retry: between two tries, of which a candidate looks LOOKS times
+    at the record, and once more when it may take it over; in_flight: the timeout of requests that only a leader may
+    send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` are annotations
     that go along with each renewal. `client` had better be one of its own, so that no renewal waits behind bindings.
 
     Should a person delete the Lease under a leader, a candidate that has never seen it takes over at once; then only
@@ -108,6 +113,7 @@ class Lease:
         self._seen = LeaseObject()
         self._seen_at = float("-inf")  # when we first saw the record as it is
         self._transitions = 0
+        self._in_trouble = False  # whether the last try could not be made
 
     def holds(self) -> bool:
         """Whether a request sent now, and given up after `in_flight`, ends before anybody else may lead."""
@@ -127,7 +133,7 @@ class Lease:
         """Stand for ever. Ends by being cancelled; call `release` then, when no request is under way any more."""
         while True:
             while not await self._attempt(self._acquire):
-                await asyncio.sleep(self.retry * self._rng.uniform(1.0, 1.2))
+                await asyncio.sleep(self._pause())
             self.on_acquired(self.token)
             while self.holds():
                 await asyncio.sleep(min(self.retry, max(0.0, self._until - self._clock())))
@@ -160,14 +166,30 @@ class Lease:
 
     async def _attempt(self, step: Callable[[], Awaitable[bool]]) -> bool:
         """One try; a refusal or a lost connection is trouble, a conflict is only somebody quicker."""
+        self._in_trouble = False
         try:
             return await step()
         except ApiError as error:
-            if error.code != 409:
-                self.on_trouble(error)
+            if error.code == 409:
+                return False
+            self.on_trouble(error)
         except InputError as error:
             self.on_trouble(error)
+        self._in_trouble = True
         return False
+
+    def _pause(self) -> float:
+        """Until a candidate tries again. A renewal counts from when it is seen: so candidates look often, and at once
+        when the holder's time is up. Where that has not helped they do not press.
+        """
+        left = self._stands() - (self._clock() - self._seen_at)
+        if self._in_trouble or left <= 0:
+            return self.retry * self._rng.uniform(1.0, 1.2)
+        return min(left, self.retry / LOOKS * self._rng.uniform(1.0, 1.2))
+
+    def _stands(self) -> float:
+        """How long a record that somebody holds must stand still."""
+        return max(self.duration, float(self._seen.spec.lease_duration_seconds or 0))
 
     async def _read(self) -> None:
         try:
@@ -184,8 +206,7 @@ class Lease:
         spec = self._seen.spec
         holder = spec.holder_identity
         if holder and holder != self.identity:
-            still = self._clock() - self._seen_at
-            if still < max(self.duration, float(spec.lease_duration_seconds or 0)):
+            if self._clock() - self._seen_at < self._stands():
                 return False
         changes = int(holder != self.identity)
         transitions = (spec.lease_transitions or 0) + changes
