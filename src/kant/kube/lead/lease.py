@@ -29,7 +29,6 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.objects.views import Meta, View
 from kant.model.errors import InputError
 
-
 LOOKS = 4
 """How often a candidate looks at the record of another one in the time between two tries."""
 
@@ -205,9 +204,8 @@ class Lease:
         await self._read()
         spec = self._seen.spec
         holder = spec.holder_identity
-        if holder and holder != self.identity:
-            if self._clock() - self._seen_at < self._stands():
-                return False
+        if holder and holder != self.identity and self._clock() - self._seen_at < self._stands():
+            return False
         changes = int(holder != self.identity)
         transitions = (spec.lease_transitions or 0) + changes
         acquired = _now() if changes else spec.acquire_time
