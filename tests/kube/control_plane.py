@@ -28,6 +28,7 @@ USERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tenant": ("tenant", ("tenants",)),
     "nobody": ("nobody", ()),
     "deputy": ("deputy", ()),
+    "operator": ("operator", ()),
 }
 """Who may be asked for, by a short name: the name and the groups by which the API server knows them."""
 

@@ -1,4 +1,5 @@
-"""`kubectl kant`: questions to a live cluster. kubectl finds the program by its name, `kubectl-kant`, on the path.
+"""`kubectl kant`: questions to a live cluster, and orders. kubectl finds the program by its name, `kubectl-kant`,
+on the path.
 
 The state is built from the API server by the code that a replica starts with; the core is asked and nothing is changed.
 """
@@ -12,6 +13,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
+from kant.cli.kubectl_orders import add_orders
 from kant.cli.live import SYSTEM, Live, stand
 
 Namespace = Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace of the pod.")]
@@ -25,7 +27,7 @@ Stand = Callable[[Path | None, str | None, str, str], Live]
 
 def kubectl_app(stand: Stand) -> App:
     """The verbs over `stand`."""
-    app = App(name="kubectl kant", help="Ask Kant about a live cluster.", help_format="plaintext")
+    app = App(name="kubectl kant", help="Ask Kant about a live cluster, and give orders.", help_format="plaintext")
 
     @app.command(name="why")
     def _why(
@@ -79,6 +81,7 @@ def kubectl_app(stand: Stand) -> App:
         """Print what the pools hold, and the largest jobs that run."""
         return stand(kubeconfig, context, profile, SYSTEM).top().print(json)
 
+    add_orders(app)
     return app
 
 

@@ -109,7 +109,10 @@ class KubernetesPlace:
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
         async def work(own: UserJobs) -> list[str]:
-            order = {"cancel": own.cancel, "hold": own.hold, "release": own.release}[verb]
+            from kant.kube.user.orders import Orders
+
+            orders = Orders(own.client, own.namespace)
+            order = {"cancel": own.cancel, "hold": orders.hold, "release": orders.release}[verb]
             return [name for name in jobs if await order(name)]
 
         return self._run(work)

@@ -21,8 +21,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[\w.\-/:@]{1,500}", re.ASCII)
 
 PARTS = (
-    "rbac", "config", "fencing", "gates", "deployment", "network-policy", "service-monitor", "prometheus-rule",
-    "dashboard",
+    "rbac", "config", "fencing", "orders", "gates", "deployment", "network-policy", "service-monitor",
+    "prometheus-rule", "dashboard",
 )  # fmt: skip
 """The files of the package after the namespace and the definitions of Kant's own kinds (`crd-*.yaml`), in order."""
 

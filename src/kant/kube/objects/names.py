@@ -13,3 +13,9 @@ MOVABLE = f"{OWN}/movable"
 
 LEADER = f"{OWN}/leader"
 """The annotation that carries the token of the leader who sent a binding or an eviction."""
+
+HOLD = f"{OWN}/hold"
+"""The annotation of a pod that is not to start before somebody takes it away: `true`."""
+
+PRIORITY = f"{OWN}/priority"
+"""The annotation of a pod that waits with another priority than that of its PriorityClass: a whole number."""

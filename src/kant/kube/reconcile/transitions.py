@@ -17,6 +17,7 @@ from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
 from kant.live.core import Core
+from kant.live.sentences import public_id
 from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
 from kant.model.placement import Allocation
 
@@ -71,6 +72,13 @@ class Transitions:
         workload.slots = [Slot(p.spec.node_name, self.translation.demand(p), p.metadata.uid, True) for p in bound]
         workload.adopted = False
         self.by_job[job.id] = workload
+
+    def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
+        """It comes and is withdrawn at once, so that the record knows it; by what name. Raises as `submit`."""
+        self.submit(workload, [], waiting)
+        job = workload.job
+        self.end(workload)
+        return public_id(job)
 
     def adopt(self, workload: Workload, bound: list[Pod]) -> None:
         """Its bound pods become a job that runs where they are, whatever they ask for."""

@@ -24,6 +24,7 @@ from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
+from kant.kube.translate.orders import is_held
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
 from kant.kube.translate.resources import check_parts, requests_of, used_of
 from kant.kube.translate.selectors import Selection
@@ -186,6 +187,10 @@ class Translation:
     def is_gated(self, pod: Pod) -> bool:
         """Whether somebody else's scheduling gate holds it."""
         return any(gate.name != GATE for gate in pod.spec.scheduling_gates)
+
+    def is_free(self, pod: Pod) -> bool:
+        """Whether a pod that waits may start: nobody else's gate and nobody's order holds it."""
+        return not self.is_gated(pod) and not is_held(pod)
 
     def ranked(self, pods: Iterable[Pod]) -> list[Pod]:
         """In the order of their names, worker-2 before worker-10: their ranks."""

@@ -39,6 +39,7 @@ class Workload:
     slots: list[Slot] = field(default_factory=list)
     reason: str = ""
     queued: bool = False  # it waits for its quota or its queue, and more nodes would not help it
+    held: str = ""  # by what name people know its job, while somebody holds it
     wrong: str = ""  # what its pod says of its group, where that makes no sense
     refused: str = ""  # why it loses its places, once all of its bindings have been answered
     blameless: bool = False  # and whether that was not its fault

@@ -35,10 +35,12 @@ from kant.kube.reconcile.translation import (
 from kant.kube.reconcile.workload import Phase, Workload, maker
 from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.groups import GroupRef
+from kant.kube.translate.orders import is_held, ordered
 from kant.live.core import Core
 from kant.model.errors import StateError
 from kant.model.event import JobCancelled, JobFinished
 
+HELD = "it is held until somebody releases it"
 PROTECTED = 30.0  # seconds for which nobody tries again to stop what a budget of disruptions protects
 
 
@@ -100,9 +102,10 @@ class Workloads:
         if not self.core.is_settled:
             self.existing_pods.built()
             for job, why in self.core.settled().items():
-                workload = self.by_job[job]
-                self.transitions.forget(workload)
-                self.messages.say(workload, why)
+                workload = self.by_job.get(job)
+                if workload is not None:  # else somebody holds it
+                    self.transitions.forget(workload)
+                    self.messages.say(workload, why)
         self.partially_bound.complete_all()
 
     def movable(self) -> frozenset[str]:
@@ -114,6 +117,10 @@ class Workloads:
             if workload.slots
             and all(slot.bound and slot.pod in pods and _may_be_moved(pods[slot.pod]) for slot in workload.slots)
         )
+
+    def held(self) -> frozenset[str]:
+        """The names of the jobs that somebody holds."""
+        return frozenset(workload.held for workload in self.members.by_key.values() if workload.held)
 
     def has_more(self, nodes: Iterable[str]) -> None:
         """These nodes may have more to give to the pods that are there."""
@@ -199,8 +206,8 @@ class Workloads:
                 if workload.job:
                     return
         elif workload.phase in (Phase.WAITING, Phase.REJECTED):
-            waits = {pod.metadata.uid for pod in live if _waits(pod)}
-            if all(member.pod.metadata.uid in waits for member in workload.members):
+            waits = {pod.metadata.uid: ordered(pod) for pod in live if _waits(pod)}
+            if all(waits.get(member.pod.metadata.uid) == ordered(member.pod) for member in workload.members):
                 return
             if workload.phase is Phase.WAITING and self.transitions.started_elsewhere(workload):
                 return
@@ -216,6 +223,8 @@ class Workloads:
         """A workload that is no job becomes one, if it can."""
         bound = [pod for pod in live if pod.spec.node_name]
         waiting = self.translation.ranked([pod for pod in live if _waits(pod)]) if not workload.foreign else []
+        if not any(map(is_held, waiting)):
+            workload.held = ""
         if not bound and not waiting:
             self.messages.forget(workload)
             self.members.drop_empty(workload.key)
@@ -241,12 +250,14 @@ class Workloads:
 
     def _begin_gang(self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int) -> None:
         """A gang of which at least so many pods have to run becomes a job, if there are as many."""
-        free = [pod for pod in waiting if not self.translation.is_gated(pod)]
+        free = [pod for pod in waiting if self.translation.is_free(pod)]
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
         if bound and (lacking <= 0 or len(free) < lacking):
             self.transitions.adopt(workload, bound)
             self._follow(workload, [*bound, *waiting])
+        elif len(free) < lacking <= len(waiting) and any(map(is_held, waiting)):
+            self._withhold(workload, waiting[:lacking])
         elif len(free) < lacking <= len(waiting):
             self.messages.say(workload, "a scheduling gate of somebody else holds it", QUEUED)
         elif len(free) < lacking:
@@ -257,6 +268,11 @@ class Workloads:
             self.transitions.submit(workload, bound, starting_pods(tasks, there, free, lacking))
             if bound:
                 self.partially_bound.to_complete.append(workload)
+
+    def _withhold(self, workload: Workload, waiting: list[Pod]) -> None:
+        """A gang that somebody holds is known by its name, and is no job."""
+        workload.held = workload.held or self.transitions.withhold(workload, waiting)
+        self.messages.say(workload, HELD, QUEUED)
 
     def _await_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
         """Its group has not been read: its bound pods count nevertheless, and the pods that wait stay with it."""
@@ -347,7 +363,7 @@ class Workloads:
         Such a gang comes to the queue anew, so that its new pods obey all that a first placement obeys.
         """
         vacant = sum(slot.vacant for slot in workload.slots)
-        able = sum(not self.translation.is_gated(pod) for pod in newcomers)
+        able = sum(self.translation.is_free(pod) for pod in newcomers)
         return workload.adopted and not workload.lacking and 0 < vacant <= able
 
     def _fill(self, workload: Workload, newcomers: list[Pod]) -> bool:

@@ -18,6 +18,7 @@ from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import Levels, level_asked
 from kant.kube.translate.neighbours import apart_group, spreads_of, wanted_beside
 from kant.kube.translate.nodes import PRODUCT
+from kant.kube.translate.orders import ordered, priority_of
 from kant.kube.translate.resources import GPU_RESOURCES, requests_of
 from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
@@ -126,7 +127,8 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
     within = _together(pods, setting.levels, annotations)
     roles = tuple(_role(name, [other for other in read if other.demand == demand]) for demand in groups)
     alike = roles[0] if len(set(roles)) == 1 else Role()
-    priority = spec.priority if spec is not None and spec.priority is not None else None
+    own = max(priority_of(pod, about(pod)) for pod in pods)
+    named = spec.priority if spec is not None and not any(ordered(pod)[1] for pod in pods) else None
     job = Job(
         id=name,
         submit=min(moment(pod, setting.epoch) for pod in pods),
@@ -135,7 +137,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         ),
         queue=annotations.queue,
         user=first.metadata.namespace,
-        priority=priority if priority is not None else max(pod.spec.priority for pod in pods),
+        priority=own if named is None else named,
         models=alike.models,
         estimate=annotations.estimate,
         preemptible=annotations.preemptible,

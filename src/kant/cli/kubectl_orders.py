@@ -1,0 +1,114 @@
+"""`kubectl kant hold`, `release`, `priority`, `drain`: orders, by the rights of whoever gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.user.orders import Orders
+
+Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
+Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
+OwnNamespace = Annotated[
+    str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")
+]
+Targets = Annotated[str, Parameter(help="Jobs or pods, each with its gang, or queue/NAME.")]
+
+
+def add_orders(app: App) -> None:
+    """The verbs that give orders."""
+
+    @app.command(name="hold")
+    def _hold(
+        *targets: Targets,
+        namespace: OwnNamespace = "",
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        json: Json = False,
+    ) -> int:
+        """Keep what waits from starting."""
+        return _give(targets, lambda orders, one: orders.hold(one), kubeconfig, context, namespace, json)
+
+    @app.command(name="release")
+    def _release(
+        *targets: Annotated[str, Parameter(help="Jobs or pods, queue/NAME, or node/NAME that was drained.")],
+        namespace: OwnNamespace = "",
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        json: Json = False,
+    ) -> int:
+        """Let start what is held, open a queue, give a drained node back."""
+        return _give(targets, lambda orders, one: orders.release(one), kubeconfig, context, namespace, json)
+
+    @app.command(name="priority")
+    def _priority(
+        priority: Annotated[str, Parameter(help="A whole number; `class`: that of the PriorityClass.")],
+        *targets: Annotated[str, Parameter(help="Jobs or pods, each with its gang.")],
+        namespace: OwnNamespace = "",
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        json: Json = False,
+    ) -> int:
+        """Give what waits another priority. Above that of its class only who may change queues."""
+        said = _number(priority)
+        return _give(targets, lambda orders, one: orders.rank(one, said), kubeconfig, context, namespace, json)
+
+    @app.command(name="drain")
+    def _drain(
+        *targets: Annotated[str, Parameter(help="queue/NAME, which takes no new jobs, or node/NAME, which is freed.")],
+        lasts: Annotated[
+            str, Parameter(name="--for", help="A node is given back after so long, such as 2h. Default: by release.")
+        ] = "",
+        reason: Annotated[str, Parameter(help="What others are told of a node.")] = "",
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        json: Json = False,
+    ) -> int:
+        """Let a queue run empty, or free a node: what runs there is evicted gang by gang, and waits again."""
+        return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), kubeconfig, context, "", json)
+
+
+def _number(text: str) -> int | None:
+    if text == "class":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError("PRIORITY", "a whole number, or `class`", text) from None
+
+
+def _give(
+    targets: tuple[str, ...],
+    order: Callable[[Orders, str], Awaitable[bool]],
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    json: bool,
+) -> int:
+    """Give an order about each target; the first that is refused ends it."""
+    import asyncio
+
+    from kant.cli.extras import needs
+
+    if not targets:
+        raise InputError("TARGETS", "at least one")
+    with needs("kube"):
+        from kant.kube.connect.client import ApiClient
+        from kant.kube.connect.config import load
+        from kant.kube.user.orders import Orders
+
+    async def whole() -> list[str]:
+        async with ApiClient(load(kubeconfig, context), concurrency=16, timeout=30.0) as client:
+            orders = Orders(client, namespace)
+            return [one for one in targets if await order(orders, one)]
+
+    done = asyncio.run(whole())
+    return Reply({"changed": done}, lambda: print("\n".join(done) or "nothing to change")).print(json)

@@ -1,0 +1,65 @@
+"""What an order of a person is about: pods that wait, a queue, a node; by the names that kubectl gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kant.kube.objects.views import Pod
+from kant.kube.translate.groups import group_of
+from kant.model.errors import InputError
+
+KINDS = {
+    "queue": "queue", "queues": "queue", "kq": "queue",
+    "node": "node", "nodes": "node", "no": "node",
+    "pod": "pod", "pods": "pod", "po": "pod",
+    "job": "job", "jobs": "job",
+}  # fmt: skip
+
+
+class Target(NamedTuple):
+    """A kind, "" for a job or a pod, and the name of it."""
+
+    kind: str
+    name: str
+
+
+def target_of(text: str) -> Target:
+    """NAME, or KIND/NAME as kubectl has it. Raises InputError."""
+    kind, slash, name = text.rpartition("/")
+    if not name or (slash and kind not in KINDS):
+        raise InputError("TARGET", "a job or a pod, or one of queue/NAME and node/NAME", text)
+    return Target(KINDS.get(kind, ""), name)
+
+
+def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
+    """The pods of one namespace that are meant: all of the gang of the pod, owner or group of this name."""
+    found = {pod.metadata.uid: (pod, _gang(pod)) for pod in pods}
+    for calls in (_is_pod, _is_owned, _is_in_group):
+        named = [(pod, gang) for pod, gang in found.values() if calls(pod, target)]
+        if named:
+            gangs = {gang for _, gang in named}
+            return [pod for pod, gang in found.values() if gang in gangs]
+    return []
+
+
+def _gang(pod: Pod) -> tuple[str, ...]:
+    """What identifies the gang of a pod; its own uid where it stands alone, or says nothing that makes sense."""
+    try:
+        group = group_of(pod)
+    except InputError:
+        group = None
+    return group.key if group is not None else (pod.metadata.uid,)
+
+
+def _is_pod(pod: Pod, target: Target) -> bool:
+    return target.kind != "job" and pod.metadata.name == target.name
+
+
+def _is_owned(pod: Pod, target: Target) -> bool:
+    return any(one.controller and one.name == target.name for one in pod.metadata.owner_references)
+
+
+def _is_in_group(pod: Pod, target: Target) -> bool:
+    gang = _gang(pod)
+    return len(gang) == 3 and gang[2] == target.name
