@@ -13,6 +13,7 @@ from kant.cli.output import print_json
 from kant.cli.serve_capacity import capacity, removal
 from kant.cli.serve_engine import EngineOptions, engine_settings
 from kant.cli.serve_route import mock, pick, route
+from kant.cli.serve_run import run
 
 if TYPE_CHECKING:
     from kant.serving.engine import EngineSettings
@@ -26,6 +27,7 @@ serve_app = App(
 )
 serve_app.command(capacity)
 serve_app.command(removal)
+serve_app.command(run)
 serve_app.command(route)
 serve_app.command(pick)
 serve_app.command(mock)

@@ -34,12 +34,19 @@ class Forecast(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A forecast from a file: requests a second in each minute, times a margin; its last minute goes on."""
+    """A forecast from a file: requests a second in each minute, times a margin.
+
+    Its last minute goes on; or it begins `again`, so that a day comes every day and a week every week.
+    """
 
     rates: Times
     margin: float = 1.0
+    again: bool = False
 
     def most(self, now: int, begin: int, end: int) -> float:
+        if self.again:
+            minutes = np.arange(begin, max(end, begin + 1)) % len(self.rates)
+            return self.margin * float(self.rates[minutes].max())
         last = len(self.rates) - 1
         return self.margin * float(self.rates[min(begin, last) : min(max(end, begin + 1), last + 1)].max())
 

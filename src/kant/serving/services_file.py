@@ -21,6 +21,7 @@ import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +50,30 @@ MINUTES = 100
 ROUTER = "shortest-queue"
 
 
+class OnMachine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a replica is to the Kant of a machine: a command, in which `{port}` stands for its port.
+
+    Replica k listens on `port` + k of `host`.
+    """
+
+    command: tuple[str, ...]
+    port: int
+    host: str = "127.0.0.1"
+    workdir: str = ""
+    cpus: float | None = None
+    memory_mib: int = 0
+
+
+class OnKubernetes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Whose replicas Kant sets on Kubernetes: an object with a `scale` subresource, which holds the bursts.
+
+    It is PLURAL/NAME of the group apps/v1, such as deployments/chat-burst, or GROUP/VERSION/PLURAL/NAME.
+    """
+
+    bursts: str
+    namespace: str = "default"
+
+
 class ServiceTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One `[[service]]` table; docs/serving.md says what each field is."""
 
@@ -57,7 +82,7 @@ class ServiceTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     gpu: str
     ttft_s: float
     tpot_s: float
-    traffic: str
+    traffic: str = ""
     tensor_parallel: int | None = None
     max_seqs: int = 128
     max_tokens: int = 2048
@@ -83,6 +108,10 @@ class ServiceTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     every_s: int = 300
     hold_s: int = 900
     capacity: tuple[tuple[int, float], ...] = ()
+    begins: datetime | None = None
+    operators: tuple[str, ...] = ()
+    local: OnMachine | None = None
+    kubernetes: OnKubernetes | None = None
 
 
 class ServicesFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,6 +147,15 @@ def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
     Paths in it start at its folder. Requests of each minute are drawn with the seed. Capacities that the file does not
     give are measured on the simulated engine, and kept for the next time.
     """
+    tables = read_tables(path)
+    for table in tables:
+        if not table.traffic:
+            raise InputError(f"{path}: service {table.name}: traffic", "a file of the requests that come, to simulate")
+    return tuple(_declared(table, path, seed + i) for i, table in enumerate(tables))
+
+
+def read_tables(path: Path) -> tuple[ServiceTable, ...]:
+    """The tables of a file as they stand there; raises InputError where one of them says what cannot be."""
     try:
         tables = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ServicesFile).service
     except OSError as error:
@@ -133,7 +171,7 @@ def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
         raise InputError(str(path), "services with different names", next(n for n in names if names.count(n) > 1))
     for table in tables:
         _check(table, f"{path}: service {table.name}")
-    return tuple(_declared(table, path, seed + i) for i, table in enumerate(tables))
+    return tables
 
 
 def _check(table: ServiceTable, where: str) -> None:
@@ -163,7 +201,8 @@ def _check(table: ServiceTable, where: str) -> None:
         raise InputError(f"{where}: replicas", "a number where, and only where, scale is static", table.replicas)
 
 
-def _declared(table: ServiceTable, path: Path, seed: int) -> Declared:
+def replicas_of(table: ServiceTable, path: Path) -> tuple[Service, CapacityCurve, int]:
+    """What the replicas of a service of this file run, what they bear, and the GPUs of each. Raises InputError."""
     where, folder = f"{path}: service {table.name}", path.parent
     try:
         latency, gpus = latency_model(table.model, table.gpu, table.tensor_parallel)
@@ -175,6 +214,12 @@ def _declared(table: ServiceTable, path: Path, seed: int) -> Declared:
         curve = _given_curve(table) if table.capacity else kept_curve(service)
     except InputError as error:
         raise InputError(f"{where}: {error.where.lstrip('-').replace('-', '_')}", error.expected, error.got) from None
+    return service, curve, gpus
+
+
+def _declared(table: ServiceTable, path: Path, seed: int) -> Declared:
+    where, folder = f"{path}: service {table.name}", path.parent
+    service, curve, gpus = replicas_of(table, path)
     counts = drawn_counts(read_rates(folder / table.traffic), seed)
     return Declared(table, service, curve, gpus, counts, _scaler(table, curve, counts, folder, where, seed))
 

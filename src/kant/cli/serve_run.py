@@ -1,0 +1,115 @@
+"""`kant serve run`: services with objectives on a real cluster, of this machine or of Kubernetes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.extras import needs
+from kant.cli.inputs import Home, Json, whole
+from kant.cli.kube_options import Kube
+from kant.cli.output import print_json
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.service.follow_services import Place
+    from kant.serving.live_services import LiveService
+
+HERE = Kube()
+
+
+def run(
+    services: Annotated[Path, Parameter(help="A TOML file of services (docs/serving.md).")],
+    /,
+    *,
+    plan: Annotated[
+        int | None, Parameter(help="Print what they will have in so many hours, and do nothing.", converter=whole)
+    ] = None,
+    home: Home = None,
+    kube: Kube = HERE,
+    log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
+    json: Json = False,
+) -> None:
+    """Keep the replicas of services as their forecasts and objectives want them, until told to stop."""
+    import time
+
+    from kant.service.client import home_of
+
+    with needs("kube" if kube else "serve"):
+        from kant.service.follow_services import Follower, alone, follow
+        from kant.service.follow_services import plan as ahead
+    from kant.serving.live_services import read_live_services
+
+    if plan is not None and not 1 <= plan <= 168:
+        raise InputError("--plan", "1 to 168 hours", plan)
+    if json and plan is None:
+        raise InputError("--json", "--plan beside it")
+    kept = home_of(home) / "services"
+    found = read_live_services(services, time.time(), kept)
+    if plan is not None:
+        rows = ahead(found, time.time(), plan)
+        print_json({"services": rows}) if json else _show(rows)
+        return
+    from kant.live.logs import set_up
+
+    set_up(log_format)
+    with alone(kept, [service.name for service in found]):
+        followers = [Follower(service, _place(service, services.parent, home, kube)) for service in found]
+        follow(followers, _told())
+
+
+def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> Place:
+    """Where the replicas of a service are. Raises InputError where they cannot be there."""
+    from kant.service.client import ServiceClient, home_of
+
+    if not kube:
+        from kant.service.replicas import LocalReplicas
+
+        return LocalReplicas(service, ServiceClient(home_of(home)), folder)
+    from kant.kube.connect.config import load
+    from kant.kube.user.scale import ScaledWorkload, scale_path
+    from kant.service.follow_services import ScaledReplicas
+
+    there, where = service.table.kubernetes, f"service {service.name}: kubernetes"
+    if there is None:
+        raise InputError(where, "a table [service.kubernetes] with the workload of its bursts")
+    path = scale_path(there.bursts, kube.namespace or there.namespace, f"{where}.bursts")
+    found = ScaledReplicas(service, ScaledWorkload(load(kube.kubeconfig, kube.context), path, f"{where}.bursts"))
+    found.count()  # what is wrong is said at once
+    return found
+
+
+def _told() -> Any:
+    """An event that SIGTERM and SIGINT set."""
+    import signal
+    from threading import Event
+
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Replicas by hour, a column for each service."""
+    from datetime import UTC, datetime
+
+    from rich.table import Table
+
+    from kant.cli.show import console
+
+    table = Table(title="replicas to have", title_justify="left")
+    table.add_column("from, UTC")
+    for row in rows:
+        table.add_column(row["service"], justify="right", overflow="fold")
+        table.add_column("requests/s", justify="right")
+    for hour in range(len(rows[0]["hours"])):
+        begin = datetime.fromtimestamp(rows[0]["hours"][hour]["from_s"], UTC)
+        cells = [f"{begin:%a %H:%M}"]
+        for row in rows:
+            rate = row["hours"][hour].get("requests_per_s")
+            cells += [str(row["hours"][hour]["replicas"]), f"{rate:,.1f}" if rate is not None else "-"]
+        table.add_row(*cells)
+    console.print(table)

@@ -1,0 +1,82 @@
+"""What operators ask of a router that runs (`kant serve route --operators`), by the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from kant.model.errors import InputError
+
+PATIENCE_S = 5.0
+REQUESTS = re.compile(r"^kant_router_(?:requests|refused)_total(?:\{[^}]*\})? ([0-9.eE+]+)$", re.MULTILINE)
+"""Requests that are over, and those that reached no backend."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterBackend:
+    """A backend as its router sees it: its number there, whether it takes new requests, and how many it has."""
+
+    number: int
+    url: str
+    draining: bool
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The operators' addresses of routers that stand before the same backends. All methods raise InputError."""
+
+    addresses: Sequence[str]
+
+    def total(self) -> float:
+        """Requests that have come to all of them and are over."""
+        texts = [self._ask(address, "GET", "/metrics").decode("utf-8", "replace") for address in self.addresses]
+        return sum(float(number) for text in texts for number in REQUESTS.findall(text))
+
+    def known(self) -> frozenset[str]:
+        """The backends that every router knows."""
+        urls = [frozenset(backend.url for backend in self._backends(address)) for address in self.addresses]
+        return frozenset.intersection(*urls) if urls else frozenset()
+
+    def close(self, closed: frozenset[str], among: frozenset[str]) -> dict[str, int]:
+        """Of the backends `among`, let those that are `closed` get no new requests, and the others get some.
+
+        Returns how many requests each of them has; one that was only told now may still get a last one.
+        """
+        has = dict.fromkeys(among, 0)
+        for address in self.addresses:
+            for backend in self._backends(address):
+                if backend.url in among:
+                    has[backend.url] += backend.in_flight
+                    if backend.draining != (backend.url in closed):
+                        has[backend.url] += 1
+                        word = "drain" if backend.url in closed else "resume"
+                        self._ask(address, "POST", f"/backends/{backend.number}/{word}")
+        return has
+
+    def _backends(self, address: str) -> list[RouterBackend]:
+        try:
+            rows: list[dict[str, Any]] = json.loads(self._ask(address, "GET", "/backends"))
+            return [
+                RouterBackend(int(row["backend"]), str(row["url"]), bool(row["draining"]), int(row["in_flight"]))
+                for row in rows
+            ]
+        except (ValueError, KeyError, TypeError):
+            raise InputError("operators", "the operators' address of a router", address) from None
+
+    @staticmethod
+    def _ask(address: str, method: str, path: str) -> bytes:
+        try:
+            with urlopen(Request(address.rstrip("/") + path, method=method), timeout=PATIENCE_S) as answer:
+                found: bytes = answer.read(8 << 20)
+                return found
+        except HTTPError as error:
+            raise InputError("operators", f"the operators' address of a router ({error.code})", address) from None
+        except (URLError, OSError, ValueError) as error:
+            why = getattr(error, "reason", error)
+            raise InputError("operators", f"the operators' address of a router that runs ({why})", address) from None

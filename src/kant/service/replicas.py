@@ -1,0 +1,173 @@
+"""The replicas of a service as jobs of the Kant of this machine.
+
+Each is a job of its own, so that the queue, quotas and preemption do with it what they do with others. It is an array
+of one index, which is the replica's number; so nothing has to be remembered, and whoever starts again finds them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kant.gateway.operators import Operators
+from kant.model.errors import InputError
+from kant.service.client import ServiceClient
+from kant.serving.live_services import LiveService
+from kant.serving.services_file import OnMachine
+
+LIVE = "held,blocked,waiting,running,stopping"
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica: its number, its job, and where that stands. Later jobs have a higher `seq`."""
+
+    number: int
+    job: str
+    seq: int
+    phase: str
+
+
+def surplus(replicas: Sequence[Replica], core: int, wanted: int) -> list[Replica]:
+    """Who is given back where only so many are wanted: none of the core; who waits first, then who came last."""
+    bursts = [replica for replica in replicas if replica.number >= core]
+    bursts.sort(key=lambda replica: (replica.phase == "running", -replica.seq))
+    return bursts[: max(len(replicas) - wanted, 0)]
+
+
+def missing(replicas: Sequence[Replica], taken: Sequence[int], core: int, wanted: int) -> list[int]:
+    """The numbers of new replicas: all of the core that are not there, then the lowest that nobody has `taken`."""
+    there = {replica.number for replica in replicas}
+    found = [number for number in range(core) if number not in there and number not in taken]
+    bursts = max(wanted, core) - core - sum(number >= core for number in there)
+    number = core
+    while bursts > 0:
+        if number not in there and number not in taken:
+            found.append(number)
+            bursts -= 1
+        number += 1
+    return found
+
+
+class LocalReplicas:
+    """The replicas of one service on one Kant. Raises InputError where the service cannot be there."""
+
+    def __init__(self, service: LiveService, client: ServiceClient, folder: Path) -> None:
+        table = service.table
+        where = f"service {table.name}"
+        if table.local is None:
+            raise InputError(f"{where}: local", "a table [service.local] with the command of a replica")
+        if table.user or table.gpu_models:
+            field = "user" if table.user else "gpu_models"
+            raise InputError(f"{where}: {field}", "none beside [service.local]: jobs of a machine have it of their own")
+        if not 1 <= table.local.port <= 65_536 - table.most:
+            raise InputError(f"{where}: local.port", f"1 to {65_536 - table.most}, for `most` ports", table.local.port)
+        if not table.local.command:
+            raise InputError(f"{where}: local.command", "a program and its arguments")
+        self.service, self.client, self.local = service, client, table.local
+        self.folder = (folder / self.local.workdir).absolute()
+        self.operators = Operators(table.operators)
+        self.tried: dict[int, float] = {}  # when a number was last submitted
+        self.leaving: dict[str, float] = {}  # jobs of replicas that get no new requests, and when they end at last
+        if table.operators:
+            known, own = self.operators.known(), self._urls(range(table.most))
+            if not own <= known:
+                first = min(own - known, key=lambda url: int(url.rpartition(":")[2]))
+                raise InputError(f"{where}: operators", f"routers with the backend {first} (one for each of `most`)")
+
+    @property
+    def name(self) -> str:
+        """Of its jobs: they are one service to the policies that spread replicas."""
+        return f"service-{self.service.name}"
+
+    def count(self) -> int:
+        """Replicas that run or wait, without those that leave."""
+        return len(self._staying(self._look()))
+
+    def have(self, wanted: int, now: float) -> None:
+        """Have so many: submit what is missing, give back what is too much, and end what has been drained."""
+        there = self._look()
+        staying, core = self._staying(there), self.service.table.core
+        for replica in surplus(staying, core, wanted):
+            if replica.phase == "running":
+                self.leaving[replica.job] = now + self.service.table.drain_s
+            else:
+                self._cancel(replica)
+        staying = self._staying(there)
+        self._end_drained(there, now)
+        taken = [replica.number for replica in there]
+        for number in missing(staying, taken, core, wanted):
+            # One that ends at once is not begun again all the time.
+            if now >= self.tried.get(number, -math.inf) + self.service.table.every_s:
+                self.tried[number] = now
+                self._submit(number)
+
+    def _end_drained(self, there: Sequence[Replica], now: float) -> None:
+        """Let those that leave get no new requests, and end who has none, or has had his time."""
+        leaving = [replica for replica in there if replica.job in self.leaving and replica.phase == "running"]
+        running = self._urls([replica.number for replica in there if replica.phase == "running"])
+        closed = self._urls([replica.number for replica in leaving])
+        has = self.operators.close(closed, running) if self.operators.addresses else {}
+        for replica in leaving:
+            (url,) = self._urls([replica.number])
+            is_empty = self.operators.addresses and has.get(url) == 0
+            # Where nobody can be told, the engine ends what it has after SIGTERM, within the same time.
+            if is_empty or not self.operators.addresses or now >= self.leaving[replica.job]:
+                self._cancel(replica)
+
+    def _look(self) -> list[Replica]:
+        """All jobs of ours that are not over."""
+        found: list[Replica] = []
+        before: int | None = None
+        user = self.client.get("/v1/whoami")["user"]
+        while True:
+            page: dict[str, Any] = self.client.get("/v1/jobs", state=LIVE, user=user, limit=PAGE, before=before)
+            found += [
+                Replica(row["array_index"], row["id"], row["seq"], row["phase"])
+                for row in page["jobs"]
+                if row["name"] == self.name and row["array_index"] >= 0
+            ]
+            before = page["next"]
+            if before is None:
+                break
+        self.leaving = {job: end for job, end in self.leaving.items() if any(job == r.job for r in found)}
+        return sorted(found, key=lambda replica: replica.seq)
+
+    def _staying(self, there: Sequence[Replica]) -> list[Replica]:
+        return [replica for replica in there if replica.phase != "stopping" and replica.job not in self.leaving]
+
+    def _submit(self, number: int) -> None:
+        table = self.service.table
+        port = str(self.local.port + number)
+        is_core = number < table.core
+        wish = {
+            "command": [word.replace("{port}", port) for word in self.local.command],
+            "workdir": str(self.folder),
+            "env": {**os.environ, "KANT_SERVICE": table.name, "KANT_PORT": port},
+            "name": self.name,
+            "queue": table.queue,
+            "priority": table.priority if is_core else table.burst_priority,
+            "gpus": self.service.gpus,
+            "cpus": self.local.cpus,
+            "memory_mib": self.local.memory_mib,
+            "array": [number],
+            "grace_s": float(table.drain_s),
+            "preemptible": not is_core,
+        }
+        self.client.post("/v1/jobs", wish)
+
+    def _cancel(self, replica: Replica) -> None:
+        self.client.post(self.client.job(replica.job, "cancel"))
+
+    def _urls(self, numbers: Sequence[int] | range) -> frozenset[str]:
+        return frozenset(address_of(self.local, number) for number in numbers)
+
+
+def address_of(local: OnMachine, number: int) -> str:
+    """Where a replica listens, as a router's `--backends` names it."""
+    return f"http://{local.host}:{local.port + number}"

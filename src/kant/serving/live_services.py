@@ -1,0 +1,130 @@
+"""Services of a real cluster: how many replicas each should have now, and in the hours to come."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kant.model.errors import InputError
+from kant.serving.capacity import CapacityCurve
+from kant.serving.columns import Times
+from kant.serving.forecast import Forecast, Rhythm, Written
+from kant.serving.rates import read_rates
+from kant.serving.scaling import Foresight, Scaler, Static, Utilisation
+from kant.serving.services_file import ServiceTable, read_tables, replicas_of
+from kant.serving.traffic import Traffic
+
+NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveService:
+    """A service whose replicas are real: its table, what they bear, the GPUs of each, and what is known of requests.
+
+    `expected` is a forecast that somebody has written, which begins in minute `begins` of the Unix epoch, and begins
+    again where it ends; None: there is none. `traffic` has the requests that came.
+    """
+
+    table: ServiceTable
+    curve: CapacityCurve
+    gpus: int
+    traffic: Traffic
+    expected: Times | None = None
+    begins: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def counts_requests(self) -> bool:
+        """Whether what it should have depends on the requests that come."""
+        return self.table.scale == "utilisation" or bool(self.table.history)
+
+    def wanted(self, now: float, count: int) -> int:
+        """Replicas to have from `now` on, in seconds of the epoch: never fewer than the core, nor more than allowed."""
+        scaler, minute = self._scaler(int(now // 60))
+        return self._bounded(scaler.wanted(minute, count))
+
+    def ahead(self, now: float, hours: int) -> list[dict[str, Any]]:
+        """For each of the next hours: the most requests a second that are forecast, and the replicas that bear them.
+
+        Raises InputError where nobody forecasts.
+        """
+        minute = int(now // 60)
+        if self.table.scale == "utilisation":
+            where = f"service {self.name}: scale"
+            raise InputError(where, "forecast, or static, to say what it will have", self.table.scale)
+        found = []
+        for hour in range(hours):
+            begin, end = hour * 60, hour * 60 + 60
+            if self.table.scale == "static":
+                rate, needed = math.nan, self.table.replicas
+            else:
+                forecast, at = self._forecast(minute)
+                rate = forecast.most(at, at + begin, at + end)
+                needed = self.curve.needed(rate)
+            row: dict[str, Any] = {"from_s": (minute + begin) * 60, "replicas": self._bounded(needed)}
+            found.append(row if math.isnan(rate) else {**row, "requests_per_s": rate})
+        return found
+
+    def _bounded(self, replicas: int) -> int:
+        return min(max(replicas, self.table.core), self.table.most)
+
+    def _scaler(self, minute: int) -> tuple[Scaler, int]:
+        """Who is asked, and the present minute as they count it."""
+        table = self.table
+        if table.scale == "static":
+            return Static(table.replicas), 0
+        if table.scale == "utilisation":
+            seen = self.traffic.rates(minute)
+            return Utilisation(self.curve.rates[-1] / self.curve.replicas[-1], seen, table.target), len(seen)
+        forecast, at = self._forecast(minute)
+        return Foresight(self.curve, forecast, table.start_s, table.every_s, table.hold_s), at
+
+    def _forecast(self, minute: int) -> tuple[Forecast, int]:
+        """The forecast, and the present minute as it counts them."""
+        table = self.table
+        if self.expected is not None:
+            return Written(self.expected, table.margin, again=True), minute - self.begins
+        seen = self.traffic.rates(minute)
+        lead = math.ceil((table.start_s + table.every_s) / 60)
+        return Rhythm(seen, len(seen), table.cover, lead, table.margin), 0
+
+
+def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService, ...]:
+    """The services of a file whose replicas are real; what is counted of their requests is kept in the folder `kept`.
+
+    Raises InputError where something is missing without which their objectives could not be kept.
+    """
+    found = []
+    for table in read_tables(path):
+        where = f"{path}: service {table.name}"
+        if not NAME.fullmatch(table.name):
+            raise InputError(f"{where}: name", "letters, digits, dots, _ and -, 63 at most", table.name)
+        begins = table.begins
+        if begins is None and (table.forecast or table.history):
+            raise InputError(f"{where}: begins", "when the first row of its forecast or history begins, as a TOML time")
+        if begins is not None and not (table.forecast or table.history):
+            raise InputError(f"{where}: begins", "a forecast or a history beside it")
+        start = int(begins.timestamp() // 60) if begins is not None else 0
+        _, curve, gpus = replicas_of(table, path)
+        before = read_rates(path.parent / table.history) if table.history else None
+        if before is not None and start + len(before) > now // 60:
+            raise InputError(f"{where}: history", "days that are over")
+        expected = read_rates(path.parent / table.forecast) if table.forecast else None
+        service = LiveService(
+            table, curve, gpus, Traffic(kept / f"{table.name}.csv", before, start), expected, start
+        )  # fmt: skip
+        if service.counts_requests and not table.operators:
+            expected_text = "the operators' addresses of its routers, which count its requests"
+            raise InputError(f"{where}: operators", expected_text)
+        try:
+            service.wanted(now, table.core)
+        except InputError as error:
+            raise InputError(f"{where}: {error.where}", error.expected, error.got) from None
+        found.append(service)
+    return tuple(found)

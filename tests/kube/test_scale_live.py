@@ -1,0 +1,128 @@
+"""Services with objectives on a real API server: Kant sets the replicas of what was named, and may do nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.kube.api import Api, RefusedError
+from tests.kube.control_plane import ControlPlane
+from tests.kube.objects import Object
+
+from kant.cli import app
+from kant.cli.kube_options import Kube
+from kant.cli.serve_run import _place as place_of
+from kant.kube.user.scale import scale_path
+from kant.model.errors import InputError
+from kant.service.follow_services import Follower
+from kant.serving.live_services import read_live_services
+
+DOCS = Path(__file__).parent.parent.parent / "docs" / "serving.md"
+NOON = 1795348800.0  # 2026-11-22T12:00:00Z, a moment of the forecast
+DEPLOYMENTS = "/apis/apps/v1/namespaces/models/deployments"
+
+
+def deployment(name: str, replicas: int) -> Object:
+    pod = {"schedulerName": "kant", "containers": [{"name": "engine", "image": "engine"}]}
+    labels = {"app": name}
+    spec = {
+        "replicas": replicas, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }  # fmt: skip
+    meta = {"name": name, "namespace": "models"}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+
+
+def write_service(folder: Path, bursts: str = "deployments/chat-burst") -> Path:
+    rows = "".join(f"{hour},{3.0 if hour >= 12 else 1.0}\n" for hour in range(24))
+    (folder / "expected.csv").write_text("hour,rate\n" + rows)
+    file = folder / "services.toml"
+    file.write_text(f"""
+[[service]]
+name = "chat"
+model = "llama-3-8b"
+gpu = "a100"
+ttft_s = 2
+tpot_s = 0.1
+core = 1
+most = 6
+capacity = [[1, 0.5], [2, 1.0], [4, 3.0]]
+forecast = "expected.csv"
+begins = 2026-11-22T00:00:00Z
+[service.kubernetes]
+bursts = "{bursts}"
+namespace = "models"
+""")
+    return file
+
+
+def rights() -> list[Object]:
+    """The Role of the page, as people copy it, for the user `deputy`."""
+    text = DOCS.read_text()
+    begin = text.index("kind: Role\n")
+    block = text[text.rindex("```yaml", 0, begin) : text.index("```", begin)]
+    role, binding = yaml.safe_load_all(block.removeprefix("```yaml"))
+    subject = {"kind": "User", "name": "deputy", "apiGroup": "rbac.authorization.k8s.io"}
+    return [role, {**binding, "subjects": [subject]}]
+
+
+def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_said(
+    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_service(tmp_path)
+    (service,) = read_live_services(file, NOON, tmp_path)
+    kubeconfig = plane.kubeconfig("deputy")
+    there = Kube(kubeconfig=kubeconfig)
+
+    def refused(file: Path, sentence: str) -> None:
+        words = ["serve", "run", str(file), "--kubeconfig", str(kubeconfig), "--home", str(tmp_path / "home")]
+        assert app.run(words) != 0
+        assert sentence in capsys.readouterr().err
+
+    async def scenario() -> None:
+        async with Api(plane) as api, Api(plane, "deputy") as own:
+            await api.namespace("models")
+            await api.create_all([deployment("chat-core", 1), deployment("chat-burst", 0)])
+
+            async def wanted(name: str) -> int:
+                return int((await api.get(f"{DEPLOYMENTS}/{name}"))["spec"]["replicas"])
+
+            await asyncio.to_thread(refused, file, "the right to get and patch its scale")
+            await api.apply(rights())
+            follower = Follower(service, await asyncio.to_thread(place_of, service, tmp_path, None, there))
+            await asyncio.to_thread(follower.turn, NOON)
+            assert await wanted("chat-burst") == 3 and await wanted("chat-core") == 1
+            before = (await api.get(f"{DEPLOYMENTS}/chat-burst"))["metadata"]["resourceVersion"]
+            await asyncio.to_thread(follower.turn, NOON + 5)
+            assert (await api.get(f"{DEPLOYMENTS}/chat-burst"))["metadata"]["resourceVersion"] == before
+            await api.patch(f"{DEPLOYMENTS}/chat-burst", {"spec": {"replicas": 5}})
+            await asyncio.to_thread(follower.turn, NOON + 10)  # somebody else has turned it
+            assert await wanted("chat-burst") == 3
+            await asyncio.to_thread(follower.turn, NOON + 12 * 3600)
+            assert await wanted("chat-burst") == 1 and not follower.trouble
+            # It may touch nothing else.
+            for path, change in (
+                ("chat-core/scale", {"spec": {"replicas": 0}}),
+                ("chat-burst", {"spec": {"replicas": 0}}),
+            ):
+                with pytest.raises(RefusedError, match="403"):
+                    await own.patch(f"{DEPLOYMENTS}/{path}", change)
+            with pytest.raises(RefusedError, match="403"):
+                await own.list("pods", "models")
+            await asyncio.to_thread(refused, write_service(tmp_path, "deployments/other"), "the right to get")
+            await api.delete(f"{DEPLOYMENTS}/chat-burst")
+            follower.due = 0
+            await asyncio.to_thread(follower.turn, NOON + 13 * 3600)
+            assert "a workload that is there and has a scale subresource" in follower.trouble
+
+    asyncio.run(scenario())
+
+
+def test_what_can_be_scaled_is_named_in_full_or_is_of_apps() -> None:
+    path = "/apis/apps/v1/namespaces/a/deployments/b/scale"
+    assert scale_path("deployments/b", "a", "x") == scale_path("apps/v1/deployments/b", "a", "x") == path
+    for wrong in ("b", "pods/b", "deployments/../b", "deployments/B", "a/b/c/d/e"):
+        with pytest.raises(InputError, match="x: expected deployments/NAME"):
+            scale_path(wrong, "a", "x")

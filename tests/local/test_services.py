@@ -1,0 +1,228 @@
+"""Services with objectives on a Kant of real processes: replicas that grow and shrink, and are drained."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.rig import dispatcher
+from tests.local.up import Up, eventually
+from tests.patience import PATIENCE_S
+
+from kant.cli import app
+from kant.gateway.proxy import ProxyOptions
+from kant.gateway.server import RouterServer, ServerOptions
+from kant.gateway.tenants import everybody
+from kant.model.errors import InputError
+from kant.service.follow_services import Follower, alone
+from kant.service.replicas import LocalReplicas
+from kant.serving.live_services import LiveService, read_live_services
+
+NOON = 1795348800.0  # 2026-11-22T12:00:00Z, a moment of the forecast
+HOUR = 3600.0
+
+ENGINE = """
+import http.server, os, signal, sys, threading, time
+class Engine(http.server.BaseHTTPRequestHandler):
+    def answer(self, text):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def do_GET(self):
+        self.answer(b'{"data": []}' if self.path == "/v1/models" else b"")
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        while os.path.exists("slow"):
+            time.sleep(0.01)
+        self.answer(b'{"choices": [{"text": "done"}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}')
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Engine).serve_forever()
+"""
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody has."""
+    for first in range(20_000 + os.getpid() % 10_000, 60_000, count):
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as one:
+                    one.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise AssertionError("no ports")
+
+
+@contextmanager
+def router(port: int, count: int) -> Iterator[tuple[str, str]]:
+    """A router before replicas at these ports, whether they are there or not: its address, and its operators'."""
+    told: list[Any] = []
+    ready = threading.Event()
+
+    async def serve() -> None:
+        urls = [f"http://127.0.0.1:{port + k}" for k in range(count)]
+        options = ServerOptions("127.0.0.1:0", "127.0.0.1:0", scrape_s=0.05, drain_s=PATIENCE_S)
+        async with RouterServer(
+            dispatcher(urls, router="shortest-queue"), everybody(), ProxyOptions(2), options
+        ) as server:
+            stop = asyncio.Event()
+            told[:] = [server.port, server.operators_port, asyncio.get_running_loop(), stop]
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(PATIENCE_S)
+    try:
+        yield f"http://127.0.0.1:{told[0]}", f"http://127.0.0.1:{told[1]}"
+    finally:
+        told[2].call_soon_threadsafe(told[3].set)
+        thread.join()
+
+
+def write_service(folder: Path, port: int, operators: str, more: str = "") -> Path:
+    """Two replicas in the morning, four in the afternoon."""
+    (folder / "engine.py").write_text(ENGINE)
+    rows = "".join(f"{hour},{3.0 if hour >= 12 else 1.0}\n" for hour in range(24))
+    (folder / "expected.csv").write_text("hour,rate\n" + rows)
+    command = json.dumps([sys.executable, "-S", "engine.py", "{port}"])
+    (folder / "services.toml").write_text(f"""
+[[service]]
+name = "chat"
+model = "llama-3-8b"
+gpu = "a100"
+ttft_s = 2
+tpot_s = 0.1
+core = 1
+most = 4
+capacity = [[1, 0.5], [2, 1.0], [4, 3.0]]
+forecast = "expected.csv"
+begins = 2026-11-22T00:00:00Z
+priority = 10
+burst_priority = 5
+drain_s = 3600
+{f'operators = ["{operators}"]' if operators else ""}
+{more}
+[service.local]
+command = {command}
+port = {port}
+""")
+    return folder / "services.toml"
+
+
+def read(file: Path) -> LiveService:
+    (service,) = read_live_services(file, NOON, file.parent)
+    return service
+
+
+def replicas(kant: Up, phase: str = "running") -> dict[int, str]:
+    """The jobs of the service in a phase, by their numbers."""
+    rows = kant.client.get("/v1/jobs", state=phase)["jobs"]
+    return {row["array_index"]: row["id"] for row in rows if row["name"] == "service-chat"}
+
+
+def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_drained(tmp_path: Path) -> None:
+    port = free_ports(4)
+    with router(port, 4) as (front, operators), Up(tmp_path / "home", "1x4") as kant:
+        file = write_service(tmp_path, port, operators)
+        places = LocalReplicas(read(file), kant.client, tmp_path)
+        follower = Follower(read(file), places)
+        training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(4)]
+        assert eventually(lambda: kant.phase(training[3]) == "running")
+
+        # At noon it needs four, and training gives way: a guaranteed core, and bursts that may be stopped.
+        follower.turn(NOON)
+        assert eventually(lambda: sorted(replicas(kant)) == [0, 1, 2, 3]), kant.client.get("/v1/jobs")
+        assert eventually(lambda: [kant.phase(job) for job in training] == ["waiting"] * 4)
+        assert kant.job(replicas(kant)[0])["job"]["priority"] == 10
+        follower.turn(NOON + 5)
+        assert len(replicas(kant)) == 4  # nobody twice
+
+        async def ask(count: int) -> list[int]:
+            async with aiohttp.ClientSession() as session:
+                body = {"prompt": "a", "max_tokens": 1}
+                asked = [session.post(front + "/v1/completions", json=body) for _ in range(count)]
+                answers = await asyncio.gather(*asked)
+                return [int(answer.status) for answer in answers]
+
+        assert eventually(lambda: places.operators.known() and asyncio.run(ask(1)) == [200])
+
+        # At night it needs two: those that came last take no more requests, and end when they have none.
+        (tmp_path / "slow").touch()
+        assert eventually(lambda: all(row["up"] for row in _rows(operators)))
+        result: list[list[int]] = []
+        asking = threading.Thread(target=lambda: result.append(asyncio.run(ask(4))))
+        asking.start()
+        assert eventually(lambda: [row["in_flight"] for row in _rows(operators)] == [1] * 4), _rows(operators)
+        night = NOON + 12 * HOUR
+        follower.turn(night)
+        assert sorted(replicas(kant)) == [0, 1, 2, 3]
+        assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
+        # Whoever takes over after a crash goes on from what is there.
+        follower = Follower(read(file), LocalReplicas(read(file), kant.client, tmp_path))
+        follower.turn(night + 300)
+        assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
+        assert sorted(replicas(kant)) == [0, 1, 2, 3]
+        (tmp_path / "slow").unlink()
+        asking.join()
+        assert result == [[200] * 4]
+        assert eventually(lambda: not any(row["in_flight"] for row in _rows(operators)))
+        follower.turn(night + 305)
+        assert eventually(lambda: sorted(replicas(kant)) == [0, 1])
+        assert eventually(lambda: [kant.phase(job) for job in training].count("running") == 2)  # lent again
+
+        # A replica that dies is begun again.
+        kant.client.post(kant.client.job(replicas(kant)[1], "cancel"))
+        assert eventually(lambda: sorted(replicas(kant)) == [0])
+        follower.turn(night + 310 + 600)
+        assert eventually(lambda: len(replicas(kant)) == 2)
+
+
+def _rows(operators: str) -> list[dict[str, Any]]:
+    from kant.gateway.operators import Operators
+
+    rows: list[dict[str, Any]] = json.loads(Operators._ask(operators, "GET", "/backends"))
+    return rows
+
+
+def test_a_service_that_cannot_be_on_this_machine_is_refused_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_ports(4)
+    home = tmp_path / "home"
+
+    def refused(file: Path, sentence: str) -> None:
+        assert app.run(["serve", "run", str(file), "--home", str(home)]) != 0
+        assert sentence in capsys.readouterr().err
+
+    file = write_service(tmp_path, port, "")
+    assert app.run(["serve", "run", str(file), "--home", str(home), "--plan", "2", "--json"]) == 0
+    assert [len(row["hours"]) for row in json.loads(capsys.readouterr().out)["services"]] == [2]
+    refused(write_service(tmp_path, port, "", 'user = "anna"'), "service chat: user: expected none")
+    refused(
+        write_service(tmp_path, port, "http://127.0.0.1:1"), "operators: expected the operators' address of a router"
+    )
+    refused(write_service(tmp_path, 65_000, "", "most = 4"), "TOML")
+    text = write_service(tmp_path, port, "").read_text()
+    file.write_text(text.partition("[service.local]")[0])
+    refused(file, "service chat: local: expected a table [service.local]")
+    with router(port, 3) as (_, operators):
+        refused(write_service(tmp_path, port, operators), f"routers with the backend http://127.0.0.1:{port + 3}")
+    with (
+        alone(home / "services", ["chat"]),
+        pytest.raises(InputError, match="nobody else who follows it"),
+        alone(home / "services", ["chat"]),
+    ):
+        pass
