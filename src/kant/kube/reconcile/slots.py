@@ -12,7 +12,7 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.kube.objects.views import Pod
 from kant.model.job import Demand, Job
-from kant.model.placement import CPU, MASK, MEMORY, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
 from kant.model.units import GPU
 
 
@@ -20,7 +20,8 @@ from kant.model.units import GPU
 class Slot:
     """The place of one pod. `pod` is its uid, "" while nobody fills it; `bound` once the API server has said so.
 
-    `done`: its pod has ended well, and nobody comes after it.
+    `done`: its pod has ended well, and nobody comes after it. `devices` are the GPUs that the core means it to have, as
+    bits; where they cannot be named the node gives it others.
     """
 
     node: str
@@ -28,6 +29,7 @@ class Slot:
     pod: str = ""
     bound: bool = False
     done: bool = False
+    devices: int = 0
 
     @property
     def vacant(self) -> bool:
@@ -51,22 +53,36 @@ def slots_of(allocation: Allocation, members: Sequence[Member], names: Sequence[
     waiting: dict[Demand, deque[int]] = {}
     for at, member in enumerate(members):
         waiting.setdefault(member.demand, deque()).append(at)
-    node_of = [-1] * len(members)
+    found: dict[int, Slot] = {}
     for piece in allocation.tolist():
+        left = piece[MASK]
         for demand, count in _split(piece, {demand: len(queue) for demand, queue in waiting.items()}):
             for _ in range(count):
-                node_of[waiting[demand].popleft()] = piece[NODE]
-    if -1 in node_of:
+                at = waiting[demand].popleft()
+                own, left = _first_bits(left, demand.gpus)
+                found[at] = Slot(names[piece[NODE]], demand, members[at].pod.metadata.uid, devices=own)
+    if len(found) < len(members):
         raise ValueError("an allocation for as many pods as there are")
-    return [
-        Slot(names[node], member.demand, member.pod.metadata.uid) for node, member in zip(node_of, members, strict=True)
-    ]
+    return [found[at] for at in range(len(members))]
+
+
+def _first_bits(mask: int, count: int) -> tuple[int, int]:
+    """So many bits of a mask from the lowest on, and the rest."""
+    own = 0
+    for _ in range(count):
+        own |= mask & -mask
+        mask &= mask - 1
+    return own, mask
 
 
 def _split(piece: list[int], left: dict[Demand, int]) -> list[tuple[Demand, int]]:
     """How many pods of each demand a piece has: those whose CPU and memory add up to its own."""
     gpus = piece[MASK].bit_count() // piece[PODS]
-    kinds = [demand for demand, count in left.items() if count and demand.gpus == gpus]
+    kinds = [
+        demand
+        for demand, count in left.items()
+        if count and demand.gpus == gpus and (not gpus or demand.milli == piece[MILLI])
+    ]
     found = next(_sums(kinds, left, piece[PODS], piece[CPU], piece[MEMORY]), None)
     if found is None:
         raise ValueError(f"a piece whose pods are among those that wait: {piece}")
@@ -96,26 +112,29 @@ class FreeCapacity:
     def take(self, node: int, demand: Demand) -> list[int]:
         """A piece for a pod that is on a node whatever we think of it: what it asks for, as far as that is free.
 
-        Which devices it has only its kubelet knows; the first free ones stand for them.
+        Which devices it has only its kubelet knows; those with the least free that is enough stand for them, of equal
+        ones the first.
         """
         row = self._rows.get(node)
         if row is None:
             row = self._rows[node] = self._table[node].tolist()
-        mask, left = 0, demand.gpus
-        for device in range(self._devices if left else 0):
-            if left and row[c.DEVICES + device] == GPU:
-                row[c.DEVICES + device] = 0
-                mask, left = mask | (1 << device), left - 1
+        mask, milli = 0, demand.milli
+        devices = range(self._devices if demand.gpus else 0)
+        able = [(row[c.DEVICES + one], one) for one in devices if row[c.DEVICES + one] >= milli]
+        for _, device in sorted(able)[: demand.gpus]:
+            row[c.DEVICES + device] -= milli
+            mask |= 1 << device
         cpu = max(min(demand.cpu, row[c.CPU_FREE]), 0)
         memory = max(min(demand.memory, row[c.MEMORY_FREE]), 0)
         row[c.CPU_FREE] -= cpu
         row[c.MEMORY_FREE] -= memory
-        return [node, 1, mask, GPU, cpu, memory, mask.bit_count() or -1]
+        tag = (mask.bit_count() if milli == GPU else 0) if mask else -1
+        return [node, 1, mask, milli if mask else GPU, cpu, memory, tag]
 
 
 def demand_of_piece(piece: list[int]) -> Demand:
     """What the one pod of a resident piece holds."""
-    return Demand(piece[MASK].bit_count(), 1000, piece[CPU], piece[MEMORY])
+    return Demand(piece[MASK].bit_count(), piece[MILLI] if piece[MASK] else GPU, piece[CPU], piece[MEMORY])
 
 
 def table_of(pieces: list[list[int]]) -> Allocation:

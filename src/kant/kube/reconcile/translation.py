@@ -15,7 +15,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import GATE
 from kant.kube.objects.times import microseconds
 from kant.kube.objects.validation import InvalidObject
-from kant.kube.objects.views import Loose, Pod
+from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
@@ -26,8 +26,10 @@ from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
-from kant.kube.translate.resources import check_parts, requests_of, used_of
+from kant.kube.translate.resources import check_parts
 from kant.kube.translate.selectors import Selection
+from kant.kube.translate.shares import GpuShares
+from kant.kube.translate.sharing import SHARED
 from kant.kube.translate.volumes import ClaimWaitsError, check_claims, why_out_of_reach
 from kant.live.core import Core
 from kant.model.errors import InputError
@@ -71,6 +73,7 @@ class Translation:
         self.flavors = Flavors()
         self.levels = Levels()
         self.filters = NodeFilters(mirror, scheduler)
+        self.shares = GpuShares()
         self.groups: dict[str, Loose | None] = {}
         self.reserved: list[ReservedNodes] = []
         self.booked: list[BookedGpus] = []
@@ -95,6 +98,7 @@ class Translation:
         self.stale, self.epoch, self.complaints = False, zero, {}
         self.flavors = Flavors(turns=self.flavors.turns)
         waiting = [pod for pod in mirror.pods.values() if not pod.spec.node_name and self.is_ours(pod)]
+        self.shares.begin(mirror.nodes.values())
         self.filters.begin(waiting)
         self.flavors.failing = self.filters.failing
         for pod in waiting:
@@ -143,6 +147,7 @@ class Translation:
         if isinstance(seen, InvalidObject):
             self.complaints[seen.about] = seen.sentence
             return None
+        self.stale = self.stale or self.shares.is_new(view)
         self.mended(about(view), self._split.get(about(view), ""))
         node, status, until = seen.node, seen.status, -1
         for reserved in self.reserved:
@@ -227,13 +232,13 @@ class Translation:
     def demand(self, pod: Pod) -> Demand:
         """What a pod asks for. Raises MalformedError."""
         try:
-            return requests_of(pod.spec, f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec").demand
+            return self.shares.demand(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec")
         except InputError as error:
             raise MalformedError(str(error)) from None
 
     def used(self, pod: Pod) -> Demand:
         """What a pod takes of the node that it is bound to, whatever else it says."""
-        return used_of(pod.spec)
+        return self.shares.used(pod)
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
         """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
@@ -243,7 +248,8 @@ class Translation:
         self._check_claims(pods)
         job = self._job(ref, pods)
         try:
-            check_parts([pod.spec for pod in pods], job.queue, core.state.quota_usage.queue_config)
+            counted = (SHARED,) if job.gpu_milli else ()
+            check_parts([pod.spec for pod in pods], job.queue, core.state.quota_usage.queue_config, counted)
         except InputError as error:
             raise MalformedError(str(error)) from None
         if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
@@ -282,11 +288,16 @@ class Translation:
         return "/".join(ref.key) if ref is not None else pods[0].metadata.uid
 
     def _selection(self, pod: Pod) -> Selection:
-        return selection(pod, self.mirror.storage, self.filters.requirements)
+        return selection(pod, self.mirror.storage, self._requirements)
+
+    def _requirements(self, pod: Pod) -> tuple[Requirement, ...]:
+        return (*self.filters.requirements(pod), *self.shares.requirements(pod))
 
     def _why_nowhere(self, pods: list[Pod]) -> str:
         nodes, storage = self.mirror.nodes.values(), self.mirror.storage
         for pod in pods:
+            if why := self.shares.why_nowhere(pod):
+                return why
             would = [view.metadata.name for view in nodes if admits(selection(pod, storage), view)]
             why = self.filters.why_nowhere(pod, would)
             if why and all(self.filters.failing.get(name) for name in would):
@@ -301,8 +312,14 @@ class Translation:
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
-        filters = self.filters.requirements if waits else no_filters
-        setting = Setting(self.levels, self.flavors, self.epoch, storage=self.mirror.storage, filters=filters)
+        setting = Setting(
+            self.levels,
+            self.flavors,
+            self.epoch,
+            storage=self.mirror.storage,
+            filters=self._requirements if waits else no_filters,
+            demand=self.shares.demand,
+        )
         found = job_of(name, pods, setting, spec)
         if isinstance(found, InvalidObject):
             has_turn = all(self.flavors.has_turn(one) for one in self._selections(pods))

@@ -7,11 +7,13 @@ told apart by which of the requests of waiting pods they meet (`served`), and re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 from kant.kube.objects import views as k
 from kant.kube.translate.nodes import STATE_TAINTS, model_of
 from kant.kube.translate.resources import amount_of
 from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, tolerates
+from kant.kube.translate.sharing import SHARING, sharing_of
 from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS
 
@@ -214,6 +216,9 @@ def _facts(view: k.Node) -> dict[str, str]:
     """Labels, name and devices of a node under the keys that selections have for them."""
     facts = dict(view.metadata.labels or {})
     facts[NAME] = view.metadata.name
+    with suppress(InputError):  # then nothing is placed there
+        if word := sharing_of(view).word:
+            facts[SHARING] = word
     for name, amount in (view.status.allocatable or {}).items():
         try:
             facts[DEVICE + name] = str(amount_of(name, amount, name, up=False))

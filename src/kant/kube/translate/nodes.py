@@ -10,6 +10,7 @@ from kant.kube.objects.quantity import Quantity, count, mib, milli
 from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.resources import GPU_RESOURCES
+from kant.kube.translate.sharing import SHARED, sharing_of
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, Node
 from kant.model.status import NodeStatus
@@ -72,6 +73,16 @@ def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...]) -> S
     place = f"{about(view)}, status"
     there = _gpus(capacity, f"{place}.capacity", gpus)
     usable = _gpus(left, f"{place}.allocatable", gpus) if left else there
+    replicas = sharing_of(view).replicas
+    if replicas > 1:
+        shared = count(capacity.get(SHARED, 0), f"{place}.capacity.{SHARED}")
+        if there and shared:
+            raise InputError(f"{place}.capacity", f"GPUs or {SHARED}, not both", f"{there} and {shared}")
+        there += shared
+        usable += count((left or capacity).get(SHARED, 0), f"{place}.allocatable.{SHARED}")
+        if there % replicas:
+            raise InputError(f"{place}.capacity", f"GPUs of {replicas} replicas each", there)
+        there, usable = there // replicas, usable // replicas
     if usable > there:
         raise InputError(f"{place}.allocatable", f"at most the {there} GPUs of its capacity", usable)
     if there > MAX_GPUS:

@@ -39,6 +39,15 @@ def no_filters(pod: k.Pod) -> tuple[k.Requirement, ...]:
     return ()
 
 
+Demands = Callable[[k.Pod, str], Demand]
+"""What a pod asks for; its second argument is what complaints call the pod. Raises InputError."""
+
+
+def whole_gpus(pod: k.Pod, where: str) -> Demand:
+    """What a pod asks for where no node shares its GPUs. Raises InputError."""
+    return requests_of(pod.spec, where).demand
+
+
 class Setting(NamedTuple):
     """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970."""
 
@@ -48,6 +57,7 @@ class Setting(NamedTuple):
     gpus: tuple[str, ...] = GPU_RESOURCES
     storage: Storage = NO_STORAGE
     filters: Filters = no_filters
+    demand: Demands = whole_gpus
 
 
 class GangJob(NamedTuple):
@@ -158,7 +168,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
 
 def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     where = f"{about(pod)}, spec"
-    asked = requests_of(pod.spec, where, setting.gpus)
+    demand = setting.demand(pod, where)
     check_neighbours(pod, where)
     select = selection(pod, setting.storage, setting.filters, setting.gpus)
     own = (pod.metadata.labels or {}).get(NODE_POOL, "")
@@ -166,7 +176,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
         raise InputError(f"{about(pod)}, label {NODE_POOL}", f"that of its group, {spec.node_pool}", own or None)
     product = (pod.spec.node_selector or {}).get(PRODUCT)
     return _Read(
-        asked.demand,
+        demand,
         () if product is None else (product,),
         setting.flavors.accepted(select, f"{where}.nodeSelector and affinity.nodeAffinity"),
         apart_group(pod),

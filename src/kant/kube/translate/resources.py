@@ -6,7 +6,7 @@ Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sideca
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
@@ -39,15 +39,16 @@ Amounts = dict[str, Fraction]
 
 
 class PodRequests(NamedTuple):
-    """`others` are what the core does not count, in whole numbers, or MiB of what is bytes."""
+    """`others` are what the core does not count, in whole numbers, or MiB of what is bytes. `kind` names the GPUs."""
 
     demand: Demand
     others: tuple[tuple[str, int], ...] = ()
+    kind: str = ""
 
 
 def requests_of(spec: PodSpec, where: str = "spec", gpus: tuple[str, ...] = GPU_RESOURCES) -> PodRequests:
     """What the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot give."""
-    key = (_key(spec), gpus)
+    key = (key_of(spec), gpus)
     found = _known.get(key)
     if found is None:
         found = _asked(spec, where, gpus)
@@ -59,7 +60,7 @@ def requests_of(spec: PodSpec, where: str = "spec", gpus: tuple[str, ...] = GPU_
 
 def used_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> Demand:
     """What a pod that somebody else bound takes of its node, whatever else it says; nothing if nobody can tell."""
-    key = (_key(spec), gpus)
+    key = (key_of(spec), gpus)
     found = _known_used.get(key)
     if found is None:
         found = _used(spec, gpus)
@@ -74,9 +75,10 @@ def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True
     return mib(value, where, up) if is_bytes(name) else count(value, where)
 
 
-def check_parts(specs: Iterable[PodSpec], queue: str, queue_config: QueueConfig) -> None:
-    """Raise InputError for parts of GPUs (`PARTS`) in a queue with a quota of GPUs, which counts no parts."""
-    part = next((name for spec in specs for name in others_of(spec) if PARTS.fullmatch(name)), None)
+def check_parts(specs: Iterable[PodSpec], queue: str, queue_config: QueueConfig, counted: Collection[str] = ()) -> None:
+    """Raise InputError for parts of GPUs (`PARTS`), other than those `counted`, in a queue with a quota of GPUs."""
+    names = (name for spec in specs for name in others_of(spec) if name not in counted)
+    part = next(filter(PARTS.fullmatch, names), None)
     if part is None:
         return
     path = queue_config.lineage(queue)
@@ -107,7 +109,7 @@ def capacity_of(amounts: Mapping[str, Quantity], gpus: tuple[str, ...] = GPU_RES
 
 def others_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> dict[str, int]:
     """What any pod takes of its node besides GPUs, CPU and memory; nothing of what nobody can tell."""
-    key = (_key(spec), gpus)
+    key = (key_of(spec), gpus)
     found = _known_others.get(key)
     if found is None:
         found = _others(spec, gpus)
@@ -145,8 +147,8 @@ _known_others: dict[Hashable, dict[str, int]] = {}
 _MOST_KNOWN = 4096
 
 
-def _key(spec: PodSpec) -> Hashable:
-    """Equal only for pods whose specs ask for equal amounts in equal words."""
+def key_of(spec: PodSpec) -> Hashable:
+    """Something that is equal only for pods whose specs ask for equal amounts in equal words."""
     containers = tuple(_words(one.resources) for one in spec.containers)
     starting = tuple((_words(one.resources), one.restart_policy) for one in spec.init_containers)
     overhead = tuple(spec.overhead.items()) if spec.overhead else None
@@ -177,7 +179,7 @@ def _asked(spec: PodSpec, where: str, gpus: tuple[str, ...]) -> PodRequests:
         milli(total.get("cpu", _NONE), f"{place}, cpu"),
         mib(total.get("memory", _NONE), f"{place}, memory"),
     )
-    return PodRequests(demand, tuple(others))
+    return PodRequests(demand, tuple(others), kinds[0] if kinds else "")
 
 
 def _total(spec: PodSpec, where: str) -> Amounts:
