@@ -30,6 +30,7 @@ function decoded(part: string): string {
 
 export function App() {
   const page = usePage();
+  const [signing, setSigning] = useState(false);
   useStore(page.source);
   useStore(page.choice);
   const { source, choice } = page;
@@ -49,9 +50,10 @@ export function App() {
   const open = tabs.find((tab) => tab.id === choice.tab) ?? tabs[0];
   return (
     <>
-      <Header />
+      <Header sign={() => setSigning(!signing)} />
       {source.trouble && <p className="banner" role="alert"><span>{source.trouble}</span></p>}
       {source.stranger && <TokenForm />}
+      {!source.stranger && signing && <TokenForm own={() => setSigning(false)} />}
       {open && (
         <>
           <nav className="bar" aria-label="View and time">
@@ -70,16 +72,30 @@ export function App() {
   );
 }
 
-/** Asks for the token with which Kant lets people in. */
-function TokenForm() {
+/** Asks for the token with which Kant lets people in; with `own` for one of the cluster, by which it gives their orders. */
+function TokenForm({ own }: { own?: () => void }) {
   const { source } = usePage();
   const [typed, setTyped] = useState("");
+  const refused = source.signs && !own; // the cluster does not know the token that was given
   const enter = (event: React.FormEvent) => {
     event.preventDefault();
     keepToken(typed.trim());
     setTyped("");
-    source.enter();
+    if (own || refused) location.reload();
+    else source.enter();
   };
+  if (own || refused)
+    return (
+      <form className="panel token" onSubmit={enter}>
+        <h2>Sign in to give orders</h2>
+        <p className="hint">
+          What you order is done with your own rights: Kant sends it on with your token, and keeps that in this tab alone. <code>kubectl create token NAME --duration 1h</code> prints one of a
+          service account.
+        </p>
+        <label>Token <input type="password" autoComplete="off" spellCheck={false} required={!!own} autoFocus value={typed} onChange={(event) => setTyped(event.target.value)} /></label>{" "}
+        <button type="submit">{own ? "Sign in" : "Try again, or with no token only look"}</button> {own && <button type="button" onClick={own}>Only look</button>}
+      </form>
+    );
   return (
     <form className="panel token" onSubmit={enter}>
       <h2>Who are you?</h2>
@@ -90,8 +106,12 @@ function TokenForm() {
   );
 }
 
-function Header() {
+function Header({ sign }: { sign: () => void }) {
   const { source } = usePage();
+  const leave = () => {
+    keepToken("");
+    location.reload();
+  };
   useStore(theme);
   const cluster = source.runs[0]?.cluster;
   return (
@@ -110,6 +130,11 @@ function Header() {
         <p className="hint">
           {counted(cluster.gpus.length, "node", "nodes")} · {showGpus(cluster.total * 1000)} GPUs · {source.runs[0]!.profile}
         </p>
+      )}
+      {source.may.includes("sign_in") && (
+        source.user
+          ? <button id="sign" type="button" className="quiet" onClick={leave}>{source.user} · Sign out</button>
+          : <button id="sign" type="button" className="quiet" onClick={sign}>Sign in</button>
       )}
       <button id="theme" type="button" className="quiet" onClick={() => theme.turn()}>Theme: {theme.chosen}</button>
     </header>

@@ -33,6 +33,8 @@ export class Source extends Store {
   report: Report | null = null; // the numbers of a report; a live Kant has none
   summary: LiveSummary | null = null; // the metrics so far of a live Kant
   live = false;
+  signs = false; // whether its caller may sign in with a token of the cluster, and need not
+  user = ""; // who a live Kant takes its caller for
   may: string[] = []; // what a live Kant lets its caller ask and order, by the names of its routes
   ready = false;
   trouble = ""; // what is wrong with the connection, for the person at the page

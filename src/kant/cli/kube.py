@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +68,7 @@ def run(
     with needs("kube"):
         from kant.kube.lead.replica import ReplicaOptions, serve
     from kant.kube.serve.page import PageContent
+    from kant.kube.user.page_orders import PageOrders
     from kant.model.errors import InputError
     from kant.service.forecaster import ForecastProcess
     from kant.service.page import routes
@@ -77,6 +79,7 @@ def run(
         raise InputError("--journal-limit", "at least 1 MiB", journal_limit)
     if page and not listen:
         raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
+    take = partial(PageOrders, scheduler_name=scheduler_name)
     return serve(
         ReplicaOptions(
             profile=load_profile(profile),
@@ -94,7 +97,7 @@ def run(
             listen=listen,
             log_format=log_format,
             log_level=log_level,
-            page=PageContent(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles()) if page else None,
+            page=PageContent(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles(), take) if page else None,
             forecaster=ForecastProcess(),
             solver=SolverProcess(),
             profile_file=path if (path := Path(profile)).is_file() else None,

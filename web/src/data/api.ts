@@ -10,11 +10,12 @@ export function takeToken(): void {
   history.replaceState(null, "", location.pathname + location.search);
 }
 
-/** Keeps a token for this tab. */
+/** Keeps a token for this tab; "" forgets it. */
 export function keepToken(token: string): void {
   held = token;
   try {
-    sessionStorage.setItem(KEY, token);
+    if (token) sessionStorage.setItem(KEY, token);
+    else sessionStorage.removeItem(KEY);
   } catch {
     // it is held here
   }

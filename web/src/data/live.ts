@@ -197,7 +197,9 @@ export async function openLive(source: Source, clock: Clock): Promise<never> {
       const record = await ask<LiveRecord>(`/v1/record${cursor && `?since=${encodeURIComponent(cursor)}`}`);
       let run = source.runs[0];
       if (record.complete || !run) {
-        source.may = (await ask<Whoami>("/v1/whoami")).may; // another leader may do other things
+        source.signs = record.kind === "kubernetes";
+        const { user, may } = await ask<Whoami>("/v1/whoami"); // another leader may do other things
+        Object.assign(source, { user, may });
         run = new Run();
         source.runs = [run];
       }

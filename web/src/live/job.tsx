@@ -9,7 +9,8 @@ import { CauseBars } from "../views/causes";
 import { tryNow } from "../whatif";
 import { formOf } from "../whatif/words";
 import { useAsked } from "./asked";
-import { expected, Orders, OVER, pathOf, Phase, when } from "./parts";
+import { AHEAD, expected, Orders, OVER, pathOf, Phase, when } from "./parts";
+import { Rank } from "./orders";
 import type { Detail, History, Whoami, Why } from "./types";
 
 const TAIL = 16_384; // bytes of the log that are shown
@@ -29,7 +30,10 @@ export function JobPage({ id }: { id: string }) {
       <div className="jobhead">
         <h2 id="job-title" ref={heading} tabIndex={-1}>Job {id} {job?.name && <small>{job.name}</small>}</h2>
         {job && <Phase phase={job.phase} />}
-        {job && own && who.value?.role !== "viewer" && <Orders job={id} phase={job.phase} ordered={detail.again} />}
+        {job && own && who.value && who.value.role !== "viewer" && <Orders job={id} phase={job.phase} ordered={detail.again} />}
+        {job && own && who.value?.may.includes("sign_in") && who.value.may.includes("update") && AHEAD.includes(job.phase) && (
+          <Rank key={job.priority} job={id} priority={job.priority} ordered={detail.again} />
+        )}
       </div>
       {detail.trouble && <p className="banner" role="alert">{detail.trouble}</p>}
       {found && job && (

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "react";
 import { send } from "../data/api";
+import { usePage } from "../store";
 import { NONE, showMoment, showTime } from "../show";
 import type { Expected } from "./types";
 
@@ -48,10 +49,10 @@ const ORDERS: Record<string, Order> = {
 };
 
 /** What may be ordered of a job in this phase. */
-export function ordersOf(phase: string): Order[] {
+export function ordersOf(phase: string, may: string[]): Order[] {
   if (OVER.includes(phase)) return [];
   const own = phase === "held" ? ["release"] : phase === "waiting" || phase === "blocked" ? ["hold"] : [];
-  return [...own, ...(phase === "stopping" ? [] : ["cancel"])].map((verb) => ORDERS[verb]!);
+  return [...own, ...(phase === "stopping" ? [] : ["cancel"])].filter((verb) => may.includes(verb)).map((verb) => ORDERS[verb]!);
 }
 
 /** Buttons for the orders. To cancel asks once more, in the place of the buttons. */
@@ -59,6 +60,7 @@ export function Orders({ job, phase, ordered }: { job: string; phase: string; or
   const [asks, setAsks] = useState<Order | null>(null);
   const [said, setSaid] = useState("");
   const [busy, setBusy] = useState(false);
+  const { source } = usePage();
   const no = useRef<HTMLButtonElement>(null);
   useEffect(() => no.current?.focus(), [asks]);
   const give = async (order: Order) => {
@@ -82,7 +84,7 @@ export function Orders({ job, phase, ordered }: { job: string; phase: string; or
           <button type="button" ref={no} onClick={() => setAsks(null)}>No</button>
         </span>
       ) : (
-        ordersOf(phase).map((order) => (
+        ordersOf(phase, source.may).map((order) => (
           <button key={order.verb} type="button" id={`order-${order.verb}`} disabled={busy} onClick={() => (order.verb === "release" ? void give(order) : setAsks(order))}>
             {order.words}
           </button>

@@ -4,6 +4,7 @@ import { NONE, showCount } from "../show";
 import { useClock } from "../time/bar";
 import { useAsked } from "./asked";
 import { Then } from "./jobs";
+import { ClusterOrders } from "./orders";
 import type { QueueRow } from "./types";
 
 export function LiveQueues() {
@@ -19,6 +20,7 @@ function Now() {
   return (
     <section aria-labelledby="queues-title">
       <h2 id="queues-title" className="said">Queues</h2>
+      <ClusterOrders queues={[...new Set(rows.map((row) => row.queue).filter(Boolean))]} />
       {trouble && <p className="banner" role="alert">{trouble}</p>}
       {value && !rows.length && <p className="empty">No queue has a job, and none has a quota.</p>}
       {rows.length > 0 && (

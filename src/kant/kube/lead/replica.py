@@ -99,6 +99,7 @@ class Replica:
             lambda job: self.driver.reason(job) if self.driver is not None else "",
             self._journal,
             options.solver,
+            lambda: self.driver.workloads.held() if self.driver is not None else frozenset(),
         )
         self.telemetry.optimality = self.questions.optimality.latest
         self._said: dict[str, None] = {}
@@ -111,7 +112,7 @@ class Replica:
             loop.add_signal_handler(number, self.stopped.set)
         async with AsyncExitStack() as stack:
             if self.options.listen:
-                page = () if self.options.page is None else routes(self.questions, self.options.page)
+                page = routes(self.questions, self.options.page, self.config) if self.options.page is not None else ()
                 await stack.enter_async_context(
                     ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), page)
                 )

@@ -1,7 +1,7 @@
 """The page of a Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod alone.
 
-Callers come by `kubectl port-forward`, which Kubernetes grants. There are no orders here, only questions: a what-if
-is one too, though it is asked by POST.
+Callers come by `kubectl port-forward`, which Kubernetes grants, and may ask anything; a what-if is a question too,
+though it is asked by POST. Orders are for those who bring a token of their own (`user/page_orders.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import ipaddress
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 
+from kant.kube.connect.config import Config
 from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
 from kant.live.questions import UnknownJobError
 from kant.model.errors import InputError
@@ -31,20 +32,52 @@ WhatIf = Callable[[str, int, bytes, Callable[[], bool]], Awaitable[tuple[int, by
 asked as JSON, and whether nobody waits for the answer any more. Gives a code of HTTP and JSON."""
 
 
+class StrangerError(Exception):
+    """The API server does not know the caller: a code of HTTP and a sentence."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class OrderDesk(Protocol):
+    """Takes the orders of callers."""
+
+    async def caller(self, request: web.Request) -> tuple[str, list[str]]:
+        """Who asks, "" for somebody without a token, and which orders they may try. Raises StrangerError."""
+        ...
+
+    def routes(self) -> list[tuple[str, Handler]]:
+        """The paths of the orders, each with what carries it out."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """What the page is made of, what answers its what-ifs, and the answer of /v1/profiles, which these may name."""
+    """What the page is made of, what answers its what-ifs, and the answer of /v1/profiles, which these may name.
+
+    `orders` makes who takes orders, for an API server.
+    """
 
     files: tuple[web.RouteDef, ...] = ()
     whatif: WhatIf | None = None
     profiles: Any = None
+    orders: Callable[[Config], OrderDesk] | None = None
 
 
-def routes(questions: LeaderQuestions, page: PageContent) -> list[web.RouteDef]:
-    """All of it."""
+def routes(questions: LeaderQuestions, page: PageContent, config: Config | None = None) -> list[web.RouteDef]:
+    """All of it; orders go to the API server of `config`."""
+    orders = page.orders(config) if page.orders is not None and config is not None else None
 
     def job(request: web.Request) -> str:
         return request.match_info["job"]
+
+    async def whoami(request: web.Request) -> dict[str, Any]:
+        may = [*answers, "log", "events"] + ["whatif"] * (page.whatif is not None and bool(questions.journal()))
+        user, more = await orders.caller(request) if orders is not None else ("", [])
+        may += [*more, "sign_in"] if orders is not None else []
+        role = "tenant" if user else "viewer"
+        return {"user": user, "role": role, "queues": [], "address": "", "may": sorted(may)}
 
     answers: dict[str, tuple[str, Callable[[web.Request], Any]]] = {
         "record": ("/v1/record", lambda request: questions.record(request.query.get("since", ""))),
@@ -53,7 +86,7 @@ def routes(questions: LeaderQuestions, page: PageContent) -> list[web.RouteDef]:
         "top": ("/v1/top", lambda request: questions.top()),
         "status": ("/v1/status", lambda request: questions.status(request.query.get("optimality") == "true")),
         "health": ("/v1/health", lambda request: questions.health()),
-        "whoami": ("/v1/whoami", lambda request: whoami()),
+        "whoami": ("/v1/whoami", whoami),
         "profiles": ("/v1/profiles", lambda request: page.profiles),
         "jobs": ("/v1/jobs", lambda request: _jobs(questions, request)),
         "job": ("/v1/jobs/{job}", lambda request: questions.job(job(request))),
@@ -61,15 +94,13 @@ def routes(questions: LeaderQuestions, page: PageContent) -> list[web.RouteDef]:
         "history": ("/v1/jobs/{job}/history", lambda request: questions.history(job(request))),
     }
 
-    def whoami() -> dict[str, Any]:
-        may = [*answers, "log", "events"] + ["whatif"] * (page.whatif is not None and bool(questions.journal()))
-        return {"user": "", "role": "viewer", "queues": [], "address": "", "may": sorted(may)}
-
     found = [web.get(path, _guarded(_answers(ask))) for path, ask in answers.values()]
     found.append(web.get("/v1/jobs/{job}/log", _guarded(_output)))
     found.append(web.get("/v1/events", _guarded(_events(questions))))
     if page.whatif is not None:
         found.append(web.post("/v1/whatif", _guarded(_futures(questions, page.whatif))))
+    if orders is not None:
+        found += [web.post(path, _guarded(handler)) for path, handler in orders.routes()]
     return found + [web.get(each.path, _guarded(each.handler)) for each in page.files]
 
 
@@ -145,6 +176,8 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
             return _failure(str(error), 503)
         except UnknownJobError as error:
             return _failure(str(error), 404)
+        except StrangerError as error:
+            return _failure(str(error), error.code)
         except InputError as error:
             return _failure(str(error), 400)
         reply = web.Response(body=msgspec.json.encode(found), content_type="application/json")

@@ -43,7 +43,8 @@ class NotLeadingError(InputError):
 class LeaderQuestions(Questions):
     """Follows the core of a leader, from one that was built to the next.
 
-    `reason` says why a job waits, "" if unknown. `journal` is the file that is written to, "" for none.
+    `reason` says why a job waits, "" if unknown. `journal` is the file that is written to, "" for none. `held` are the
+    jobs that somebody holds: they are none of the core.
     """
 
     kind = "kubernetes"
@@ -54,9 +55,11 @@ class LeaderQuestions(Questions):
         reason: Callable[[str], str] = lambda job: "",
         journal: Callable[[], str] = lambda: "",
         solver: Solver = no_solver,
+        held: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         super().__init__(forecasts, solver)
         self.reason = reason
+        self.held = held
         self.journal = journal
         self._core: Core | None = None
         self._run: RunRecord | None = None
@@ -104,7 +107,10 @@ class LeaderQuestions(Questions):
 
     def standing(self, job: str) -> tuple[str, str]:
         _, run = self.present()
-        return PHASES[JobStatus(int(run.jobs.table[self._kept(run, job), STATUS]))], ""
+        row = self._kept(run, job)
+        if self._is_held(run, row, self.held()):
+            return "held", "it is held until somebody releases it"
+        return PHASES[JobStatus(int(run.jobs.table[row, STATUS]))], ""
 
     def health(self) -> dict[str, Any]:
         """What there is, and the present moment on the clock of the jobs."""
@@ -120,10 +126,11 @@ class LeaderQuestions(Questions):
         """The jobs that are kept, the latest first."""
         _, run = self.present()
         names, found, live = run.queue_names(), list[dict[str, Any]](), self._live()
+        held = self.held()
         last = run.jobs.used if before is None else min(before, run.jobs.used)
         for row in range(last - 1, -1, -1):
             own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
-            phase = PHASES[JobStatus(own["status"])]
+            phase = "held" if self._is_held(run, row, held) else PHASES[JobStatus(own["status"])]
             if phases and phase not in phases:
                 continue
             if queue not in ("", names[own["queue"]]) or user not in ("", run.names[row][1]):
@@ -157,6 +164,10 @@ class LeaderQuestions(Questions):
             raise UnknownJobError("JOB", "a job that Kant sees", job)
         return row
 
+    def _is_held(self, run: RunRecord, row: int, held: frozenset[str]) -> bool:
+        """Whether it has left the core only because somebody holds it."""
+        return run.ids[row] in held and int(run.jobs.table[row, STATUS]) == JobStatus.CANCELLED
+
     def _live(self) -> dict[str, int]:
         """The rows in the state of the jobs that are not over, by the names that people know."""
         state = self.present()[0].state
@@ -166,13 +177,15 @@ class LeaderQuestions(Questions):
         core, run = self.present()
         own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
         name, zero, waits = run.ids[row], run.zero, own["status"] == JobStatus.PENDING
-        place = live.get(name)
+        place, held = live.get(name), self._is_held(run, row, self.held())
+        phase = "held" if held else PHASES[JobStatus(own["status"])]
         return {
-            "seq": row, "id": name, "array": -1, "array_index": -1, "phase": PHASES[JobStatus(own["status"])],
+            "seq": row, "id": name, "array": -1, "array_index": -1, "phase": phase,
             "name": run.names[row][0], "queue": run.queue_names()[own["queue"]], "user": run.names[row][1],
             "priority": int(core.state.jobs[place, J_PRIORITY]) if place is not None else 0, "gpus": own["milli"] / GPU,
             "submitted": own["submit"] + zero, "started": own["start"] + zero if own["start"] >= 0 else -1,
-            "ended": own["end"] + zero if own["end"] >= 0 else -1, "attempt": own["preemptions"] + (own["start"] >= 0),
-            "failures": 0, "code": None, "signal": None, "reason": "",
+            "ended": own["end"] + zero if own["end"] >= 0 and not held else -1,
+            "attempt": own["preemptions"] + (own["start"] >= 0), "failures": 0,
+            "code": None, "signal": None, "reason": "",
             "waits": self.reason(core.state.ids[place]) if waits and place is not None else "",
         }  # fmt: skip

@@ -32,10 +32,16 @@ DENIED = "kant-orders"
 
 
 class Orders:
-    """The orders of one person in one namespace. Each raises InputError with one sentence, and says what it changed."""
+    """The orders of one person in one namespace. Each raises InputError with one sentence, and says what it changed.
 
-    def __init__(self, client: ApiClient, namespace: str = "", scheduler_name: str = "kant") -> None:
+    `suspends`: a Job that nothing else owns is held by its own field, which takes its pods away.
+    """
+
+    def __init__(
+        self, client: ApiClient, namespace: str = "", scheduler_name: str = "kant", *, suspends: bool = True
+    ) -> None:
         self.client = client
+        self.suspends = suspends
         self.jobs = UserJobs(client, namespace, scheduler_name)
         self.namespace = self.jobs.namespace
         self.scheduler_name = scheduler_name
@@ -128,7 +134,7 @@ class Orders:
 
     async def _is_own_job(self, target: Target) -> bool:
         """Whether a Job of batch/v1 is meant, which is held by its own field; what a controller owns is not ours."""
-        return target.kind != "pod" and await self.jobs.is_alone(target.name)
+        return self.suspends and target.kind != "pod" and await self.jobs.is_alone(target.name)
 
     async def _waiting(self, target: Target) -> list[Pod]:
         pods = await self._pods(target)

@@ -1,0 +1,144 @@
+"""Orders from the page: each is sent on with the bearer token of whoever gives it, and never with Kant's own.
+
+So the API server decides by its own roles, as for kubectl. A token is used for one order, and kept and logged nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.config import Config
+from kant.kube.connect.credentials import Bearer
+from kant.kube.connect.errors import advice
+from kant.kube.serve.page import Handler, StrangerError
+from kant.kube.user.orders import Orders
+from kant.model.errors import InputError
+
+TOKEN = re.compile(r"Bearer ([A-Za-z0-9\-._~+/]{1,16384}=*)")
+YOU = "the token that you gave the page"
+JOB_ORDERS = ("hold", "release", "update")
+QUEUE_ORDERS = ("hold", "release", "drain")
+NODE_ORDERS = ("drain", "release")
+REVIEWS = {
+    "order_queue": {"group": "scheduling.kant.dev", "resource": "queues", "verb": "patch"},
+    "order_node": {"group": "scheduling.kant.dev", "resource": "reservations", "verb": "create"},
+}
+"""What a caller needs for orders about things that are in no namespace."""
+
+
+class NoTokenError(InputError):
+    """The caller has not said who they are."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Authorization", "your own bearer token (`kubectl create token`): Kant gives no orders for you"
+        )
+
+
+class PageOrders:
+    """Gives the orders of callers at the API server that `config` names."""
+
+    def __init__(self, config: Config, scheduler_name: str = "kant") -> None:
+        self.config = replace(config, certificate=None, key=None, source=YOU)
+        self.scheduler_name = scheduler_name
+
+    def routes(self) -> list[tuple[str, Handler]]:
+        """The paths of the orders, each with what carries it out."""
+
+        def on_job(order: str) -> Handler:
+            async def handler(request: web.Request) -> web.StreamResponse:
+                job = request.match_info["job"]
+                return await _answer(lambda: self.job(request, order), lambda done: {"jobs": [job] if done else []})
+
+            return handler
+
+        def on_thing(kind: str, order: str) -> Handler:
+            async def handler(request: web.Request) -> web.StreamResponse:
+                return await _answer(lambda: self.thing(request, kind, order), lambda done: {"changed": done})
+
+            return handler
+
+        found = [(f"/v1/jobs/{{job}}/{order}", on_job(order)) for order in JOB_ORDERS]
+        found += [(f"/v1/queues/{{name}}/{order}", on_thing("queue", order)) for order in QUEUE_ORDERS]
+        return found + [(f"/v1/nodes/{{name}}/{order}", on_thing("node", order)) for order in NODE_ORDERS]
+
+    def client(self, request: web.Request) -> ApiClient:
+        """A client with the rights of the caller. Raises NoTokenError."""
+        found = TOKEN.fullmatch(request.headers.get("Authorization", ""))
+        if found is None:
+            raise NoTokenError
+        return ApiClient(replace(self.config, credentials=Bearer(found[1])), concurrency=16, timeout=30.0)
+
+    async def caller(self, request: web.Request) -> tuple[str, list[str]]:
+        """Who asks, "" for somebody without a token, and which orders they may try. Raises StrangerError."""
+        if "Authorization" not in request.headers:
+            return "", []
+        try:
+            return await self._known(request)
+        except (InputError, ApiError) as error:
+            raise StrangerError(*refusal(error)) from None
+
+    async def _known(self, request: web.Request) -> tuple[str, list[str]]:
+        async with self.client(request) as client:
+            path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+            answer = await client.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+            user = str(msgspec.json.decode(answer)["status"]["userInfo"]["username"])
+            return user, [*JOB_ORDERS, *[name for name in REVIEWS if await _may(client, REVIEWS[name])]]
+
+    async def job(self, request: web.Request, order: str) -> bool:
+        """An order about a job: `hold`, `release`, or `update` with a priority (none: that of its class)."""
+        space, _, name = request.match_info["job"].partition("/")
+        name = name.partition("~")[0]  # one of a name that was there before
+        said = msgspec.json.decode(await request.read() or b"{}") if order == "update" else {}
+        async with self.client(request) as client:
+            orders = Orders(client, space, self.scheduler_name, suspends=False)
+            if order == "update":
+                if not isinstance(said, dict) or list(said) != ["priority"] or not _is_number(said["priority"]):
+                    raise InputError("the request", 'a priority, such as {"priority": 5}')
+                return await orders.rank(name, said["priority"])
+            return await (orders.hold(name) if order == "hold" else orders.release(name))
+
+    async def thing(self, request: web.Request, kind: str, order: str) -> bool:
+        """An order about a queue or a node."""
+        target = f"{kind}/{request.match_info['name']}"
+        async with self.client(request) as client:
+            orders = Orders(client, "", self.scheduler_name)
+            return await {"hold": orders.hold, "release": orders.release, "drain": orders.drain}[order](target)
+
+
+def refusal(error: Exception) -> tuple[int, str]:
+    """The code and the sentence for what went wrong with an order."""
+    if isinstance(error, NoTokenError):
+        return 401, str(error)
+    if isinstance(error, ApiError):
+        return (401 if error.code == 401 else 502), advice(error, YOU)
+    text = str(error)
+    code = re.search(r"\((40[13])\)$", text)
+    return (int(code[1]) if code else 400), text
+
+
+async def _answer(order: Callable[[], Awaitable[bool]], shown: Callable[[bool], Any]) -> web.Response:
+    try:
+        body, status = shown(await order()), 200
+    except (InputError, ApiError, msgspec.DecodeError) as error:
+        status, sentence = refusal(error)
+        body = {"error": sentence}
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+
+
+async def _may(client: ApiClient, what: dict[str, str]) -> bool:
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = await client.create(path, review | {"spec": {"resourceAttributes": what}})
+    return bool(msgspec.json.decode(answer)["status"].get("allowed"))
+
+
+def _is_number(value: object) -> bool:
+    return value is None or type(value) is int
