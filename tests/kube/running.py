@@ -65,20 +65,30 @@ async def kant(
 
 
 class KantProcess:
-    """`kant kube run` as a process of its own, by default with a short Lease. `kill` is kill -9."""
+    """`kant kube run` as a process of its own, by default with a short Lease. `kill` is kill -9.
+
+    `config` is a kubeconfig of the test's own; `ahead_s` puts its clocks ahead of everybody's.
+    """
 
     def __init__(
-        self, plane: ControlPlane, *options: str, server: str = "", user: str = "kant", lease_s: float = 2.0
+        self,
+        plane: ControlPlane,
+        *options: str,
+        server: str = "",
+        user: str = "kant",
+        lease_s: float = 2.0,
+        config: Path | None = None,
+        ahead_s: int = 0,
     ) -> None:
         lease = ["--lease-duration", f"{lease_s}", "--renew-deadline", f"{lease_s / 2}", "--retry-period", "0.2"]
         command = [
             sys.executable,
             "-m",
-            "kant",
+            *(["tests.kube.skewed", str(ahead_s)] if ahead_s else ["kant"]),
             "kube",
             "run",
             "--kubeconfig",
-            str(plane.kubeconfig(user, server=server)),
+            str(config or plane.kubeconfig(user, server=server)),
         ]
         self.log = plane.folder / f"kant-{os.urandom(4).hex()}.log"
         with self.log.open("wb") as log:

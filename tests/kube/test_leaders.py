@@ -1,5 +1,7 @@
 """Two replicas as processes, with the shipped role: leaders are killed, stopped, told to go, and cut off.
 
+The API server freezes, tokens are rotated, and clocks differ.
+
 KANT_CHAOS_KILLS=N kills N leaders (2) while KANT_CHAOS_PODS=N pods arrive (800); KANT_CHAOS_SEED=N has another mixture
 of gangs.
 """
@@ -16,17 +18,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
+import yaml
 from tests.kube.api import Api
 from tests.kube.audit import Auditor, summary
 from tests.kube.binaries import Binaries
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import NAMESPACE, ControlPlane
 from tests.kube.faults import Fault, FaultProxy
 from tests.kube.kubelet import FakeKubelet, ReplicaController
 from tests.kube.live import bound, says, until, where
 from tests.kube.objects import Object, make_gang, make_node
 from tests.kube.running import KantProcess
-from tests.kube.terms import Terms
+from tests.kube.terms import LEASES, Terms
 from tests.patience import PATIENCE_S
 
 import kant
@@ -291,3 +295,143 @@ def test_a_new_release_takes_over_what_the_last_one_left(installed: ControlPlane
         assert read_journal(second).header.version == kant.__version__
 
     play(installed, story)
+
+
+def test_an_api_server_that_freezes_for_longer_than_the_lease_costs_nothing_but_time(installed: ControlPlane) -> None:
+    """It stands still with its connections open: nobody leads meanwhile, and what was under way is neither lost
+    nor done twice when it goes on."""
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(30)])
+        async with ReplicaController(api) as jobs, Auditor(api) as auditor, Terms(api) as terms:
+            with Replicas(installed) as kants:
+                await terms.another()
+                await kants.stand()
+                arriving = asyncio.create_task(jobs.run([pod for i in range(25) for pod in make_gang(f"g-{i}", 8)]))
+                await terms.bound_more(1)
+                token, leader = terms.token, kants.by_pid(terms.leader_pid)
+                installed.pause()
+                try:
+                    await leader.says("the Lease is lost")
+                    before = len(terms.bound)
+                finally:
+                    installed.resume()
+                await arriving
+                await terms.another(token)
+                await terms.none_waits()
+                report = await auditor.report()
+        print(summary(report), "bound before", before, "of", len(terms.bound))
+        report.assert_kept(all_bound=True)
+        assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)
+
+
+class ServiceTokens:
+    """Tokens of Kant's service account, each for as long as its Secret is there: who deletes that ends the token."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    async def issue(self, name: str) -> str:
+        spaced = f"/api/v1/namespaces/{NAMESPACE}"
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}}
+        made = await self.api.create(secret)
+        bound_to = {"kind": "Secret", "apiVersion": "v1", "name": name, "uid": made["metadata"]["uid"]}
+        asked = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"boundObjectRef": bound_to},
+        }
+        answer = await self.api.call("POST", f"{spaced}/serviceaccounts/kant/token", asked)
+        return str(answer["status"]["token"])
+
+    async def end(self, name: str, token: str) -> None:
+        """Returns when the API server refuses the token; it remembers those that it knew for ten seconds."""
+        await self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}")
+        ask = aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"})
+        async with asyncio.timeout(PATIENCE_S), ask as http:
+            while True:
+                async with http.get(f"{self.api.url}/api/v1/nodes", ssl=self.api.plane.tls()) as reply:
+                    if reply.status == 401:
+                        return
+                await asyncio.sleep(0.2)
+
+
+def test_a_token_that_is_rotated_and_refused_interrupts_nobody(installed: ControlPlane, tmp_path: Path) -> None:
+    """As the kubelet does: another token lies in the file, and some time later the server takes the old one no more."""
+    file, config = tmp_path / "token", tmp_path / "kubeconfig"
+
+    async def story(api: Api) -> None:
+        tokens = ServiceTokens(api)
+        first = await tokens.issue("first")
+        file.write_text(first)
+        known = yaml.safe_load(installed.kubeconfig().read_text())
+        known["users"][0]["user"] = {"tokenFile": str(file)}
+        config.write_text(yaml.safe_dump(known))
+        await api.create_all([make_node(f"n{i}") for i in range(4)])
+        async with Auditor(api) as auditor, Terms(api) as terms:
+            leader = KantProcess(installed, config=config, lease_s=30.0)
+            try:
+                token = await terms.another()
+                await api.create_all(make_gang("before", 8))
+                await terms.none_waits()
+                file.write_text(await tokens.issue("second"))
+                await tokens.end("first", first)
+                await api.create_all(make_gang("after", 8))
+                await terms.bound_more(8)
+                await terms.none_waits()
+                report = await auditor.report()
+            finally:
+                leader.kill()
+        report.assert_kept(all_bound=True)
+        assert terms.token == token, "it leads on in the same term"
+        await api.delete(f"/api/v1/namespaces/{NAMESPACE}/secrets/second")
+
+    play(installed, story)
+
+
+def test_replicas_whose_clocks_differ_by_hours_follow_each_other_as_others_do(installed: ControlPlane) -> None:
+    """Times of the Lease are written for people: whoever waits counts by its own clock, from when it saw a change."""
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(8)])
+        async with Auditor(api) as auditor, Terms(api) as terms:
+            behind, ahead = None, None
+            try:
+                behind = KantProcess(installed, ahead_s=-7200)
+                token = await terms.another()
+                ahead = KantProcess(installed, ahead_s=7200)
+                await ahead.says("stands for election")
+                await renewed(api, 12)
+                assert terms.token == token, "what looks two hours old is no reason to take over"
+                await api.create_all(make_gang("one", 16))
+                await terms.none_waits()
+                behind.kill()
+                second = await terms.another(token)
+                behind = KantProcess(installed, ahead_s=-7200)
+                await behind.says("stands for election")
+                await renewed(api, 6)
+                assert terms.token == second, "nor what looks as if it were hours ahead"
+                ahead.kill()
+                await terms.another(second)
+                await api.create_all(make_gang("two", 16))
+                await terms.none_waits()
+                report = await auditor.report()
+            finally:
+                for one in (behind, ahead):
+                    if one is not None:
+                        one.kill()
+        report.assert_kept(all_bound=True)
+        assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)
+
+
+async def renewed(api: Api, times: int) -> None:
+    """Wait until the Lease has been renewed so many times more."""
+    seen: set[str] = set()
+    async with asyncio.timeout(PATIENCE_S):
+        while len(seen) <= times:
+            seen.add((await api.get(f"{LEASES}/kant"))["metadata"]["resourceVersion"])
+            await asyncio.sleep(0.05)

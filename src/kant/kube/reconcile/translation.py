@@ -257,6 +257,8 @@ class Translation:
         if job.reservation:
             self._check_reservation(core, job)
         if is_nowhere(job):
+            if self.stale:  # the flavors of another pod like these have to be built first
+                raise StaleFlavorsError
             raise NoMatchingNodeError(self._why_nowhere(pods))
         return replace(job, id=core.fresh_id(job.id))
 
