@@ -30,6 +30,7 @@ class Neighbours:
         self.leaving: Mapping[str, Mapping[str, None]] = {}
         self.promises = 0  # how often that has changed
         self._wide: dict[str, str] = {}  # pods that are promised a node, and have rules that reach beyond it
+        self._ruled: set[str] = set()  # nodes that are promised to pods with rules
         self._version = -1
         self._about: dict[Rule, Domains] = {}
         self._carriers: dict[Rule, Domains] = {}
@@ -39,7 +40,10 @@ class Neighbours:
         self.promised.setdefault(node, {})[pod] = None
         self.promises += 1
         found = self.mirror.pods.get(pod)
-        if found is not None and any(map(_is_wide, rules_of(found))):
+        rules = rules_of(found) if found is not None else ()
+        if rules or found is None:
+            self._ruled.add(node)
+        if any(map(_is_wide, rules)):
             self._wide[pod] = node
 
     def forget_promises(self) -> None:
@@ -47,6 +51,7 @@ class Neighbours:
         self.promised.clear()
         self.promises += 1
         self._wide.clear()
+        self._ruled.clear()
 
     def on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
         """The pods that are on a node or are to be, but for those that will be gone."""
@@ -83,7 +88,7 @@ class Neighbours:
     def _near(self, node: str, own: Sequence[Rule], placed: Placed) -> Iterator[tuple[str, Pod]]:
         """The pods at the node, and those that are to be bound anywhere and that a rule beyond nodes may be about."""
         pods = self.mirror.pods
-        if own or node in self.mirror.ruled or node in self.promised:
+        if own or node in self.mirror.ruled or node in self._ruled:
             yield from ((node, pod) for pod in self.on(node))
         if any(map(_is_wide, own)):
             for where, uids in self.promised.items():
