@@ -126,6 +126,16 @@ def test_anti_affinity_to_its_own_kind_keeps_pods_on_nodes_of_their_own() -> Non
     assert (found.apart, found.apart_required, found.affinity_group) == ("node", True, 'ml/[["app","In",["web"]]]')
 
 
+def test_anti_affinity_to_its_own_kind_in_several_namespaces_keeps_all_of_them_apart() -> None:
+    terms = [k.PodTerm(k.LabelSelector({"app": "web"}), "kubernetes.io/hostname", spaces) for spaces in SPACES]
+    rules = [k.Affinity(pod_anti_affinity=k.PodAffinity((term,))) for term in terms]
+    groups = [
+        job(pod(labels={"app": label}, affinity=rule)).job.affinity_group for rule in rules for label in ("web", "db")
+    ]
+    assert groups == ['dev,ml/[["app","In",["web"]]]', "", 'dev,ml/[["app","In",["web"]]]', "", "", ""]
+
+
+SPACES = (("ml", "dev"), ("dev", "ml"), ("dev",))
 OF_TEAM = k.PodTerm(k.LabelSelector({"a": "b"}), "rack", (), k.LabelSelector({"team": "x"}))
 WITH = k.PodAffinity((OF_TEAM,))
 FAR = k.Affinity(pod_anti_affinity=k.PodAffinity((OF_TEAM,)))

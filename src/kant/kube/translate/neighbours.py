@@ -97,7 +97,7 @@ def apart_group(pod: k.Pod) -> str:
     """The affinity group of which the core lets a node have one pod: those like it by its rule, or by their ports."""
     rule = own_kind(pod)
     if rule is not None:
-        return f"{pod.metadata.namespace}/{rule.selector}"
+        return f"{','.join(rule.namespaces)}/{rule.selector}"
     ports = ports_of(pod.spec)
     return f"ports {', '.join(ports)}" if ports else ""
 
@@ -164,12 +164,13 @@ def domain_of(labels: Mapping[str, str] | None, node: str, key: str) -> str | No
 
 def _rule(term: k.PodTerm, pod: k.Pod) -> Rule:
     spaces = term.namespaces or (pod.metadata.namespace,)
-    spaces = () if term.namespace_selector is not None else spaces
+    spaces = () if term.namespace_selector is not None else tuple(sorted(set(spaces)))
     return Rule(spaces, selector_text(term.label_selector), term.topology_key)
 
 
 def _is_to_its_own_kind(rule: Rule, pod: k.Pod) -> bool:
-    return rule.namespaces == (pod.metadata.namespace,) and rule.key == HOSTNAME and rule.is_about(pod)
+    """Whether all pods that have this very rule, and that it is about, are apart: of whatever namespaces."""
+    return rule.key == HOSTNAME and rule.is_about(pod)
 
 
 @lru_cache(maxsize=1024)
