@@ -56,7 +56,7 @@ SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=neve
 	@echo "installing the tools of development"
 	@if $(SYNC) --all-extras; then :; else \
 	  $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
-	  && $(PIP) --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable ".[kube,serve,optimize,plot,ray]"; \
+	  && $(PIP) --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable ".[kube,dra,serve,optimize,plot,ray]"; \
 	fi
 	@touch $@
 

@@ -67,7 +67,7 @@ class Api:
 
     async def call(self, verb: str, path: str, body: Any = None, *, kind: str = "", **query: Any) -> Any:
         """One request. Raises RefusedError for a code of 400 and above."""
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()  # as kubectl does
         headers = {"Content-Type": kind or "application/json"} if data is not None else {}
         words = {key: str(value) for key, value in query.items()}
         async with self._http.request(verb, self.url + path, data=data, headers=headers, params=words) as reply:
@@ -199,6 +199,9 @@ class Api:
         everywhere = ("pods", "/apis/policy/v1/poddisruptionbudgets", "/apis/coordination.k8s.io/v1/leases")
         groups = ("/apis/events.k8s.io/v1/events", "/apis/apps/v1/replicasets", "/apis/batch/v1/jobs")
         storage = ("persistentvolumeclaims", "persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses")
+        groups += tuple(
+            f"/apis/resource.k8s.io/v1/{kind}" for kind in ("resourceclaims", "resourceslices", "deviceclasses")
+        )
         custom = await self._custom()
         native = [path for path in ("/apis/scheduling.k8s.io/v1alpha2/podgroups",) if self.plane.gates]
         await at_once(self._empty(path) for path in (*everywhere, *groups, *storage, *native, *custom, "nodes"))

@@ -152,7 +152,6 @@ REFUSED = [
     (pod(notes={"gpu-fraction": "0.5"}), "expected no shares of a GPU, which Kant does not support"),
     (pod(affinity=k.Affinity(pod_affinity=WITH)), "podAffinity, namespaceSelector: expected no labels of namespaces"),
     (pod(affinity=FAR), "podAntiAffinity, namespaceSelector: expected no labels of namespaces: Kant lacks the right"),
-    (pod(resource_claims=({"name": "gpu"},)), "expected no resource claims"),
     (pod(active_deadline_seconds=0), "spec.activeDeadlineSeconds: expected a whole number from 1"),
 ]
 

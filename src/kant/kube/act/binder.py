@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
+from kant.kube.act.claim_binder import ClaimBinder, ClaimRefusedError
 from kant.kube.act.gates import open_gate, our_gate
 from kant.kube.act.volume_binder import VolumeBinder, VolumeRefusedError
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
@@ -72,6 +73,7 @@ class Binder:
         holds: Callable[[], bool],
         token: Callable[[], str],
         volumes: VolumeBinder | None = None,
+        claims: ClaimBinder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = client
@@ -80,6 +82,7 @@ class Binder:
         self.holds = holds
         self.token = token
         self.volumes = volumes
+        self.claims = claims
         self.clock = clock
         self.results: deque[BindResult] = deque()
         self.leaving: dict[str, dict[str, None]] = {}
@@ -103,7 +106,7 @@ class Binder:
             if any(slot.node in self.leaving for slot in workload.slots if slot.pod and not slot.bound):
                 placed.append(workload)
                 continue
-            if not self._has_volumes(workload):
+            if not self._is_prepared(workload):
                 if not any(result.workload is workload for result in self.results):
                     placed.append(workload)
                 continue
@@ -114,13 +117,12 @@ class Binder:
         if self._queue:
             self._more.set()
 
-    def _has_volumes(self, workload: Workload) -> bool:
-        """Whether the claims of its pods are bound; where they cannot be, that is a result."""
-        if self.volumes is None:
-            return True
+    def _is_prepared(self, workload: Workload) -> bool:
+        """Whether its pods have their volumes and devices; where they cannot, that is a result."""
         try:
-            return self.volumes.prepare(workload)
-        except VolumeRefusedError as error:
+            has_volumes = self.volumes is None or self.volumes.prepare(workload)
+            return (self.claims is None or self.claims.prepare(workload)) and has_volumes
+        except (VolumeRefusedError, ClaimRefusedError) as error:
             self.results.append(
                 BindResult(workload, error.slot, error.slot.pod, Outcome.REFUSED, 0.0, why=str(error), code=error.word)
             )

@@ -12,6 +12,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
+from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
 from kant.kube.objects.views import Budget, Claim, Loose, Meta, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.crds import API
 from kant.kube.translate.groups import GroupRef
@@ -34,6 +35,7 @@ CLAIMS = "/api/v1/persistentvolumeclaims"
 NAMESPACES = "/api/v1/namespaces"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+DEVICES = "/apis/resource.k8s.io/v1"
 INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again
 ABSENT = 5.0  # seconds after which a group that was not there is looked for again
 
@@ -73,6 +75,20 @@ class Informers:
             self._reflector("volumes", VOLUMES, PersistentVolume, mirror.volume, mirror.replace_volumes),
             self._reflector("classes", CLASSES, StorageClass, mirror.storage_class, mirror.replace_storage_classes),
         )
+        devices = mirror.devices
+        self.devices: tuple[Reflector[Any], ...] = (
+            self._reflector(
+                "classes", f"{DEVICES}/deviceclasses", DeviceClass, devices.device_class, devices.replace_classes
+            ),
+            self._reflector(
+                "slices", f"{DEVICES}/resourceslices", ResourceSlice, devices.slice, devices.replace_slices
+            ),
+            self._reflector(
+                "claims", f"{DEVICES}/resourceclaims", ResourceClaim, devices.claim, devices.replace_claims
+            ),
+        )
+        for one in self.devices:
+            one.on_trouble = partial(self._without_devices, one)
         for one in self.storage:
             one.on_trouble = partial(self._without_storage, one)
         self.forbidden: list[str] = []  # what we may not read, and what comes of that
@@ -96,6 +112,7 @@ class Informers:
 
         def everything(items: list[T]) -> None:
             self.mirror.unreadable.discard(path)
+            self.mirror.devices.unreadable.discard(path)
             replace(items)
             wake()
 
@@ -112,9 +129,11 @@ class Informers:
     async def run(self, synced: asyncio.Event) -> None:
         """Follow for ever; `synced` is set once everything has been listed."""
         absent = [kind for kind in KINDS if not await self._add(kind)]
+        self.mirror.devices.is_served = bool(await self._served((f"{DEVICES}/resourceclaims",)))
         async with asyncio.TaskGroup() as tasks:
             reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
             optionals: list[Reflector[Any]] = [self.budgets, self.namespaces, *self.storage]
+            optionals += self.devices if self.mirror.devices.is_served else ()
             for optional in optionals:
                 tasks.create_task(optional.run())
             for optional in optionals:
@@ -126,8 +145,12 @@ class Informers:
             for reflector in reflectors:
                 await reflector.synced.wait()
             synced.set()
-            while absent:
+            while absent or not self.mirror.devices.is_served:
                 await asyncio.sleep(INSTALLED)
+                if not self.mirror.devices.is_served and await self._served((f"{DEVICES}/resourceclaims",)):
+                    self.mirror.devices.is_served = True
+                    for late in self.devices:
+                        tasks.create_task(late.run())
                 for kind in list(absent):
                     if await self._add(kind):
                         absent.remove(kind)
@@ -135,18 +158,8 @@ class Informers:
 
     async def _add(self, kind: str) -> bool:
         """A reflector of a kind that the cluster may have; False where it has not."""
-        paths = list(KINDS[kind])
-        while paths:
-            try:
-                await self.client.call("GET", paths[0], params={"limit": "1"})
-                break
-            except ApiError as error:
-                if error.code == 404:
-                    del paths[0]
-                    continue
-                self.on_trouble(error)
-                await asyncio.sleep(1.0)
-        if not paths:
+        path = await self._served(KINDS[kind])
+        if not path:
             return False
         mirror = self.mirror
 
@@ -161,8 +174,25 @@ class Informers:
             for item in items:
                 mirror.object(kind, "modified", item)
 
-        self.others.append(self._reflector(kind, paths[0], Loose, change, replace))
+        self.others.append(self._reflector(kind, path, Loose, change, replace))
         return True
+
+    async def _served(self, candidates: tuple[str, ...]) -> str:
+        """The first of these paths that the cluster has; "" where it has none."""
+        paths = list(candidates)
+        while paths:
+            try:
+                await self.client.call("GET", paths[0], params={"limit": "1"})
+                break
+            except ApiError as error:
+                if error.code == 404:
+                    del paths[0]
+                    continue
+                if error.code == 403 and paths[0].startswith(DEVICES):
+                    break  # it is there, and what comes of that is said by who follows it
+                self.on_trouble(error)
+                await asyncio.sleep(1.0)
+        return paths[0] if paths else ""
 
     def _without_budgets(self, error: ApiError | InputError) -> None:
         """Budgets may be forbidden to us, or unknown to the cluster: then the Eviction API alone asks them."""
@@ -194,6 +224,18 @@ class Informers:
         why = advice(error, self.client.config.source)
         self._complain(f"pods with volume claims are not scheduled: {why}")
         self.mirror.unreadable.add(reflector.path)
+        reflector.synced.set()
+        self.wake()
+
+    def _without_devices(self, reflector: Reflector[Any], error: ApiError | InputError) -> None:
+        """Claims to devices may be forbidden to us: then pods that have some are refused, with that reason."""
+        if not isinstance(error, ApiError) or error.code not in (403, 404):
+            self.on_trouble(error)
+            return
+        if error.code == 403:
+            why = advice(error, self.client.config.source)
+            self._complain(f"pods with claims to devices are not scheduled: {why}")
+        self.mirror.devices.unreadable.add(reflector.path)
         reflector.synced.set()
         self.wake()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from kant.kube.follow.device_mirror import DeviceMirror
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.levels import HOSTNAME
@@ -60,6 +61,7 @@ class Mirror:
     budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
     namespaces: Namespaces = field(default_factory=Namespaces)
     claims_touched: dict[ClaimName, None] = field(default_factory=dict)
+    devices: DeviceMirror = field(default_factory=DeviceMirror)
 
     # --- pods ---------------------------------------------------------------
 
@@ -78,6 +80,8 @@ class Mirror:
         self.touched[uid] = pod
 
     def _note_claims(self, pod: Pod, gone: bool = False) -> None:
+        if pod.spec.resource_claims:
+            self.devices.pod(pod, gone)
         for name in claims_of(pod):
             claim = pod.metadata.namespace, name
             if gone or is_over(pod):
@@ -134,6 +138,7 @@ class Mirror:
         for index in (self.on_node, self.ruled, self.wide):
             index.clear()
         self.users.clear()
+        self.devices.users.clear()
         for pod in fresh.values():
             self._count(pod, 1)
             self._note_claims(pod)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kant.kube.act.binder import Binder
+from kant.kube.act.claim_binder import ClaimBinder
 from kant.kube.act.evictor import Eviction, Evictor
 from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
 from kant.kube.act.volume_binder import VolumeBinder
@@ -78,7 +79,8 @@ class KubeDriver:
         self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed)
         self.translation.groups = self.informers.groups
         self.volume_binder = VolumeBinder(client, self.mirror, self._awake.set, holds)
-        self.binder = Binder(client, self.mirror, self._awake.set, holds, token, self.volume_binder)
+        self.claim_binder = ClaimBinder(client, self.mirror, self.translation.devices, self._awake.set, holds)
+        self.binder = Binder(client, self.mirror, self._awake.set, holds, token, self.volume_binder, self.claim_binder)
         self.evictor = Evictor(client, self._awake.set, holds, token, self.mirror)
         recorder.busy = self.is_binding
         self.notifier = Notifier(client, recorder, self.mirror, holds)
@@ -140,6 +142,7 @@ class KubeDriver:
         finally:
             await self.evictor.close()
             await self.volume_binder.close()
+            await self.claim_binder.close()
             if self.rounds is not None:
                 self.rounds.close()
             if self.core is not None:
@@ -232,7 +235,8 @@ class KubeDriver:
         if self._unrest < 0:
             self._unrest = self._calm_since = now
         calm = not self.fleet.stale or now - self._calm_since >= CALM or now - self._unrest >= LONGEST_UNREST
-        return calm and not (self.binder.in_flight or self.binder.results or self.evictor.is_busy)
+        busy = self.binder.in_flight or self.binder.results or self.evictor.is_busy or self.claim_binder.is_busy
+        return calm and not busy
 
     def build(self) -> bool:
         """The state anew, from what the API server has said. False where there is no node yet."""
@@ -337,6 +341,7 @@ class KubeDriver:
         keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
         if mirror.namespaces.touched:
             mirror.namespaces.touched, self.translation.stale = False, True
+        keys.update(workloads.renew(self._take_devices()))
         self._look_at_clock()
         if keys:
             workloads.settle_all(keys)
@@ -358,6 +363,17 @@ class KubeDriver:
             if self.fleet.stale and was_stale:
                 self._calm_since = time.monotonic()
         return names
+
+    def _take_devices(self) -> list[str]:
+        """The uids of the pods whose claims have changed, or the devices that they ask for."""
+        devices = self.mirror.devices
+        touched, devices.touched = devices.touched, {}
+        if touched:
+            self._touched.update(dict.fromkeys(self.translation.filters.failing))  # what one gives up is another's
+        if devices.is_new:
+            devices.is_new = False
+            self.fleet.follow(self.mirror.nodes)
+        return [uid for claim in touched for uid in devices.users.get(claim, ())]
 
     def _take_objects(self) -> None:
         assert self.core is not None
@@ -443,6 +459,7 @@ class KubeDriver:
                 self.telemetry.whole(self.core.state, self.core.state.rows[workload.job], self.core.now)
             self.telemetry.partial(seconds)
         self.binder.pump(transitions.to_bind)
+        self.claim_binder.take_back()
         while self.executor.held:
             workload, decision = self.executor.held.popleft()
             told = "; ".join(self.reasons.remarks(decision.reason))
@@ -472,4 +489,5 @@ def _touched(mirror: Mirror) -> tuple[dict[Any, Any], ...]:
         mirror.objects_touched,
         mirror.budgets_touched,
         mirror.claims_touched,
+        mirror.devices.touched,
     )

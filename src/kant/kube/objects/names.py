@@ -19,3 +19,5 @@ HOLD = f"{OWN}/hold"
 
 PRIORITY = f"{OWN}/priority"
 """The annotation of a pod that waits with another priority than that of its PriorityClass: a whole number."""
+ALLOCATED = f"{OWN}/allocated"
+"""The annotation of a claim to devices that Kant has allocated, and takes back when nobody uses it."""

@@ -142,6 +142,15 @@ class SpreadConstraint(View, frozen=True):
     node_taints_policy: str = ""
 
 
+class PodClaim(View, frozen=True):
+    """A claim to devices by its name, or by the template from which one is made for this pod (`spec`); or its name then
+    (`status`), null where the pod needs none."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(View, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
@@ -160,7 +169,7 @@ class PodSpec(View, frozen=True):
     active_deadline_seconds: int | None = None
     volumes: tuple[Volume, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
-    resource_claims: tuple[dict[str, str], ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
 
 
 class Condition(View, frozen=True):
@@ -176,6 +185,7 @@ class PodStatus(View, frozen=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     start_time: str | None = None
+    resource_claim_statuses: tuple[PodClaim, ...] = ()
 
 
 class Pod(View, frozen=True):

@@ -19,11 +19,12 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.companions import Companions
+from kant.kube.reconcile.device_allocations import DeviceAllocations, has_plugin
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of, spreads_of, wanted_beside
 from kant.kube.translate.pods import selection
-from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of
+from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of, with_gpus
 from kant.kube.translate.volumes import ONE_POD, claims_of
 from kant.model.errors import InputError
 from kant.model.job import Demand
@@ -31,12 +32,15 @@ from kant.model.job import Demand
 FILTER = f"{OWN}/filter:"
 """Before the name of a filter, which stands beside the labels of the nodes that fail it. No label has a colon."""
 
+DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f"{FILTER}plugin"
+
 
 class NodeFilters:
     """`failing` has, by node, the filters that it failed when the state was built."""
 
-    def __init__(self, mirror: Mirror, scheduler: str) -> None:
+    def __init__(self, mirror: Mirror, scheduler: str, devices: DeviceAllocations | None = None) -> None:
         self.mirror = mirror
+        self.devices = devices or DeviceAllocations(mirror, scheduler)
         self.neighbours = Neighbours(mirror, scheduler)
         self.companions = Companions(self.neighbours)
         self.failing: dict[str, frozenset[str]] = {}
@@ -45,6 +49,7 @@ class NodeFilters:
         self._clean: set[str] = set()  # filters that no node failed when they were looked at
         self._short: dict[tuple[str, int], set[Demand]] = {}  # amounts that were short where the core saw a place
         self._held: dict[tuple[str, int], dict[str, frozenset[str]]] = {}  # nodes that victims cannot help, and by whom
+        self._short_devices: dict[str, set[Demand]] = {}  # likewise claims to devices, by what they ask for
         self._rules: dict[Rule, None] = {}  # of pods that have nodes
 
     # --- what nodes fail, for flavors ---------------------------------------------------------------------------
@@ -68,6 +73,10 @@ class NodeFilters:
             if names:
                 self.failing[node] = names
         self._short = {one: demands for one, demands in self._short.items() if self._is_told(one)}
+        told = {name for names in self.failing.values() for name in names}
+        self._short_devices = {
+            one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in told
+        }
         self._held = {one: nodes for one, nodes in self._held.items() if one in self._short}
         failed = {name for names in self.failing.values() for name in names}
         self._clean = self.pods.keys() - failed
@@ -97,6 +106,12 @@ class NodeFilters:
             other = next((one for one in others if one is not None), None)
             such = f", such as pod {_name(other)}" if other is not None else ""
             return f"on the nodes that would do are pods beside which it must not run{such}"
+        if kind == "plugin":
+            return "the nodes that would do give out their GPUs only for claims (dynamic resource allocation)"
+        if kind == "devices":
+            return f"no node that would do has the devices that its claims ask for ({_claims(pod)})"
+        if kind == "free-devices":
+            return f"the devices that its claims ask for ({_claims(pod)}) are taken on the nodes that would do"
         if kind == "near":
             return "no pod beside which it has to run is where it would fit (podAffinity)"
         if kind == "spread":
@@ -108,6 +123,11 @@ class NodeFilters:
     def _names(self, pod: Pod) -> list[str]:
         names = [_amount_name(*one) for one in others_of(pod.spec).items() if one in self._short] if self._short else []
         names += [f"{FILTER}port {port}" for port in ports_of(pod.spec)]
+        if pod.spec.resource_claims and (digest := self.devices.digest(pod)):
+            names.append(f"{DEVICES}{digest}")
+            names += [f"{FREE_DEVICES}{digest}"] if digest in self._short_devices else []
+        if self.mirror.devices.slices and used_of(pod.spec).gpus:
+            names.append(PLUGIN)
         rules = rules_of(pod)
         theirs = [rule for rule in self._rules if rule.is_about(pod)] if self._rules else []
         if rules or theirs:
@@ -129,6 +149,15 @@ class NodeFilters:
             return self.neighbours.conflict(pod, node, counted=True) is not None
         if kind == "near":
             return self.companions.lacks(pod, node) is not None
+        if kind == "plugin":
+            view = self.mirror.nodes[node]
+            return not has_plugin(view) and self.devices.gpus_at(view) > 0
+        if kind == "devices":
+            return self.devices.fails(pod, node, empty=True)
+        if kind == "free-devices":
+            free = self._core_free(node)
+            fits = any(_fits(demand, free) for demand in self._short_devices.get(what, ()))
+            return fits and self.devices.fails(pod, node)
         if kind == "spread":
             return self.companions.skewed(pod, node) is not None
         resource, _, text = what.partition(" ")
@@ -171,6 +200,10 @@ class NodeFilters:
             if why:
                 self._clean.clear()
                 return why
+        why = self._devices(placed, going)
+        if why:
+            self._clean.clear()
+            return why
         for node, pod in placed:
             other = self.neighbours.conflict(pod, node, placed, going)
             if other is not None:
@@ -220,12 +253,23 @@ class NodeFilters:
                 for pod in pods:
                     own = others_of(pod.spec).get(resource)
                     if own:
-                        self._short.setdefault((resource, own), set()).add(used_of(pod.spec))
+                        self._short.setdefault((resource, own), set()).add(self._used(pod))
                         if going:
                             held = self._held.setdefault((resource, own), {})
                             held[node] = self._holders(node, resource, ignored)
                 return f"node {node} has {max(free, 0)}{_unit(resource)} of {resource} left, and it asks for {amount}"
         return ""
+
+    def _devices(self, placed: Placed, going: Collection[str]) -> str:
+        claiming = [(node, pod) for node, pod in placed if pod.spec.resource_claims]
+        why = self.devices.why_not(claiming, going) if claiming else ""
+        for _, pod in claiming if why else ():
+            if digest := self.devices.digest(pod):
+                self._short_devices.setdefault(digest, set()).add(self._used(pod))
+        return why
+
+    def _used(self, pod: Pod) -> Demand:
+        return with_gpus(used_of(pod.spec), self.devices.gpus(pod))
 
     def _ports(self, node: str, pods: Sequence[Pod], ignored: Collection[str]) -> str:
         asked = Counter(port for pod in pods for port in ports_of(pod.spec))
@@ -254,7 +298,8 @@ class NodeFilters:
         """What the core sees free on a node."""
         view = self.mirror.nodes.get(node)
         there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
-        used = [used_of(pod.spec) for pod in self.neighbours.on(node)]
+        there = with_gpus(there, self.devices.gpus_at(view) if view is not None else 0)
+        used = [self._used(pod) for pod in self.neighbours.on(node)]
         return Demand(
             there.gpus - sum(one.gpus for one in used),
             cpu=there.cpu - sum(one.cpu for one in used),
@@ -279,6 +324,10 @@ def _fits(demand: Demand, there: Demand) -> bool:
 
 def _amount_name(resource: str, amount: int) -> str:
     return f"{FILTER}amount {resource} {amount}"
+
+
+def _claims(pod: Pod) -> str:
+    return ", ".join(one.name for one in pod.spec.resource_claims)
 
 
 def _unit(resource: str) -> str:

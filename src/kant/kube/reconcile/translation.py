@@ -17,6 +17,7 @@ from kant.kube.objects.times import microseconds
 from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
+from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.flavors import Flavors, admits, why_nowhere
@@ -26,11 +27,11 @@ from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
-from kant.kube.translate.resources import check_parts
+from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares
 from kant.kube.translate.sharing import SHARED
-from kant.kube.translate.volumes import ClaimWaitsError, check_claims, why_out_of_reach
+from kant.kube.translate.volumes import ClaimWaitsError, Storage, check_claims, why_out_of_reach
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import QueuesChanged
@@ -72,7 +73,8 @@ class Translation:
         self.shadow = shadow
         self.flavors = Flavors()
         self.levels = Levels()
-        self.filters = NodeFilters(mirror, scheduler)
+        self.devices = DeviceAllocations(mirror, scheduler)
+        self.filters = NodeFilters(mirror, scheduler, self.devices)
         self.shares = GpuShares()
         self.groups: dict[str, Loose | None] = {}
         self.reserved: list[ReservedNodes] = []
@@ -97,6 +99,7 @@ class Translation:
         mirror = self.mirror
         self.stale, self.epoch, self.complaints = False, zero, {}
         self.flavors = Flavors(turns=self.flavors.turns)
+        self.devices.begin()
         waiting = [pod for pod in mirror.pods.values() if not pod.spec.node_name and self.is_ours(pod)]
         self.shares.begin(mirror.nodes.values())
         self.filters.begin(waiting)
@@ -143,7 +146,7 @@ class Translation:
         """
         if view.metadata.name in self._left_out:
             return None
-        seen = node_of(view, self.levels, self.flavors.flavor_of(view))
+        seen = node_of(view, self.levels, self.flavors.flavor_of(view), devices=self.devices.gpus_at(view))
         if isinstance(seen, InvalidObject):
             self.complaints[seen.about] = seen.sentence
             return None
@@ -178,7 +181,7 @@ class Translation:
     def next_change(self, now: int) -> int:
         """When a reservation begins or ends next, or the turn of other requests comes; FOREVER where none does."""
         times = [time for reserved in self.reserved for time in (reserved.start, reserved.end) if time > now]
-        times += [now + TURN] if self.flavors.turned_away else []
+        times += [now + TURN] if self.flavors.turned_away or self.devices.selectors.turned_away else []
         return min(times, default=FOREVER)
 
     # --- pods ---------------------------------------------------------------
@@ -232,13 +235,16 @@ class Translation:
     def demand(self, pod: Pod) -> Demand:
         """What a pod asks for. Raises MalformedError."""
         try:
-            return self.shares.demand(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec")
+            return self._demand(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec")
         except InputError as error:
             raise MalformedError(str(error)) from None
 
     def used(self, pod: Pod) -> Demand:
         """What a pod takes of the node that it is bound to, whatever else it says."""
-        return self.shares.used(pod)
+        return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
+
+    def _demand(self, pod: Pod, where: str) -> Demand:
+        return with_gpus(self.shares.demand(pod, where), self.devices.gpus(pod))
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
         """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
@@ -250,10 +256,15 @@ class Translation:
         try:
             counted = (SHARED,) if job.gpu_milli else ()
             check_parts([pod.spec for pod in pods], job.queue, core.state.quota_usage.queue_config, counted)
+            claimed = next((name for pod in pods if (name := self.devices.uncounted(pod))), "")
+            if claimed:
+                check_quota("resourceClaims", f"claim {claimed}", job.queue, core.state.quota_usage.queue_config)
         except InputError as error:
             raise MalformedError(str(error)) from None
         if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
             job = replace(job, affinity_group=f"gang {job.id}", apart="node", apart_required=True)
+        if self.devices.are_one(pods) and job.within != "node":
+            job = replace(job, within="node", within_required=True)
         if job.reservation:
             self._check_reservation(core, job)
         if is_nowhere(job):
@@ -276,6 +287,7 @@ class Translation:
         """Raise NotYetError or MalformedError where volumes of these pods cannot be used."""
         try:
             for pod in pods:
+                self.devices.check(pod)
                 if pod.spec.volumes:
                     check_claims(pod, self.mirror.storage)
                     taken = self.filters.claim_taken(pod)
@@ -290,13 +302,17 @@ class Translation:
         return "/".join(ref.key) if ref is not None else pods[0].metadata.uid
 
     def _selection(self, pod: Pod) -> Selection:
-        return selection(pod, self.mirror.storage, self._requirements)
+        return selection(pod, self._storage, self._requirements)
 
     def _requirements(self, pod: Pod) -> tuple[Requirement, ...]:
         return (*self.filters.requirements(pod), *self.shares.requirements(pod))
 
+    @property
+    def _storage(self) -> Storage:
+        return self.mirror.storage._replace(devices=self.devices.demands)
+
     def _why_nowhere(self, pods: list[Pod]) -> str:
-        nodes, storage = self.mirror.nodes.values(), self.mirror.storage
+        nodes, storage = self.mirror.nodes.values(), self._storage
         for pod in pods:
             if why := self.shares.why_nowhere(pod):
                 return why
@@ -305,7 +321,7 @@ class Translation:
             if why and all(self.filters.failing.get(name) for name in would):
                 return why
             said = why_out_of_reach(pod, storage)
-            bare = replace(pod, spec=replace(pod.spec, volumes=()))
+            bare = replace(pod, spec=replace(pod.spec, volumes=(), resource_claims=()))
             if said and not would and any(admits(selection(bare), view) for view in nodes):
                 return f"no node that would do reaches its volumes: {said}"
         return why_nowhere([selection(pod, storage) for pod in pods], nodes)
@@ -318,9 +334,9 @@ class Translation:
             self.levels,
             self.flavors,
             self.epoch,
-            storage=self.mirror.storage,
+            storage=self._storage,
             filters=self._requirements if waits else no_filters,
-            demand=self.shares.demand,
+            demand=self._demand,
         )
         found = job_of(name, pods, setting, spec)
         if isinstance(found, InvalidObject):
@@ -377,4 +393,4 @@ def _anywhere(pod: Pod) -> Pod:
     spec = pod.spec
     if spec.affinity is not None:
         spec = replace(spec, affinity=replace(spec.affinity, node_affinity=None))
-    return replace(pod, spec=replace(spec, node_selector=None, volumes=()))
+    return replace(pod, spec=replace(spec, node_selector=None, volumes=(), resource_claims=()))

@@ -59,16 +59,19 @@ def about(view: k.Node) -> str:
 
 
 def node_of(
-    view: k.Node, levels: Levels, flavor: str = "", gpus: tuple[str, ...] = GPU_RESOURCES
+    view: k.Node, levels: Levels, flavor: str = "", gpus: tuple[str, ...] = GPU_RESOURCES, devices: int = 0
 ) -> Seen | InvalidObject:
-    """The node in the words of the model; an InvalidObject where it has amounts that cannot be used."""
+    """The node in the words of the model; an InvalidObject where it has amounts that cannot be used.
+
+    `devices` are GPUs that are had by claims; those that a device plugin gives out go before them.
+    """
     try:
-        return _seen(view, levels, flavor, gpus)
+        return _seen(view, levels, flavor, gpus, devices)
     except InputError as error:
         return invalid(about(view), error)
 
 
-def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...]) -> Seen:
+def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...], devices: int) -> Seen:
     capacity, left = view.status.capacity or {}, view.status.allocatable or {}
     place = f"{about(view)}, status"
     there = _gpus(capacity, f"{place}.capacity", gpus)
@@ -85,6 +88,8 @@ def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...]) -> S
         there, usable = there // replicas, usable // replicas
     if usable > there:
         raise InputError(f"{place}.allocatable", f"at most the {there} GPUs of its capacity", usable)
+    if not there:
+        there = usable = devices
     if there > MAX_GPUS:
         raise InputError(f"{place}.capacity", f"at most {MAX_GPUS} GPUs", there)
     hbd, leaf, spine, superspine = domains_of(view, levels)

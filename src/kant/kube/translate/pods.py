@@ -96,7 +96,7 @@ def selection(
     narrowed = filters(pod)
     if narrowed:
         found = found._replace(always=(*found.always, *narrowed))
-    return reaching(found, pod, storage) if pod.spec.volumes else found
+    return reaching(found, pod, storage) if pod.spec.volumes or pod.spec.resource_claims else found
 
 
 def job_of(

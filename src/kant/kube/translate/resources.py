@@ -79,14 +79,21 @@ def check_parts(specs: Iterable[PodSpec], queue: str, queue_config: QueueConfig,
     """Raise InputError for parts of GPUs (`PARTS`), other than those `counted`, in a queue with a quota of GPUs."""
     names = (name for spec in specs for name in others_of(spec) if name not in counted)
     part = next(filter(PARTS.fullmatch, names), None)
-    if part is None:
-        return
+    if part is not None:
+        check_quota("resources", part, queue, queue_config)
+
+
+def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig) -> None:
+    """Raise InputError for this part of a GPU in a queue with a quota of GPUs."""
     path = queue_config.lineage(queue)
     for one in queue_config.queues:
         if one.name in path and any(quota.resource == "gpu" for quota in one.quotas):
-            raise InputError(
-                "resources", f"whole GPUs in queue {one.name}, whose quota does not count parts of them", part
-            )
+            raise InputError(where, f"whole GPUs in queue {one.name}, whose quota does not count parts of them", part)
+
+
+def with_gpus(demand: Demand, gpus: int) -> Demand:
+    """The demand, and so many GPUs more that are had by claims."""
+    return Demand(demand.gpus + gpus, GPU, demand.cpu, demand.memory) if gpus else demand
 
 
 def is_bytes(name: str) -> bool:

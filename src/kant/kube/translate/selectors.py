@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
-from kant.kube.objects.validation import unsupported
 from kant.model.errors import InputError
 
 NAME = "metadata.name"
@@ -158,8 +157,6 @@ def tolerates(toleration: k.Toleration, taint: Taint) -> bool:
 def check_neighbours(pod: k.Pod, where: str) -> None:
     """Raise InputError for rules about the pods beside it that must hold, and that Kant cannot keep."""
     spec = pod.spec
-    if spec.resource_claims:
-        unsupported(f"{where}.resourceClaims", "resource claims (dynamic resource allocation)")
     for constraint in spec.topology_spread_constraints:
         for requirement in constraint.label_selector.match_expressions if constraint.label_selector else ():
             _check(requirement, f"{where}.topologySpreadConstraints, {requirement.key}")

@@ -8,7 +8,7 @@ Source: the plugins VolumeBinding, VolumeZone and VolumeRestrictions of kube-sch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -38,14 +38,23 @@ ClaimName = tuple[str, str]
 """Namespace and name."""
 
 
+def no_devices(pod: k.Pod) -> Sequence[tuple[Term, ...]]:
+    """None that have been allocated."""
+    return ()
+
+
 class Storage(NamedTuple):
-    """Claims, volumes and classes of the cluster; its nodes by name. `known`: we may read them all."""
+    """Claims, volumes and classes of the cluster; its nodes by name. `known`: we may read them all.
+
+    `devices` has, for each claim to devices that a pod has, the terms of which a node has to meet one to reach them.
+    """
 
     claims: Mapping[ClaimName, k.Claim]
     volumes: Mapping[str, k.PersistentVolume]
     classes: Mapping[str, k.StorageClass]
     nodes: Mapping[str, k.Node]
     known: bool = True
+    devices: Callable[[k.Pod], Sequence[tuple[Term, ...]]] = no_devices
 
 
 NO_STORAGE = Storage({}, {}, {}, {})
@@ -112,13 +121,11 @@ def selected_node(claim: k.Claim, storage: Storage) -> str:
 
 
 def reaching(selection: Selection, pod: k.Pod, storage: Storage) -> Selection:
-    """The selection, and beside it what the volumes of the pod demand. Raises InputError."""
+    """The selection, and beside it what the volumes and the devices of the pod demand. Raises InputError."""
     terms = None if selection.terms is None else tuple(term for term in selection.terms if term.requirements)
-    for name in claims_of(pod):
-        claim = storage.claims.get((pod.metadata.namespace, name))
-        own = demanded(claim, storage) if claim is not None else None
-        if own is None:
-            continue
+    claims = (storage.claims.get((pod.metadata.namespace, name)) for name in claims_of(pod))
+    found = [own for claim in claims if claim is not None and (own := demanded(claim, storage)) is not None]
+    for own in [*found, *storage.devices(pod)]:
         both = product(terms, own) if terms is not None else (((), term) for term in own)
         merged = (Term(tuple(dict.fromkeys(one for part in pair for one in _requirements(part)))) for pair in both)
         terms = tuple(dict.fromkeys(merged))

@@ -1,0 +1,256 @@
+"""The claim binder: the devices that were chosen for the claims of a workload are written before its pods are bound.
+
+All claims of a workload are decided before the first is written, and all are written before the first pod is bound.
+Nothing is remembered elsewhere: an allocation of ours that no bound pod uses, and no pod on its way, is taken back. So
+it makes no difference whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
+
+Source: kube-scheduler's plugin DynamicResources (bindClaim, Unreserve), and the resource claim controller, which takes
+back what ended pods have left, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError, FencedError
+from kant.kube.connect.errors import advice
+from kant.kube.follow.informers import DEVICES
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.device_views import Consumer, ResourceClaim
+from kant.kube.objects.names import ALLOCATED
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
+from kant.kube.reconcile.slots import Slot
+from kant.kube.reconcile.workload import Workload
+from kant.kube.translate.device_claims import FINALIZER, consumer, key_of, known_names
+from kant.kube.translate.device_results import results_of
+from kant.kube.translate.volumes import ClaimName
+
+PATIENCE = 60.0  # seconds for devices to be free that are on their way to be
+GRACE = 5.0  # seconds after which a pod that we have never seen is taken for gone
+LOOK = 0.5  # seconds between two looks for what is to be taken back
+PAUSE = 0.2  # seconds before a request that may heal is sent again
+
+
+class ClaimRefusedError(Exception):
+    """The pod of a slot cannot have the devices that it was to have, in one sentence; `word` says in short why."""
+
+    def __init__(self, slot: Slot, sentence: str) -> None:
+        super().__init__(sentence)
+        self.slot = slot
+        self.word = "claim"
+
+
+class ClaimBinder:
+    """`wake` is called when something is known; `holds` guards every request."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        mirror: Mirror,
+        allocations: DeviceAllocations,
+        wake: Callable[[], None],
+        holds: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client = client
+        self.mirror = mirror
+        self.allocations = allocations
+        self.wake = wake
+        self.holds = holds
+        self.clock = clock
+        self._tasks: dict[ClaimName, asyncio.Task[None]] = {}
+        self._wrong: dict[ClaimName, str] = {}
+        self._wrote: dict[ClaimName, str] = {}  # the version of a claim that a request was about, until another comes
+        self._since: dict[str, float] = {}  # by the uid of a pod: since when it waits for devices, or is not to be seen
+        self._looked = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request has not been answered."""
+        return bool(self._tasks)
+
+    async def close(self) -> None:
+        """Take back what has not been sent."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # --- pods that are about to be bound --------------------------------------------------------------------------
+
+    def prepare(self, workload: Workload) -> bool:
+        """Whether all claims of its pods are theirs; those that are not are written. Raises ClaimRefusedError."""
+        users = self._users(workload)
+        if not users:
+            return True
+        missing = {key: there for key, there in users.items() if not self._has(key, there)}
+        for key, there in missing.items():
+            if key in self._wrong:
+                raise ClaimRefusedError(there[0][0], self._wrong.pop(key))
+            if key not in self.mirror.devices.claims:
+                raise ClaimRefusedError(there[0][0], f"its claim {key[1]} is not there any more")
+        slots = {slot.pod for slot in workload.slots}
+        if not missing:
+            self._since = {uid: at for uid, at in self._since.items() if uid not in slots}
+            return True
+        first = next(iter(missing.values()))[0][0]
+        if not all(self._is_planned(key, there) for key, there in missing.items()):
+            placed = {pod.metadata.uid: (slot.node, pod) for there in missing.values() for slot, pod in there}
+            why = self.allocations.promise(list(placed.values()))
+            if why:
+                raise ClaimRefusedError(first, why)
+        if self.clock() - self._since.setdefault(first.pod, self.clock()) > PATIENCE:
+            del self._since[first.pod]
+            raise ClaimRefusedError(first, f"its claims could not be allocated in {PATIENCE:g} s")
+        if self._is_free(missing):
+            for key, there in missing.items():
+                self._begin(key, there)
+        return False
+
+    def _is_planned(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
+        if self.allocations.is_settled(self.mirror.devices.claims[key]):
+            return True
+        plan = self.allocations.plans.get(key)
+        return plan is not None and {pod.metadata.uid for _, pod in users} <= set(plan.pods)
+
+    def _users(self, workload: Workload) -> dict[ClaimName, list[tuple[Slot, Pod]]]:
+        """The claims of its pods that are not bound."""
+        found: dict[ClaimName, list[tuple[Slot, Pod]]] = {}
+        for slot in workload.slots:
+            pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
+            for name in known_names(pod) if pod is not None else ():
+                assert pod is not None
+                found.setdefault((pod.metadata.namespace, name), []).append((slot, pod))
+        return found
+
+    def _has(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
+        """Whether a claim is allocated as was decided, and reserved for these pods."""
+        claim, plan = self.mirror.devices.claims.get(key), self.allocations.plans.get(key)
+        if claim is None or claim.status.allocation is None or key in self._tasks:
+            return False
+        reserved = {one.uid for one in claim.status.reserved_for}
+        if not all(pod.metadata.uid in reserved for _, pod in users):
+            return False
+        return self.allocations.is_settled(claim) or (plan is not None and _is_as(claim, plan))
+
+    def _is_free(self, missing: dict[ClaimName, list[tuple[Slot, Pod]]]) -> bool:
+        """Whether nobody else holds what these claims are to get: whoever did may be giving it back."""
+        holders = self.mirror.devices.holders
+        for key in missing:
+            plan = self.allocations.plans.get(key)
+            for grant in plan.grants if plan is not None else ():
+                if not grant.want.admin and any(holder not in missing for holder in holders.get(grant.device.id, ())):
+                    return False
+        return True
+
+    def _begin(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> None:
+        claim = self.mirror.devices.claims[key]
+        if key in self._tasks or self._wrote.get(key) == claim.metadata.resource_version:
+            return  # the answer, or what the watch says of it, has not come
+        plan = None if self.allocations.is_settled(claim) else self.allocations.plans[key]
+        pods = [pod for _, pod in users]
+        self._start(key, claim, self._write(claim, plan, pods))
+
+    def _start(self, key: ClaimName, claim: ResourceClaim, work: Coroutine[Any, Any, None]) -> None:
+        self._wrote[key] = claim.metadata.resource_version
+        task = asyncio.get_running_loop().create_task(self._guarded(key, work))
+        self._tasks[key] = task
+
+    async def _guarded(self, key: ClaimName, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except FencedError:
+            pass
+        except ApiError as error:
+            if error.heals:
+                await asyncio.sleep(PAUSE)
+                self._wrote.pop(key, None)
+            elif error.code not in (404, 409):  # else the watch says what it is now
+                what = advice(error, self.client.config.source)
+                self._wrong[key] = f"its claim {key[1]} cannot be allocated: {what}"
+        finally:
+            self._tasks.pop(key, None)
+            self.wake()
+
+    async def _write(self, claim: ResourceClaim, plan: ClaimPlan | None, pods: list[Pod]) -> None:
+        """Allocate a claim by a plan, or (None) only reserve it, for these pods."""
+        reserved = list(claim.status.reserved_for)
+        status: dict[str, Any] = {}
+        if plan is not None and not _is_as(claim, plan):
+            if claim.status.allocation is not None:  # ours, of an earlier plan: it can be changed only by way of none
+                claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
+            if FINALIZER not in claim.metadata.finalizers or ALLOCATED not in (claim.metadata.annotations or {}):
+                finalizers = [*dict.fromkeys((*claim.metadata.finalizers, FINALIZER))]
+                change = {"metadata": {"finalizers": finalizers, "annotations": {ALLOCATED: "true"}}}
+                claim = await self._patch(claim, change)
+            reserved = []
+            status["allocation"] = results_of(claim, plan.grants, self.mirror.devices.classes)
+        known = {one.uid for one in reserved}
+        reserved += [consumer(pod) for pod in pods if pod.metadata.uid not in known]
+        status["reservedFor"] = [_plain(one) for one in reserved]
+        await self._patch(claim, {"status": status}, "/status")
+
+    # --- claims that nobody uses ----------------------------------------------------------------------------------
+
+    def take_back(self) -> None:
+        """Take back what we have allocated, and no pod has that is bound, or on its way."""
+        now, devices = self.clock(), self.mirror.devices
+        if now - self._looked < LOOK:
+            return
+        self._looked = now
+        unseen: dict[str, float] = {}
+        for key in list(devices.ours):
+            claim = devices.claims[key]
+            if key in self._tasks or self._wrote.get(key) == claim.metadata.resource_version:
+                continue
+            if not self.allocations.is_settled(claim) and not self._is_awaited(claim, unseen):
+                self._start(key, claim, self._release(claim))
+        waits = {uid: at for uid, at in self._since.items() if uid in self.mirror.pods}
+        self._since = waits | unseen
+        self._wrote = {key: version for key, version in self._wrote.items() if key in devices.claims}
+
+    def _is_awaited(self, claim: ResourceClaim, unseen: dict[str, float]) -> bool:
+        """Whether a pod is on its way to use the claim, or may be: the watch of pods may be behind that of claims."""
+        now, awaited = self.clock(), False
+        plan = self.allocations.plans.get(key_of(claim))
+        uids = [one.uid for one in claim.status.reserved_for] + list(plan.pods if plan is not None else ())
+        for uid in uids:
+            pod = self.mirror.pods.get(uid)
+            if pod is None:
+                unseen[uid] = self._since.get(uid, now)
+                awaited = awaited or now - unseen[uid] < GRACE
+            else:
+                awaited = awaited or (not is_over(pod) and self.allocations.stands(uid))
+        return awaited
+
+    async def _release(self, claim: ResourceClaim) -> None:
+        if claim.status.allocation is not None:
+            claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
+        finalizers = [one for one in claim.metadata.finalizers if one != FINALIZER]
+        await self._patch(claim, {"metadata": {"finalizers": finalizers, "annotations": {ALLOCATED: None}}})
+
+    async def _patch(self, claim: ResourceClaim, change: dict[str, Any], part: str = "") -> ResourceClaim:
+        """Change the claim if it still is what we know; as it is then."""
+        meta = claim.metadata
+        path = f"{DEVICES}/namespaces/{meta.namespace}/resourceclaims/{meta.name}{part}"
+        known = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = change | {"metadata": change.get("metadata", {}) | known}
+        return msgspec.json.decode(await self.client.patch(path, body, guard=self.holds), type=ResourceClaim)
+
+
+def _is_as(claim: ResourceClaim, plan: ClaimPlan) -> bool:
+    if claim.status.allocation is None:
+        return False
+    written = [(one.driver, one.pool, one.device) for one in claim.status.allocation.devices.results]
+    return claim.metadata.uid == plan.uid and written == [one.device.id for one in plan.grants]
+
+
+def _plain(one: Consumer) -> dict[str, str]:
+    return {"resource": one.resource, "name": one.name, "uid": one.uid} | (
+        {"apiGroup": one.api_group} if one.api_group else {}
+    )

@@ -1,0 +1,180 @@
+"""Slim views of the API of dynamic resource allocation: slices of devices, their classes, and claims to them.
+
+Source: resource.k8s.io/v1 of Kubernetes 1.34 and newer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from kant.kube.objects.views import Meta, NodeSelector, Taint, Toleration, View
+
+Amount = str | int | float
+
+# --- what there is -----------------------------------------------------------------------------------------------
+
+
+class DeviceAttribute(View, frozen=True):
+    """One value; or, from 1.36 on and where that is enabled, several."""
+
+    int_value: int | None = field(default=None, name="int")
+    bool_value: bool | None = field(default=None, name="bool")
+    string_value: str | None = field(default=None, name="string")
+    version_value: str | None = field(default=None, name="version")
+    ints: tuple[int, ...] = ()
+    bools: tuple[bool, ...] = ()
+    strings: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+
+
+class AmountOf(View, frozen=True):
+    """A capacity of a device, or a counter of a pool."""
+
+    value: Amount = 0
+
+
+class CounterSet(View, frozen=True):
+    """What the devices of a pool share; or (`counterSet`) how much of it one of them takes."""
+
+    name: str = ""
+    counter_set: str = ""
+    counters: dict[str, AmountOf] = field(default_factory=dict)
+
+
+class Device(View, frozen=True):
+    name: str = ""
+    attributes: dict[str, DeviceAttribute] = field(default_factory=dict)
+    capacity: dict[str, AmountOf] = field(default_factory=dict)
+    consumes_counters: tuple[CounterSet, ...] = ()
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    taints: tuple[Taint, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool = False
+
+
+class Pool(View, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class SliceSpec(View, frozen=True):
+    driver: str = ""
+    pool: Pool = Pool()
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    shared_counters: tuple[CounterSet, ...] = ()
+    devices: tuple[Device, ...] = ()
+
+
+class ResourceSlice(View, frozen=True):
+    """Some of the devices of a pool, as a driver publishes them."""
+
+    metadata: Meta = Meta()
+    spec: SliceSpec = SliceSpec()
+
+
+class CelSelector(View, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(View, frozen=True):
+    cel: CelSelector | None = None
+
+
+class DeviceClassSpec(View, frozen=True):
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[dict[str, Any], ...] = ()
+
+
+class DeviceClass(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+# --- what is asked for -------------------------------------------------------------------------------------------
+
+
+class ExactRequest(View, frozen=True):
+    """What one request asks for, or (with a `name`) one of those of which the first available is taken."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: dict[str, Any] | None = None
+
+
+class DeviceRequest(View, frozen=True):
+    name: str = ""
+    exactly: ExactRequest | None = None
+    first_available: tuple[ExactRequest, ...] = ()
+
+
+class DeviceConstraint(View, frozen=True):
+    requests: tuple[str, ...] = ()
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
+
+class ClaimedDevices(View, frozen=True):
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[dict[str, Any], ...] = ()
+
+
+class ResourceClaimSpec(View, frozen=True):
+    devices: ClaimedDevices = ClaimedDevices()
+
+
+# --- what it has got ---------------------------------------------------------------------------------------------
+
+
+class AllocatedDevice(View, frozen=True):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool = False
+
+
+class AllocatedDevices(View, frozen=True):
+    results: tuple[AllocatedDevice, ...] = ()
+
+
+class DeviceAllocation(View, frozen=True):
+    devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None
+
+
+class Consumer(View, frozen=True):
+    """Who may use a claim: a pod, if `resource` is pods."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(View, frozen=True):
+    allocation: DeviceAllocation | None = None
+    reserved_for: tuple[Consumer, ...] = ()
+
+
+class ClaimMeta(Meta, frozen=True):
+    finalizers: tuple[str, ...] = ()
+
+
+class ResourceClaim(View, frozen=True):
+    metadata: ClaimMeta = ClaimMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()

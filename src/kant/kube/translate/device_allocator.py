@@ -1,0 +1,263 @@
+"""The allocator: devices for claims, all of them or none, by an exhaustive search with a limit.
+
+Claims that have no pool in common are searched for apart, so that the nodes of a gang do not multiply. Devices that
+are alike in all that the claims ask about stand for each other, so that none of the many equal choices is tried twice.
+
+The order of the search is that of k8s.io/dynamic-resource-allocation, structured: claims and requests in their order,
+the first alternative of a request first, devices by driver, pool, slice and place in their slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kant.kube.objects import views as k
+from kant.kube.translate.device_claims import MOST_DEVICES, Asked, Want
+from kant.kube.translate.devices import Candidate, Counter, DeviceId, PoolId
+from kant.kube.translate.selectors import tolerates
+
+STEPS = 20_000
+"""Choices that one search may try."""
+
+
+class TooHardError(Exception):
+    """The search has reached its limit, and has found nothing."""
+
+
+class Grant(NamedTuple):
+    """A device for a request."""
+
+    want: Want
+    device: Candidate
+
+
+class Task(NamedTuple):
+    """A claim that needs devices among `devices`, which can be used wherever its pods are to be.
+
+    `incomplete`: some pool there lacks slices, so that nobody can have all devices.
+    """
+
+    asked: Asked
+    devices: tuple[Candidate, ...]
+    incomplete: bool = False
+
+
+class Free(NamedTuple):
+    """What may be given out: whether a device is free, what is left of counters, and what devices match."""
+
+    is_free: Callable[[DeviceId], bool]
+    left: Callable[[Counter], int]
+    matches: Callable[[Want, Candidate, str], bool]
+
+
+def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list[Grant]] | None:
+    """Devices for each of the tasks; None where there is no way to satisfy all. Raises TooHardError, SelectorError."""
+    found: list[list[Grant]] = [[] for _ in tasks]
+    for part in _apart(tasks):
+        grants = _Search([tasks[at] for at in part], free, steps).run()
+        if grants is None:
+            return None
+        for at, own in zip(part, grants, strict=True):
+            found[at] = own
+    return found
+
+
+def _apart(tasks: Sequence[Task]) -> list[list[int]]:
+    """The tasks in groups that have no pool in common, each in their order."""
+    parts: list[tuple[set[PoolId], list[int]]] = []
+    for at, task in enumerate(tasks):
+        pools, members = {one.pool for one in task.devices}, [at]
+        apart = []
+        for own, others in parts:
+            if own & pools:
+                pools, members = pools | own, [*others, *members]
+            else:
+                apart.append((own, others))
+        parts = [*apart, (pools, members)]
+    return [sorted(members) for _, members in parts]
+
+
+class _At(NamedTuple):
+    """Where a search stands: at an alternative (-1: none chosen) of a request of a task, and the next device to try."""
+
+    task: int
+    request: int
+    alternative: int = -1
+    first: int = 0
+    lacking: int = 0
+
+
+class _Step(NamedTuple):
+    """What one choice adds, and where the search stands then."""
+
+    grants: tuple[Grant, ...]
+    then: _At
+
+
+@dataclass(slots=True)
+class _Search:
+    tasks: Sequence[Task]
+    free: Free
+    steps: int
+    grants: list[list[Grant]] = field(default_factory=list)
+    taken: set[DeviceId] = field(default_factory=set)
+    used: dict[Counter, int] = field(default_factory=dict)
+    likeness: dict[tuple[int, DeviceId], object] = field(default_factory=dict)
+
+    def run(self) -> list[list[Grant]] | None:
+        """Depth first, with a stack of our own: a gang may need more devices than Python can recurse."""
+        self.grants = [[] for _ in self.tasks]
+        at = self._settled(_At(0, 0))
+        if at.task == len(self.tasks):
+            return self.grants
+        stack: list[tuple[_At, Iterator[_Step], _Step | None]] = [(at, self._steps(at), None)]
+        while stack:
+            at, choices, _ = stack[-1]
+            step = next(choices, None)
+            if step is None:
+                _, _, before = stack.pop()
+                if before is not None:
+                    self._undo(stack[-1][0].task, before)
+                continue
+            self.steps -= 1
+            if self.steps < 0:
+                raise TooHardError
+            self._do(at.task, step)
+            then = self._settled(step.then)
+            if then.task == len(self.tasks):
+                return self.grants
+            stack.append((then, self._steps(then), step))
+        return None
+
+    def _settled(self, at: _At) -> _At:
+        """The next place at which there is something to choose."""
+        while at.task < len(self.tasks):
+            if at.request == len(self.tasks[at.task].asked.requests):
+                at = _At(at.task + 1, 0)
+            elif at.alternative >= 0 and at.lacking == 0:
+                at = _At(at.task, at.request + 1)
+            else:
+                break
+        return at
+
+    def _steps(self, at: _At) -> Iterator[_Step]:
+        """The choices at a place, one after the other; each is undone before the next is asked for."""
+        task = self.tasks[at.task]
+        alternatives = task.asked.requests[at.request]
+        if at.alternative < 0:
+            for number, want in enumerate(alternatives):
+                if want.number:
+                    yield _Step((), _At(at.task, at.request, number, 0, want.number))
+                elif (grants := self._everything(at.task, want)) is not None:
+                    yield _Step(grants, _At(at.task, at.request, number))
+            return
+        want = alternatives[at.alternative]
+        tried: set[object] = set()
+        for number in range(at.first, len(task.devices) - at.lacking + 1):
+            device = task.devices[number]
+            if not self.free.matches(want, device, task.asked.namespace) or not self._can(at.task, want, device):
+                continue
+            like = self._likeness(at.task, device)
+            if like not in tried:
+                tried.add(like)
+                then = _At(at.task, at.request, at.alternative, number + 1, at.lacking - 1)
+                yield _Step((Grant(want, device),), then)
+
+    def _everything(self, at: int, want: Want) -> tuple[Grant, ...] | None:
+        """All devices that match, of which there has to be one; None where one of them cannot be had."""
+        task = self.tasks[at]
+        if task.incomplete:
+            return None
+        found = [one for one in task.devices if self.free.matches(want, one, task.asked.namespace)]
+        if not found or len(self.grants[at]) + len(found) > MOST_DEVICES:
+            return None
+        done: list[_Step] = []
+        for device in found:
+            if not self._can(at, want, device):
+                break
+            done.append(_Step((Grant(want, device),), _At(at, 0)))
+            self._do(at, done[-1])
+        for step in reversed(done):
+            self._undo(at, step)
+        return tuple(step.grants[0] for step in done) if len(done) == len(found) else None
+
+    def _can(self, at: int, want: Want, device: Candidate) -> bool:
+        """Whether the device can be given to the claim now."""
+        if not device.usable or len(self.grants[at]) >= MOST_DEVICES:
+            return False
+        if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.view.taints):
+            return False
+        if not want.admin:
+            if device.id in self.taken or not self.free.is_free(device.id):
+                return False
+            if any(self.used.get(counter, 0) + amount > self.free.left(counter) for counter, amount in device.takes):
+                return False
+        elif any(one.device is device for one in self.grants[at]):
+            return False
+        return all(
+            self._agrees(at, device, constraint.attribute, constraint.distinct, constraint.is_about)
+            for constraint in self.tasks[at].asked.constraints
+            if constraint.is_about(want)
+        )
+
+    def _agrees(
+        self, at: int, device: Candidate, attribute: str, distinct: bool, is_about: Callable[[Want], bool]
+    ) -> bool:
+        value = device.attribute(attribute)
+        if value is None:
+            return False
+        others = (one.device.attribute(attribute) for one in self.grants[at] if is_about(one.want))
+        return all((other != value) if distinct else (other == value) for other in others)
+
+    def _do(self, at: int, step: _Step) -> None:
+        for one in step.grants:
+            self.grants[at].append(one)
+            if not one.want.admin:
+                self.taken.add(one.device.id)
+                for counter, amount in one.device.takes:
+                    self.used[counter] = self.used.get(counter, 0) + amount
+
+    def _undo(self, at: int, step: _Step) -> None:
+        for one in reversed(step.grants):
+            self.grants[at].pop()
+            if not one.want.admin:
+                self.taken.discard(one.device.id)
+                for counter, amount in one.device.takes:
+                    self.used[counter] -= amount
+
+    def _likeness(self, at: int, device: Candidate) -> object:
+        """Equal for devices that are the same to all tasks from this one on."""
+        known = self.likeness.get((at, device.id))
+        if known is None:
+            asked = [
+                (task.asked.namespace, number, want)
+                for number, task in enumerate(self.tasks)
+                if number >= at
+                for alternatives in task.asked.requests
+                for want in alternatives
+            ]
+            attributes = {one.attribute for task in self.tasks[at:] for one in task.asked.constraints}
+            known = self.likeness[at, device.id] = (
+                tuple(self.free.matches(want, device, namespace) for namespace, _, want in asked),
+                tuple(sorted((name, repr(device.attribute(name))) for name in attributes)),
+                device.takes,
+                device.reach,
+                tuple(device.view.taints),
+            )
+        return known
+
+
+def _bears(want: Want, taint: k.Taint) -> bool:
+    return any(tolerates(one, (taint.key, taint.value, taint.effect)) for one in want.tolerations)
+
+
+def left_of(counters: Mapping[Counter, int], held: Sequence[Candidate]) -> dict[Counter, int]:
+    """What is left of shared counters beside what these devices take."""
+    left = dict(counters)
+    for device in held:
+        for counter, amount in device.takes:
+            if counter in left:
+                left[counter] -= amount
+    return left

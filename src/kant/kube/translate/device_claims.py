@@ -1,0 +1,173 @@
+"""What a claim to devices asks for, and which claims a pod has.
+
+Source: ResourceClaim of resource.k8s.io/v1; k8s.io/dynamic-resource-allocation, resourceclaim/claim.go (Name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kant.kube.objects import device_views as d
+from kant.kube.objects import views as k
+from kant.kube.objects.names import ALLOCATED
+from kant.kube.objects.validation import unsupported
+from kant.kube.translate.selectors import Term, terms_of
+from kant.kube.translate.volumes import ClaimName, ClaimWaitsError
+from kant.model.errors import InputError
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""What keeps an allocated claim from being deleted."""
+
+MOST_DEVICES = 32
+"""Devices that one claim may have (AllocationResultsMaxSize)."""
+
+MOST_CONSUMERS = 256
+"""Pods that may use one claim (ResourceClaimReservedForMaxSize)."""
+
+
+class Want(NamedTuple):
+    """One way to satisfy a request: so many devices (0: all there are at the node) of a class that match.
+
+    `selectors` are those of the class, and `own` those of the claim, which its namespace pays for.
+    """
+
+    name: str
+    device_class: str
+    number: int
+    selectors: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    admin: bool = False
+    tolerations: tuple[k.Toleration, ...] = ()
+
+
+class Constraint(NamedTuple):
+    """All devices of these requests (none: of all) have one value of an attribute; or, `distinct`, each its own."""
+
+    requests: tuple[str, ...]
+    attribute: str
+    distinct: bool = False
+
+    def is_about(self, want: Want) -> bool:
+        parent = want.name.partition("/")[0]
+        return not self.requests or want.name in self.requests or parent in self.requests
+
+
+class Asked(NamedTuple):
+    """What a claim asks for: of each request the first of its alternatives that can be had."""
+
+    requests: tuple[tuple[Want, ...], ...]
+    constraints: tuple[Constraint, ...] = ()
+    namespace: str = ""
+
+
+def claim_names(pod: k.Pod) -> tuple[str, ...]:
+    """The names of the claims that a pod uses. Raises ClaimWaitsError for one that has not been made yet."""
+    if not pod.spec.resource_claims:
+        return ()
+    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    names = []
+    for one in pod.spec.resource_claims:
+        name = one.resource_claim_name
+        if name is None:
+            if one.name not in made:
+                template = one.resource_claim_template_name
+                raise ClaimWaitsError(f"its claim {one.name} has not been made of the template {template} yet")
+            name = made[one.name]
+        if name is not None:
+            names.append(name)
+    return tuple(dict.fromkeys(names))
+
+
+def known_names(pod: k.Pod) -> tuple[str, ...]:
+    """The names of those of its claims that have been made."""
+    if not pod.spec.resource_claims:
+        return ()
+    made = (one.resource_claim_name for one in (*pod.spec.resource_claims, *pod.status.resource_claim_statuses))
+    return tuple(dict.fromkeys(name for name in made if name is not None))
+
+
+def key_of(claim: d.ResourceClaim) -> ClaimName:
+    return claim.metadata.namespace, claim.metadata.name
+
+
+def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> Asked:
+    """What it asks for. Raises ClaimWaitsError without one of its classes, InputError for what Kant cannot give."""
+    spec, where = claim.spec.devices, f"resourceclaim {claim.metadata.namespace}/{claim.metadata.name}"
+    requests: list[tuple[Want, ...]] = []
+    for one in spec.requests:
+        place = f"{where}, request {one.name}"
+        if one.exactly is not None:
+            requests.append((_want(one.name, one.exactly, classes, place),))
+        elif one.first_available:
+            requests.append(tuple(_want(f"{one.name}/{sub.name}", sub, classes, place) for sub in one.first_available))
+        else:
+            raise InputError(place, "exactly or firstAvailable")
+    return Asked(tuple(requests), tuple(_constraint(one, where) for one in spec.constraints), claim.metadata.namespace)
+
+
+def _want(name: str, one: d.ExactRequest, classes: Mapping[str, d.DeviceClass], where: str) -> Want:
+    own = classes.get(one.device_class_name)
+    if own is None:
+        raise ClaimWaitsError(f"the device class {one.device_class_name}, which its claim names, is not there")
+    if one.capacity:
+        unsupported(f"{where}.capacity", "parts of the capacity of a device")
+    if one.allocation_mode not in ("ExactCount", "All"):
+        raise InputError(f"{where}.allocationMode", "ExactCount or All", one.allocation_mode)
+    count = one.count if one.allocation_mode == "ExactCount" else 0
+    if one.allocation_mode == "ExactCount" and not 0 < count <= MOST_DEVICES:
+        raise InputError(f"{where}.count", f"1 to {MOST_DEVICES}, as many devices as a claim may have", count)
+    return Want(
+        name,
+        one.device_class_name,
+        count,
+        _expressions(own.spec.selectors, f"deviceclass {one.device_class_name}"),
+        _expressions(one.selectors, where),
+        one.admin_access,
+        one.tolerations,
+    )
+
+
+def _expressions(selectors: Iterable[d.DeviceSelector], where: str) -> tuple[str, ...]:
+    found = []
+    for one in selectors:
+        if one.cel is None:
+            raise InputError(f"{where}, selectors", "expressions of CEL")
+        found.append(one.cel.expression)
+    return tuple(found)
+
+
+def _constraint(one: d.DeviceConstraint, where: str) -> Constraint:
+    if not (one.match_attribute or one.distinct_attribute):
+        raise InputError(f"{where}, constraints", "matchAttribute or distinctAttribute")
+    return Constraint(one.requests, one.match_attribute or one.distinct_attribute, bool(one.distinct_attribute))
+
+
+# --- claims that have their devices ----------------------------------------------------------------------------------
+
+
+def is_ours(claim: d.ResourceClaim) -> bool:
+    """Whether Kant has allocated it."""
+    return ALLOCATED in (claim.metadata.annotations or {})
+
+
+def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
+    """The devices that nobody else can have, by driver, pool and name. Access of an administrator holds nothing."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return []
+    return [(one.driver, one.pool, one.device) for one in allocation.devices.results if not one.admin_access]
+
+
+def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
+    """The terms of which a node has to meet one, so that an allocated claim can be used there; None: any node."""
+    allocation = claim.status.allocation
+    selector = allocation.node_selector if allocation is not None else None
+    if selector is None or not selector.node_selector_terms:
+        return None
+    return terms_of(selector, f"resourceclaim {claim.metadata.name}, status.allocation.nodeSelector")
+
+
+def consumer(pod: k.Pod) -> d.Consumer:
+    """The pod, as a claim names whom it is reserved for."""
+    return d.Consumer("", "pods", pod.metadata.name, pod.metadata.uid)

@@ -1,0 +1,56 @@
+"""What was decided for a claim, as its status says it.
+
+Source: k8s.io/dynamic-resource-allocation, structured/internal (allocator_stable.go, Allocate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kant.kube.objects import device_views as d
+from kant.kube.translate.device_allocator import Grant
+from kant.kube.translate.devices import reach_of
+
+
+def results_of(claim: d.ResourceClaim, grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass]) -> dict[str, Any]:
+    """`status.allocation` of a claim with these devices: their configuration, and where they can be used."""
+    results = []
+    for want, device in grants:
+        driver, pool, name = device.id
+        result: dict[str, Any] = {"request": want.name, "driver": driver, "pool": pool, "device": name}
+        if want.admin:
+            result["adminAccess"] = True
+        if want.tolerations:
+            result["tolerations"] = [msgspec.to_builtins(one) for one in want.tolerations]
+        results.append(result)
+    config = [*_of_classes(grants, classes), *_of_claim(claim, grants)]
+    reach = reach_of([one.device for one in grants])
+    return {
+        "devices": {"results": results} | ({"config": config} if config else {}),
+        **({"nodeSelector": msgspec.to_builtins(reach)} if reach is not None else {}),
+    }
+
+
+def _of_classes(grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass]) -> list[dict[str, Any]]:
+    requests: dict[str, dict[str, None]] = {}
+    for want, _ in grants:
+        requests.setdefault(want.device_class, {})[want.name] = None
+    found = []
+    for name, wanted in requests.items():
+        known = classes.get(name)
+        for one in known.spec.config if known is not None else ():
+            found.append({"source": "FromClass", "requests": list(wanted)} | one)
+    return found
+
+
+def _of_claim(claim: d.ResourceClaim, grants: Sequence[Grant]) -> list[dict[str, Any]]:
+    chosen = {name for want, _ in grants for name in (want.name, want.name.partition("/")[0])}
+    found = []
+    for one in claim.spec.devices.config:
+        requests = one.get("requests") or []
+        if not requests or chosen.intersection(requests):
+            found.append({"source": "FromClaim"} | one)
+    return found

@@ -1,0 +1,227 @@
+"""The devices of a cluster as its drivers publish them: where each can be used, and what those of one pool share.
+
+Source: k8s.io/dynamic-resource-allocation, structured/internal (pools_incubating.go): the slices of the newest
+generation of a pool, and none of a pool of which some are missing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from kant.kube.objects import device_views as d
+from kant.kube.objects import views as k
+from kant.kube.objects.quantity import exact
+from kant.kube.translate.device_selectors import Facts, facts_of
+from kant.kube.translate.flavors import admits
+from kant.kube.translate.selectors import NAME, Selection, Term
+from kant.model.errors import InputError
+
+DeviceId = tuple[str, str, str]
+"""Driver, pool and name."""
+
+PoolId = tuple[str, str]
+"""Driver and pool."""
+
+Counter = tuple[str, str, str, str]
+"""Driver, pool, set of counters and counter."""
+
+GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
+"""Drivers whose devices are GPUs, or parts of GPUs."""
+
+WHOLE = ("", "gpu", "amdgpu")
+"""What the attribute `type` of a whole GPU says."""
+
+NANO = 10**9
+_ANY_TAINT = (k.Toleration(operator="Exists"),)
+
+
+class Reach(NamedTuple):
+    """The nodes at which a device can be used: one, or those that a term selects, or (neither) all."""
+
+    node: str = ""
+    term: Term | None = None
+
+    def has(self, node: k.Node) -> bool:
+        if self.node:
+            return node.metadata.name == self.node
+        return self.term is None or admits(Selection((), (self.term,), _ANY_TAINT), node)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A device. `stamp` is the version of its slice, and `takes` what it needs of shared counters.
+
+    `usable` is False for one that Kant does not give out: it waits for conditions, or is shared by its capacity.
+    """
+
+    id: DeviceId
+    view: d.Device
+    reach: Reach
+    stamp: str
+    takes: tuple[tuple[Counter, int], ...] = ()
+    usable: bool = True
+
+    @property
+    def driver(self) -> str:
+        return self.id[0]
+
+    @property
+    def pool(self) -> PoolId:
+        return self.id[:2]
+
+    @cached_property
+    def facts(self) -> Facts:
+        return facts_of(self.view, self.driver)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU, or a part of one."""
+        return self.driver in GPU_DRIVERS
+
+    @cached_property
+    def is_whole_gpu(self) -> bool:
+        kind = self.view.attributes.get("type") or self.view.attributes.get(f"{self.driver}/type")
+        return self.is_gpu and ((kind.string_value if kind is not None else "") or "") in WHOLE
+
+    def attribute(self, name: str) -> object:
+        """The value of a fully qualified attribute; None where it has none."""
+        domain, _, own = name.rpartition("/")
+        found = self.view.attributes.get(name)
+        if found is None and domain == self.driver:
+            found = self.view.attributes.get(own)
+        return found
+
+
+@dataclass(slots=True)
+class DevicePool:
+    id: PoolId
+    devices: list[Candidate] = field(default_factory=list)
+    wrong: str = ""  # why nothing of it is given out
+
+
+class Inventory:
+    """All devices of a cluster. `counters` has what there is of each shared counter, in billionths."""
+
+    def __init__(self, slices: Iterable[d.ResourceSlice] = ()) -> None:
+        self.pools: dict[PoolId, DevicePool] = {}
+        self.counters: dict[Counter, int] = {}
+        self.by_id: dict[DeviceId, Candidate] = {}
+        self.stamps: set[str] = set()
+        for id_, own in sorted(_newest(slices).items()):
+            self._add(DevicePool(id_), sorted(own, key=lambda one: one.metadata.name))
+        self._here: dict[str, list[Candidate]] = defaultdict(list)  # devices of one node
+        self._wide: list[Candidate] = []
+        for candidate in self.by_id.values():
+            (self._here[candidate.reach.node] if candidate.reach.node else self._wide).append(candidate)
+        self._at: dict[str, tuple[object, tuple[Candidate, ...]]] = {}
+
+    def _add(self, pool: DevicePool, slices: list[d.ResourceSlice]) -> None:
+        self.pools[pool.id] = pool
+        count = slices[0].spec.pool.resource_slice_count
+        if len(slices) != count:
+            pool.wrong = f"pool {pool.id[1]} of driver {pool.id[0]} has {len(slices)} of its {count} slices"
+        counters = self._counters(pool, slices)
+        for one in slices:
+            stamp = f"{one.metadata.uid} {one.metadata.resource_version}"
+            self.stamps.add(stamp)
+            for device in one.spec.devices:
+                try:
+                    found = _candidate(one, device, stamp)
+                except InputError as error:
+                    pool.wrong = str(error)
+                    continue
+                if any(counter not in counters for counter, _ in found.takes):
+                    pool.wrong = f"device {device.name} of pool {pool.id[1]} takes counters that its pool does not have"
+                if found.id in self.by_id:
+                    pool.wrong = f"pool {pool.id[1]} has two devices {device.name}"
+                self.by_id[found.id] = found
+                pool.devices.append(found)
+
+    def _counters(self, pool: DevicePool, slices: Iterable[d.ResourceSlice]) -> dict[Counter, int]:
+        found = {}
+        for one in slices:
+            for name, counter, value in _amounts(one.spec.shared_counters):
+                found[(*pool.id, name, counter)] = value
+        self.counters |= found
+        return found
+
+    def at(self, node: k.Node) -> tuple[Candidate, ...]:
+        """The devices that can be used at a node, in the order in which they are given out."""
+        name = node.metadata.name
+        known = self._at.get(name)
+        if known is None or known[0] is not node:
+            found = [*self._here.get(name, ()), *(one for one in self._wide if one.reach.has(node))]
+            known = self._at[name] = node, tuple(sorted(found, key=lambda one: one.pool))
+        return known[1]
+
+    def gpus_of(self, node: str) -> int:
+        """How many whole GPUs belong to a node alone."""
+        return sum(one.is_whole_gpu for one in self._here.get(node, ()))
+
+
+def _newest(slices: Iterable[d.ResourceSlice]) -> Mapping[PoolId, list[d.ResourceSlice]]:
+    found: dict[PoolId, list[d.ResourceSlice]] = {}
+    for one in slices:
+        id_ = one.spec.driver, one.spec.pool.name
+        known = found.get(id_)
+        if known is None or known[0].spec.pool.generation < one.spec.pool.generation:
+            found[id_] = [one]
+        elif known[0].spec.pool.generation == one.spec.pool.generation:
+            known.append(one)
+    return found
+
+
+def _candidate(one: d.ResourceSlice, device: d.Device, stamp: str) -> Candidate:
+    spec = one.spec
+    source = device if spec.per_device_node_selection else spec
+    takes = tuple(
+        ((spec.driver, spec.pool.name, name, counter), value)
+        for name, counter, value in _amounts(device.consumes_counters)
+    )
+    usable = not device.binding_conditions and not device.allow_multiple_allocations
+    reach = Reach(source.node_name, None if source.all_nodes else _term(source.node_selector))
+    if not source.node_name and not source.all_nodes and source.node_selector is None:
+        usable = False  # whatever says where it can be used is newer than we are
+    return Candidate((spec.driver, spec.pool.name, device.name), device, reach, stamp, takes, usable)
+
+
+def _term(selector: k.NodeSelector | None) -> Term | None:
+    """The one term of a node selector, as slices and allocations have it; an empty one selects all nodes."""
+    if selector is None or not selector.node_selector_terms:
+        return None
+    term = selector.node_selector_terms[0]
+    requirements = (*term.match_expressions, *term.match_fields)
+    return Term(requirements) if requirements else None
+
+
+def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
+    """Set, counter and amount in billionths."""
+    for one in sets:
+        name = one.counter_set or one.name
+        for counter, amount in sorted(one.counters.items()):
+            yield name, counter, int(exact(amount.value, f"counter {counter} of {name}") * NANO)
+
+
+def reach_of(devices: Iterable[Candidate]) -> k.NodeSelector | None:
+    """Where all of these devices can be used, as an allocation says it; None for everywhere.
+
+    Source: createNodeSelector of the same package.
+    """
+    requirements: dict[k.Requirement, None] = {}
+    for one in devices:
+        if one.reach.node:
+            requirements = {k.Requirement(NAME, "In", (one.reach.node,)): None}
+            break
+        if one.reach.term is not None:
+            requirements.update(dict.fromkeys(one.reach.term.requirements))
+    if not requirements:
+        return None
+    fields = tuple(one for one in requirements if one.key == NAME)
+    return k.NodeSelector((k.SelectorTerm(tuple(one for one in requirements if one.key != NAME), fields),))
+
+
+__all__ = ["Candidate", "Counter", "DeviceId", "DevicePool", "Inventory", "PoolId", "Reach", "reach_of"]

@@ -1,0 +1,147 @@
+"""Devices by claims (dynamic resource allocation) on a real API server; drivers are played."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kube.api import Api
+from tests.kube.control_plane import ControlPlane
+from tests.kube.device_objects import (
+    CLAIMS,
+    DRIVER,
+    allocated,
+    bare_node,
+    claim,
+    claiming_pod,
+    create_claiming,
+    device,
+    device_class,
+    device_slice,
+    freed,
+    gpus,
+    request,
+    template,
+)
+from tests.kube.live import bound, condition, deputy_of_kant, of_queue, perform, queue, says, until, where
+from tests.kube.objects import make_node, make_pod
+from tests.kube.running import kant
+
+
+async def gone(api: Api, pod: str) -> None:
+    await api.delete(f"/api/v1/namespaces/default/pods/{pod}", grace_s=0)
+
+
+def test_pods_get_the_devices_that_their_claims_ask_for(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([*(bare_node(f"n{at}") for at in range(2)), make_node("plugin")])
+        config = [{"opaque": {"driver": DRIVER, "parameters": {"mode": "class"}}}]
+        await api.create(device_class(config=config))
+        await api.create(device_slice("n0", [*gpus(2, model="A"), device("slow", type="gpu", model="B")]))
+        await api.create(device_slice("n1", gpus(2, model="B")))
+        await deputy_of_kant(api)
+        async with kant(plane, journal=tmp_path, user="deputy"):
+            model_b = f'device.attributes["{DRIVER}"].model == "B"'
+            two = claim("two", request("gpu", DRIVER, 2, model_b))
+            two["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"mode": "claim"}}}]
+            await api.create_all([two, claim("any"), claim("none", request("gpu", DRIVER, 1, "device.driver == 'x'"))])
+            await api.create_all([claiming_pod(name, name) for name in ("two", "any", "none", "late")])
+            await api.create(make_pod("plain", 8))
+            pods = await until(
+                api,
+                lambda pods: (
+                    bound(pods) == ["any", "plain", "two"]
+                    and says(pods, "none", "no node that would do has the devices that its claims ask for (none)")
+                    and says(pods, "late", "its claim late is not there")
+                ),
+            )
+            assert where(pods) == {"two": "n1", "any": "n0", "plain": "plugin"}
+            assert await allocated(api) == {"two": [("n1", "gpu-0"), ("n1", "gpu-1")], "any": [("n0", "gpu-0")]}
+            one = await api.get(f"{CLAIMS}/two")
+            assert [pod["name"] for pod in one["status"]["reservedFor"]] == ["two"]
+            assert one["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+            said = [(c["source"], c.get("requests")) for c in one["status"]["allocation"]["devices"]["config"]]
+            assert said == [("FromClass", ["gpu"]), ("FromClaim", None)]
+            fields = one["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"]
+            assert fields == [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+            await api.create(claim("late", request("gpu", DRIVER, 3)))
+            await until(api, lambda pods: says(pods, "late", "0 of 1 pods fit now"))
+            await gone(api, "any")
+            await freed(api, "any")
+            pods = await until(api, lambda pods: "late" in bound(pods))
+            assert where(pods)["late"] == "n0"
+            await gone(api, "two")
+            await freed(api, "two")
+            assert not (await api.get(f"{CLAIMS}/two"))["metadata"].get("finalizers")
+            reasons = {pod["metadata"]["name"]: condition(pod).get("reason") for pod in pods}
+            assert reasons["none"] == "Unschedulable"
+
+    perform(plane, story, tmp_path)
+
+
+def test_claims_from_templates_and_a_claim_that_several_pods_share(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([*(bare_node(f"n{at}") for at in range(2)), device_class()])
+        await api.create_all([device_slice(f"n{at}", gpus(2)) for at in range(2)])
+        one = template("one")
+        await api.create_all([one, claim("shared")])
+        async with kant(plane, journal=tmp_path):
+            waiting = make_pod("early", 0, resourceClaims=[{"name": "devices", "resourceClaimTemplateName": "one"}])
+            await api.create(waiting)
+            await until(api, lambda pods: says(pods, "early", "has not been made of the template one yet"))
+            await api.create_all([claiming_pod(f"s{at}", "shared") for at in range(3)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 3)
+            assert len(set(where(pods).values())) == 1
+            assert len((await api.get(f"{CLAIMS}/shared"))["status"]["reservedFor"]) == 3
+            names = await create_claiming(api, [make_pod(f"t{at}", 0) for at in range(4)], one)
+            pods = await until(api, lambda pods: len(bound(pods)) == 6)
+            devices = [found for own in (await allocated(api)).values() for found in own]
+            assert len(devices) == len(set(devices)) == 4
+            (left,) = names.keys() - where(pods).keys()
+            for at in range(3):
+                await gone(api, f"s{at}")
+            await until(api, lambda pods: left in bound(pods))
+
+    perform(plane, story, tmp_path)
+
+
+def test_gpus_of_claims_count_in_quotas_and_parts_of_them_are_refused_there(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([bare_node("n0"), device_class(), queue("team", 2), queue("open")])
+        await api.create(device_slice("n0", [*gpus(4), device("part", type="mig")]))
+        whole = f'device.attributes["{DRIVER}"].type == "gpu"'
+        claims = [claim(f"c{at}", request("gpu", DRIVER, 1, whole)) for at in range(3)]
+        part = claim("part", request("part", DRIVER, 1, f'device.attributes["{DRIVER}"].type == "mig"'))
+        await api.create_all([*claims, part, claim("either")])
+        async with kant(plane, journal=tmp_path):
+            for at in range(3):
+                await api.create(claiming_pod(f"c{at}", f"c{at}", labels=of_queue("team")))
+            await until(api, lambda pods: any(says(pods, f"c{at}", "over quota") for at in range(3)))
+            await api.create_all([claiming_pod(name, name, labels=of_queue("team")) for name in ("part", "either")])
+            what = "whole GPUs in queue team, whose quota does not count parts of them"
+            pods = await until(
+                api,
+                lambda pods: len(bound(pods)) == 2 and says(pods, "part", what) and says(pods, "either", what),
+            )
+            (left,) = {"c0", "c1", "c2"} - where(pods).keys()
+            reason = condition(next(pod for pod in pods if pod["metadata"]["name"] == left))
+            assert reason.get("reason") == "Queued", reason
+            await api.create(claim("free", request("part", DRIVER, 1, f'device.attributes["{DRIVER}"].type == "mig"')))
+            await api.create(claiming_pod("free", "free", labels=of_queue("open")))
+            await until(api, lambda pods: "free" in bound(pods))
+
+    perform(plane, story, tmp_path)
+
+
+def test_without_the_right_to_read_claims_pods_that_have_some_are_refused(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await deputy_of_kant(api, "resource.k8s.io")
+        await api.create_all([bare_node("n0"), device_class(), device_slice("n0", gpus(1)), claim("one")])
+        await api.create_all([claiming_pod("one", "one"), make_pod("without", 0)])
+        async with kant(plane, journal=tmp_path, user="deputy"):
+            await until(
+                api, lambda pods: says(pods, "one", "expected the right to list") and bound(pods) == ["without"]
+            )
+
+    perform(plane, story, tmp_path)
