@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import Home, Json
+from kant.cli.kube_options import Kube
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
@@ -32,15 +33,23 @@ def history(
     csv: Annotated[bool, Parameter(help="Comma-separated values, times in seconds.", negative="")] = False,
     home: Home = None,
     json: Json = False,
+    there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
     """Print what the jobs used that are over: how many, how they ended, how long they waited and ran, GPU-hours.
 
-    The time of a job is that of its last run; it counts for the day on which it ended."""
+    The time of a job is that of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs
+    that are still there, and those that `kant import` has brought."""
     now = datetime.now()
-    found = ServiceClient(home_of(home)).get(
-        "/v1/usage", by=by, since=_moment(since, now, "--since"), user=user, queue=queue,
-        until=_moment(until, now, "--until") if until is not None else None,
-    )  # fmt: skip
+    asked: dict[str, Any] = {
+        "by": by, "since": _moment(since, now, "--since"), "user": user, "queue": queue,
+        "until": _moment(until, now, "--until") if until is not None else None,
+    }  # fmt: skip
+    if there and home is None:
+        from kant.cli.kubernetes_past import usage
+
+        found = usage(there, **asked)
+    else:
+        found = ServiceClient(home_of(home)).get("/v1/usage", **asked)
     names = [part for part in by.split(",") if part]
     if csv and not json:
         return _csv(names, found["rows"])

@@ -36,6 +36,8 @@ VERBS = {
     "status": "status:status",
     "page": "page:page",
     "audit": "page:audit",
+    "export": "move:export",
+    "import": "move:import_",
     "simulate": "simulate:simulate",
     "compare": "compare:compare",
     "sweep": "sweep:sweep",

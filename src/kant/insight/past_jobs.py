@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from math import isqrt
+from typing import NamedTuple
 
 from kant.cluster.columns import J_ATTAINED, J_ESTIMATE, J_REMAINING, J_SINCE, J_STATUS
 from kant.cluster.history import RunTimes
@@ -27,6 +28,20 @@ MOST_DAYS = 7
 
 MOST_ARRIVALS = 4096
 
+MOST_RUNS = 2000
+"""Run times that the next process is told of."""
+
+
+class PastRun(NamedTuple):
+    """A job that has ended by itself: what says of which kind it was, what was said (-1: nothing), how long it ran."""
+
+    queue: str
+    user: str
+    name: str
+    gpu_milli: int
+    said: int
+    ran: int
+
 
 class PastJobs:
     """A fold over the instants of a run: equal events give equal answers. It may go from one state to the next."""
@@ -37,6 +52,8 @@ class PastJobs:
         assert self._any == self._shares.kind(-1, -1, "", 0)
         self._queues: dict[str, int] = {}
         self._users: dict[str, int] = {}
+        self._like: dict[int, tuple[str, str, str, int]] = {}  # by kind: a job of it
+        self._runs: deque[tuple[int, int, int]] = deque(maxlen=MOST_RUNS)  # the latest: kind, what was said, run time
         self._kinds: dict[int, tuple[int, int]] = {}  # by row of a live job: its kind, and what was said
         self._arrivals: deque[tuple[int, Job]] = deque(maxlen=MOST_ARRIVALS)
         self._began: int | None = None  # when it began to watch who comes
@@ -78,20 +95,33 @@ class PastJobs:
         """A job of an earlier time ended by itself after it had run for so long."""
         self.finished(*self._kind(job), ran)
 
+    def recall(self, run: PastRun) -> None:
+        """A process before this one has seen this run."""
+        self.finished(self._kind_of(*run[:4]), run.said, run.ran)
+
+    def runs(self) -> list[PastRun]:
+        """The latest runs, oldest first, for `recall`."""
+        return [PastRun(*self._like[kind], said, ran) for kind, said, ran in self._runs]
+
     def finished(self, kind: int, said: int, ran: int) -> None:
         """A job of this kind, of which `said` was said (-1: nothing), has ended by itself after so long."""
         self.learned += 1
+        self._runs.append((kind, said, ran))
         self._spans.finished(kind, ran)
         self._spans.finished(self._any, ran)
         if said > 0:
             self._shares.finished(kind, ran * WHOLE // said)
 
     def _kind(self, job: Job) -> tuple[int, int]:
-        queue = self._queues.setdefault(job.queue, len(self._queues))
-        user = self._users.setdefault(job.user, len(self._users)) if job.user else -1
-        kind = self._spans.kind(queue, user, job.name, job.gpu_milli)
-        assert kind == self._shares.kind(queue, user, job.name, job.gpu_milli)
-        return kind, job.estimate
+        return self._kind_of(job.queue, job.user, job.name, job.gpu_milli), job.estimate
+
+    def _kind_of(self, queue_name: str, user_name: str, name: str, gpu_milli: int) -> int:
+        queue = self._queues.setdefault(queue_name, len(self._queues))
+        user = self._users.setdefault(user_name, len(self._users)) if user_name else -1
+        kind = self._spans.kind(queue, user, name, gpu_milli)
+        assert kind == self._shares.kind(queue, user, name, gpu_milli)
+        self._like.setdefault(kind, (queue_name, user_name, name, gpu_milli))
+        return kind
 
     def kind_of(self, job: Job) -> int:
         """The number of the kind of a job."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from kant.cluster.columns import can_take
 from kant.live.core import Core
+from kant.live.learned import SavedCalibration, restore_calibration
 from kant.live.logs import log_decisions, log_event
 from kant.live.rounds import LiveRounds
 from kant.live.waits import Split
@@ -84,6 +85,7 @@ class LocalDriver:
         self._awake = asyncio.Event()
         self._anew = False  # the state is to be built anew
         self.finished: Callable[[], list[JobRecord]] = list  # jobs of earlier days
+        self.learned: SavedCalibration | None = None  # of expected starts, by the Kant before this one
         self.rounds: LiveRounds | None = None  # who asks a solver, where the profile wants one
         self.waited: Mapping[str, Split] = {}  # by cause, as the Kant before this one knew it
         self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, of a job that has left
@@ -143,7 +145,10 @@ class LocalDriver:
             if not all(piece[0] < len(core.state.table) and can_take(core.state.table, piece) for piece in place):
                 raise InputError("--cluster", f"the cluster on which job {record.id} runs, until it has ended")
             core.happen(JobStarted(moment, self.jobs.core_id[record.id], place))
-        self.core.inherit(before)
+        if before is None:
+            restore_calibration(self.core, self.learned)
+        else:
+            self.core.inherit(before)
         for record in self.finished() if before is None else ():
             self.core.past.remember(job_of(record, record.id, 0, self.jobs.widest), record.ended - record.started)
         self.on_built()

@@ -48,7 +48,7 @@ from kant.service.recorded import Recorded
 from kant.service.reload import Files, Reloader, check_quotas
 from kant.service.solver_process import SolverProcess
 from kant.service.store import Store
-from kant.service.waits_store import WaitsWriter, read_waits
+from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
@@ -129,7 +129,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     recorded = Recorded(lambda job: driver.jobs.records.get(job) or store.record(job))
     driver.on_build, driver.on_built = recorded.begin_rebuild, recorded.finish_rebuild
     driver.waited, driver.waited_by = read_waits(store), recorded.waited
-    driver.finished = lambda: store.finished(REMEMBERED)
+    driver.finished, driver.learned = (lambda: store.finished(REMEMBERED)), read_learned(store)
     driver.reservations.keep = lambda text: store.keep("reservations", text)
     driver.reservations.restore(store.kept("reservations"))
     driver.adopt(store.live())

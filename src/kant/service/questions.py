@@ -29,7 +29,8 @@ from kant.service.forecaster import ForecastProcess
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
 from kant.service.solver_process import SolverProcess
-from kant.service.store import USAGE_BY, Store, shown
+from kant.service.store import Store, shown
+from kant.service.usage import USAGE_BY
 from kant.service.views import (
     Attempt,
     AuditEntry,

@@ -16,6 +16,7 @@ import msgspec
 from kant.local.record import OVER, JobPhase, JobRecord, Submission
 from kant.model.errors import InputError
 from kant.service.roles import Caller
+from kant.service.usage import usage_in
 
 APPLICATION = 0x4B414E54  # "KANT"
 LIVE = tuple(str(phase) for phase in JobPhase if phase not in OVER)
@@ -33,21 +34,6 @@ _UPSERT = (
 
 AUDIT = ("seq", "time", "who", "user", "role", "verb", "what", "refused")
 _NOTE = f"INSERT INTO audit ({', '.join(AUDIT[1:])}) VALUES ({', '.join('?' * len(AUDIT[1:]))})"
-USAGE_BY = {
-    "user": "user", "queue": "queue", "day": "date(ended / 1000000, 'unixepoch', 'localtime')", "job": "id",
-}  # fmt: skip
-_RAN = "CASE WHEN started >= 0 THEN ended - started ELSE 0 END"
-USAGE = {
-    "jobs": "count(*)",
-    "finished": "coalesce(sum(phase = 'finished'), 0)",
-    "failed": "coalesce(sum(phase = 'failed'), 0)",
-    "cancelled": "coalesce(sum(phase = 'cancelled'), 0)",
-    "runs": "coalesce(sum(attempt), 0)",
-    "waited_s": "coalesce(sum(CASE WHEN started >= 0 THEN started - submitted ELSE ended - submitted END), 0) / 1e6",
-    "ran_s": f"coalesce(sum({_RAN}), 0) / 1e6",
-    "gpu_s": f"coalesce(sum(gpus * ({_RAN})), 0) / 1e6",
-}
-"""What `usage` adds up: the name, and how SQL says it."""
 MOST_NOTES = 10_000
 """Notes that wait for the disk; beyond that the oldest are lost."""
 
@@ -184,15 +170,30 @@ class Store:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def whole(self) -> Iterator[None]:
+        """All that is written in this block is kept, or nothing of it. Raises Full."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
+            raise StoreFullError(f"{self.path}: {error}") from None
+        finally:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            raise StoreFullError(f"{self.path}: {error}") from None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if self._db.in_transaction:
+            yield
+        else:
+            with self.whole():
+                yield
+
+    def copy_to(self, path: Path) -> None:
+        """Write all of it to a new file, as of one moment, also while somebody else writes."""
+        with self._sound():
+            self._db.execute("VACUUM INTO ?", (str(path),))
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -233,6 +234,14 @@ class Store:
             row = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE id = ?", (job,)).fetchone()
             return None if row is None else _record(row, self._submission(row[-1]))
 
+    def every(self, after: int, most: int) -> list[JobRecord]:
+        """At most so many jobs, dead or alive, after the one with that `seq`, in the order of their submission."""
+        with self._sound():
+            rows = self._db.execute(
+                f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
+            )
+            return self._with_submissions(rows.fetchall())
+
     def finished(self, most: int) -> list[JobRecord]:
         """The latest jobs that have finished, at most so many, in the order in which they came."""
         with self._sound():
@@ -272,20 +281,7 @@ class Store:
         """What the jobs used that ended in a time, added up `by` some of user, queue and day (of the local time).
 
         `where` names a user or a queue. GPU time is that of the last run of a job."""
-        parts = [USAGE_BY[name] for name in by]
-        wheres = [
-            "ended >= ?",
-            "ended < ?",
-            f"phase NOT IN ({', '.join('?' * len(LIVE))})",
-            *(f"{n} = ?" for n in where),
-        ]
-        group = f"GROUP BY {', '.join(parts)} ORDER BY {', '.join(parts)}" if parts else ""
-        rows = self._db.execute(
-            f"SELECT {', '.join([*parts, *USAGE.values()])} FROM jobs WHERE {' AND '.join(wheres)} {group}",
-            [since, until, *LIVE, *where.values()],
-        )
-        names = [*by, *USAGE]
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return usage_in(self._db, by, since, until, where)
 
     def elements(self, array: int) -> list[str]:
         """The jobs of an array."""

@@ -1,4 +1,7 @@
-"""Stores the waits of live jobs by cause, so that the next start knows them."""
+"""Stores what a Kant knows of its jobs by watching: their waits by cause, and how right expected starts were.
+
+The next start goes on with both.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import asyncio
 import time
 
 import msgspec
+from msgspec.structs import replace
 
+from kant.live.learned import NO_RUNS, SavedCalibration, saved_calibration
 from kant.live.waits import Split
 from kant.local.driver import LocalDriver
 from kant.service.store import Store, StoreFullError
 
 KEY = "waits"
+LEARNED = "learned"
 EVERY = 30.0
 """Seconds between two times that they are written: after a kill, so much is not known."""
 PART = 100
@@ -27,6 +33,14 @@ def read_waits(store: Store) -> dict[str, Split]:
     return found
 
 
+def read_learned(store: Store) -> SavedCalibration | None:
+    """What the last Kant has learned of expected starts; None where nothing can be read."""
+    try:
+        return msgspec.json.decode(store.kept(LEARNED) or b"", type=SavedCalibration)
+    except msgspec.MsgspecError:
+        return None
+
+
 class WaitsWriter:
     """Writes them from time to time, and at the end. A disk that is full keeps what it has."""
 
@@ -34,6 +48,7 @@ class WaitsWriter:
         self.store = store
         self.driver = driver
         self._written = b""
+        self._learned = (0, 0)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -45,11 +60,14 @@ class WaitsWriter:
     def write(self) -> None:
         """Keep them as they are now."""
         core = self.driver.core
-        text = msgspec.json.encode(core.waits.kept(core.now))
-        if text == self._written:
-            return
+        text, stands = msgspec.json.encode(core.waits.kept(core.now)), (id(core), core.answers.learned)
         try:
-            self.store.keep(KEY, text)
-        except StoreFullError:  # the driver says so, and nothing but causes is lost
+            if text != self._written:
+                self.store.keep(KEY, text)
+                self._written = text
+            if stands != self._learned and not core.answers.is_blank:
+                saved = replace(saved_calibration(core), runs=NO_RUNS)  # the store has the jobs themselves
+                self.store.keep(LEARNED, msgspec.json.encode(saved))
+                self._learned = stands
+        except StoreFullError:  # the driver says so, and nothing but causes and corrections is lost
             return
-        self._written = text

@@ -1,38 +1,39 @@
 """What a leader has learned about expected starts: kept beside its journals, and told to others by its Lease.
 
-The file is for the next leader that finds it: a process that starts again on the same disk. The few numbers of which
-answers are made go as an annotation on the Lease, which is written every few seconds anyway: so `kubectl kant` says
-what the leader would say. Both are only heeded under the very profile under which they were learned.
+The file is for the next leader that finds it: a process that starts again on the same disk. A leader that finds none
+begins with what a ConfigMap says, if there is one: what a Kant on one machine has learned (`kant export`). The few
+numbers of which answers are made go as an annotation on the Lease, which is written every few seconds anyway: so
+`kubectl kant` says what the leader would say. All are only heeded under the very profile under which they were learned.
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
+import gzip
 import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
-from kant.insight.calibration import Calibration, CalibrationState
+from kant.insight.calibration import Calibration
 from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.objects.config_maps import config_map
 from kant.kube.objects.views import Meta, View
 from kant.live.core import Core
+from kant.live.learned import SavedCalibration, digest, saved_calibration
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
 
 FILE = "learned.json"
+LEARNED = "kant-learned"
+"""The ConfigMap."""
+KEY = "learned.json.gz"
 ANNOTATION = "scheduling.kant.dev/expected-starts"
 EVERY = 60.0
 """Seconds between two writings of the file at least."""
-
-
-class SavedCalibration(Struct):
-    """`zero`: of the clock that the memory's times are on, microseconds since the Unix epoch."""
-
-    profile: str
-    zero: int
-    memory: CalibrationState
 
 
 class CalibrationNote(Struct):
@@ -46,29 +47,12 @@ class _Lease(View, frozen=True):
     metadata: Meta = Meta()
 
 
-def saved_calibration(core: Core) -> SavedCalibration:
-    """What this core has learned."""
-    return SavedCalibration(digest(core.profile), core.zero, core.answers.remember())
-
-
-def restore_calibration(core: Core, saved: SavedCalibration | None) -> None:
-    """Let a core whose state was built go on with what a process before has learned, under the same profile."""
-    core.inherit(None)
-    if saved is not None and saved.profile == digest(core.profile):
-        core.recall(saved.memory, core.zero - saved.zero)
-
-
 def note(core: Core) -> str:
     """The annotation; "" while nothing is known."""
     calibration = core.answers.calibration()
     return (
         msgspec.json.encode(CalibrationNote(digest(core.profile), calibration)).decode() if calibration.lessons else ""
     )
-
-
-def digest(profile: Profile) -> str:
-    """By which two profiles are told apart."""
-    return hashlib.sha256(profile.text.encode()).hexdigest()[:16]
 
 
 class CalibrationStore:
@@ -107,6 +91,26 @@ class CalibrationStore:
             self.written += 1
         except OSError:
             self._at = now + 60 * EVERY  # the disk is full: the journal has said so
+
+
+class _ConfigMap(View, frozen=True):
+    binary_data: dict[str, str] | None = None
+
+
+def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
+    """The ConfigMap with what was learned elsewhere, for the namespace in which Kant runs."""
+    packed = gzip.compress(msgspec.json.encode(saved), mtime=0)
+    return config_map({"name": LEARNED, "namespace": namespace}, KEY, packed)
+
+
+async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibration | None:
+    """What the ConfigMap says; None where there is none that can be used."""
+    try:
+        found = await client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{LEARNED}", _ConfigMap)
+        packed = (found.binary_data or {}).get(KEY, "")
+        return msgspec.json.decode(gzip.decompress(base64.b64decode(packed)), type=SavedCalibration)
+    except (ApiError, OSError, EOFError, ValueError, msgspec.MsgspecError):
+        return None
 
 
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:

@@ -25,7 +25,7 @@ from kant.kube.connect.client import ApiClient
 from kant.kube.follow.informers import Informers
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.lead.answers import Answers, LeadershipLostError
-from kant.kube.lead.calibration_store import CalibrationStore, restore_calibration
+from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
@@ -40,6 +40,7 @@ from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.live.core import Core
+from kant.live.learned import SavedCalibration, restore_calibration
 from kant.live.logs import log_decisions, log_event
 from kant.live.rounds import LiveRounds
 from kant.model.decision import Plan
@@ -70,7 +71,9 @@ class KubeDriver:
         on_trouble: Callable[[Exception], None] = lambda error: None,
         telemetry: KubeTelemetry | None = None,
     ) -> None:
+        self.client = client
         self.settings = settings
+        self.learned: SavedCalibration | None = None  # by another Kant, which has become this one
         self.telemetry = telemetry or KubeTelemetry()
         self.counts = Counts()
         self.mirror = Mirror()
@@ -135,6 +138,7 @@ class KubeDriver:
                 tasks.create_task(self.informers.run(synced))
                 tasks.create_task(self.notifier.run())
                 await synced.wait()
+                self.learned = await learned_elsewhere(self.client, self.settings.namespace)
                 tasks.create_task(self.binder.run())
                 if not self.settings.shadow:
                     tasks.create_task(self.statuses.run())
@@ -260,7 +264,7 @@ class KubeDriver:
         if before is not None:
             self.core.inherit(before)
         else:
-            restore_calibration(self.core, self.calibration_store.read())
+            restore_calibration(self.core, self.calibration_store.read() or self.learned)
         self._look_up()
         self._built_at = time.monotonic()
         self._build_s = self._built_at - began

@@ -1,0 +1,129 @@
+"""`kant export`, `kant import`: from one machine to the next, or to Kubernetes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Home, Json
+from kant.cli.kube_options import GROUP, Kube
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+from kant.service.client import home_of
+
+
+def export(
+    folder: Annotated[Path, Parameter(help="Where to: a folder that is new or empty.")],
+    /,
+    *,
+    image: Annotated[
+        str,
+        Parameter(
+            env_var="KANT_IMAGE", group=GROUP, help="Also as objects, whose jobs run in this image (kubernetes.json)."
+        ),
+    ] = "",
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], group=GROUP, help="The namespace of the jobs.")
+    ] = "default",
+    system: Annotated[str, Parameter(name="--kube-system", group=GROUP, help="That in which Kant runs.")] = (
+        "kant-system"
+    ),
+    env: Annotated[
+        tuple[str, ...],
+        Parameter(group=GROUP, negative="", help="A variable of their environment that jobs take along; repeat it."),
+    ] = (),
+    keep_workdir: Annotated[bool, Parameter(group=GROUP, negative="", help="Jobs keep their folders.")] = False,
+    gpu_resource: Annotated[str, Parameter(group=GROUP, help="What GPUs are called there.")] = "nvidia.com/gpu",
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Write all that a Kant on this machine knows to a folder: jobs, queues, history, journals and what it learned.
+
+    `kant import` takes it in on another machine, or with --kube on Kubernetes. Nothing changes here. The folder has the
+    environments of jobs: keep it to yourself."""
+    from kant.cli.extras import needs
+
+    with needs("serve"):
+        from kant.service.export import export_home
+
+    header = export_home(home_of(home), folder)
+    found: dict[str, Any] = {"folder": str(folder), **_fields(header)}
+    if image:
+        with needs("kube"):
+            from kant.service.export_kubernetes import KubernetesOptions, write_objects
+
+        options = KubernetesOptions(image, namespace, system, gpu_resource, env, keep_workdir)
+        found["kubernetes"] = _fields(write_objects(folder, options))
+    return Reply(found, lambda: _show_export(found)).print(json)
+
+
+def _fields(found: Any) -> dict[str, Any]:
+    import msgspec
+
+    return dict(msgspec.to_builtins(found))
+
+
+def _show_export(found: dict[str, Any]) -> None:
+    from kant.cli.plain import say
+
+    say(
+        f"{found['folder']}: {found['over']:,} jobs that are over, {found['waiting']:,} that wait, "
+        f"{found['queues']} queues"
+    )
+    if found["running"]:
+        say(f"{found['running']:,} jobs run on here, and are left out")
+    if found["is_live"]:
+        say("Kant runs here still: what waits is now in both (`kant down` before an export that is to be the last)")
+    made = found.get("kubernetes")
+    if made is not None:
+        say(f"kubernetes.json: {made['objects']} objects, {made['jobs']} of them jobs")
+        for job, why in made["held"].items():
+            say(f"job {job} is held there: {why}")
+        for job, why in made["left_out"].items():
+            say(f"job {job} is left out: {why}")
+
+
+def import_(
+    folder: Annotated[Path, Parameter(help="What `kant export` has written.")],
+    /,
+    *,
+    home: Home = None,
+    json: Json = False,
+    there: Kube = Kube(),  # noqa: B008 - it is frozen
+) -> int:
+    """Take in what another Kant knew: on a machine on which it does not run just now, or in a Kubernetes cluster."""
+    from kant.cli.extras import needs
+
+    with needs("serve"):
+        from kant.service.export import QUEUES, import_home, read_export
+
+    header = read_export(folder)
+    if there and home is None:
+        from kant.cli.kubernetes_past import bring
+
+        if there.namespace:
+            raise InputError("--namespace", "that of the export (`kant export --namespace`)", there.namespace)
+        made = bring(there, folder / "kubernetes.json")
+        return Reply({"made": made}, lambda: _show_made(made)).print(json)
+    found = _fields(import_home(folder, home_of(home)))
+    return Reply(found, lambda: _show_import(found, folder / QUEUES if header.queues else None)).print(json)
+
+
+def _show_made(made: dict[str, int]) -> None:
+    from kant.cli.plain import say
+
+    say("made: " + ", ".join(f"{kind} {count:,}" for kind, count in made.items()))
+
+
+def _show_import(found: dict[str, Any], queues: Path | None) -> None:
+    from kant.cli.plain import say
+
+    say(f"{found['over']:,} jobs that are over, {found['waiting']:,} that wait")
+    for old, new in found["ids"].items():
+        say(f"job {old} is now job {new}")
+    for job in found["held"]:
+        say(f"job {job} is held: it comes after one that runs elsewhere")
+    if queues is not None:
+        say(f"its queues: kant up --queues {queues}")

@@ -1,0 +1,78 @@
+"""Jobs of an earlier time, which no object of the cluster is left of: kept in ConfigMaps, for `kant history --kube`.
+
+Each has some of them as lines of JSON, gzipped, below the 256 KiB that `kubectl apply` can take.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.objects.config_maps import config_map
+from kant.kube.objects.names import OWN
+from kant.kube.objects.views import Meta, View
+from kant.model.errors import InputError
+
+LABEL = f"{OWN}/history"
+KEY = "jobs.jsonl.gz"
+MOST = 5_000
+"""Jobs of one ConfigMap: about 100 KiB. Names that hardly compress could make it three times as much."""
+FEWER = 500
+MOST_BYTES = 180_000
+"""Of what is packed, before base64 adds a third."""
+
+
+class _ConfigMap(View, frozen=True):
+    metadata: Meta = Meta()
+    binary_data: dict[str, str] | None = None
+
+
+def history_objects(source: str, jobs: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
+    """ConfigMaps with these jobs. `source` tells those of one export from those of others: letters and digits."""
+    made: list[dict[str, Any]] = []
+    for packed in _packed(jobs):
+        meta = {"name": f"kant-history-{source}-{len(made)}", "namespace": namespace, "labels": {LABEL: source}}
+        made.append(config_map(meta, KEY, packed))
+    return made
+
+
+def _packed(jobs: list[dict[str, Any]]) -> Iterable[bytes]:
+    at = 0
+    while at < len(jobs):
+        for count in (MOST, FEWER):
+            packed = gzip.compress(b"\n".join(map(msgspec.json.encode, jobs[at : at + count])), mtime=0)
+            if len(packed) <= MOST_BYTES:
+                break
+        yield packed
+        at += count
+
+
+async def old_jobs(client: ApiClient, namespace: str) -> AsyncIterator[dict[str, Any]]:
+    """The jobs of all such ConfigMaps of a namespace, each job once. Raises InputError where they cannot be read."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?labelSelector={quote(LABEL)}"
+    seen = set[tuple[str, str]]()
+    try:
+        async for items, _ in client.pages(path, _ConfigMap):
+            for item in items:
+                source = (item.metadata.labels or {}).get(LABEL, "")
+                packed = (item.binary_data or {}).get(KEY, "")
+                for job in _unpacked(packed, item.metadata.name):
+                    if (source, job["id"]) not in seen:
+                        seen.add((source, job["id"]))
+                        yield job
+    except ApiError as error:
+        raise InputError("the history", f"config maps of namespace {namespace} that can be listed ({error})") from None
+
+
+def _unpacked(packed: str, name: str) -> list[dict[str, Any]]:
+    try:
+        lines = gzip.decompress(base64.b64decode(packed)).splitlines() if packed else []
+        return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
+    except (OSError, EOFError, ValueError, msgspec.MsgspecError):
+        raise InputError(f"ConfigMap {name}", "a history that `kant export` has made") from None

@@ -1,0 +1,59 @@
+"""Queues and priorities as objects for a cluster: what `kant export` makes of those of one machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kant.kube.objects.names import OWN
+from kant.model.tenant import Queue, QueueConfig, Quota
+
+API = f"{OWN}/v1alpha1"
+
+
+def queue_objects(queue_config: QueueConfig) -> list[dict[str, Any]]:
+    """A Queue for each queue. Prices of GPU models have no object."""
+    return [_queue(queue) for queue in queue_config.queues]
+
+
+def _queue(queue: Queue) -> dict[str, Any]:
+    said = {
+        "parent": queue.parent,
+        "weight": queue.weight if queue.weight != 1 else None,
+        "isolated": queue.isolated,
+        "state": queue.state if queue.state != "open" else None,
+        "minRun": f"{-(-queue.min_run // 1000)}ms" if queue.min_run else None,
+        "fallback": queue.fallback if queue.fallback != "listed" else None,
+        "quotas": [_quota(quota) for quota in queue.quotas],
+    }
+    spec = {name: value for name, value in said.items() if value}
+    return {"apiVersion": API, "kind": "Queue", "metadata": {"name": queue.name}, "spec": spec}
+
+
+def _quota(quota: Quota) -> dict[str, Any]:
+    def amount(value: int) -> str:
+        return f"{value}Mi" if quota.resource == "memory" else f"{value}m" if value % 1000 else f"{value // 1000}"
+
+    made: dict[str, Any] = {"resource": quota.resource} | ({"model": quota.model} if quota.model else {})
+    limits = {
+        "nominal": quota.nominal,
+        "borrowingLimit": quota.borrowing_limit,
+        "lendingLimit": quota.lending_limit,
+        "userLimit": quota.user_limit,
+    }
+    return made | {name: amount(value) for name, value in limits.items() if value >= 0}
+
+
+def class_of(priority: int) -> str:
+    """The name of the PriorityClass that stands for a number; "" for 0, which needs none."""
+    return "" if not priority else f"kant-{'minus' if priority < 0 else 'plus'}-{abs(priority)}"
+
+
+def priority_class(priority: int) -> dict[str, Any]:
+    """The PriorityClass of a number."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": class_of(priority)},
+        "value": priority,
+        "description": f"Priority {priority} of a Kant on one machine.",
+    }

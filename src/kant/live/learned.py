@@ -1,0 +1,49 @@
+"""What a core has learned of expected starts and of run times, as it is kept for the next one.
+
+Corrections of expected starts are heeded under the very profile under which they were learned; run times are facts,
+whatever the profile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from kant.insight.calibration import CalibrationState
+from kant.insight.past_jobs import PastRun
+from kant.live.core import Core
+from kant.scheduler.profile import Profile
+
+NO_RUNS: tuple[PastRun, ...] = ()
+
+
+class SavedCalibration(Struct):
+    """`zero`: of the clock that the memory's times are on, microseconds since the Unix epoch. `runs`: the latest."""
+
+    profile: str
+    zero: int
+    memory: CalibrationState
+    runs: Sequence[PastRun] = NO_RUNS
+
+
+def saved_calibration(core: Core) -> SavedCalibration:
+    """What this core has learned."""
+    return SavedCalibration(digest(core.profile), core.zero, core.answers.remember(), core.past.runs())
+
+
+def restore_calibration(core: Core, saved: SavedCalibration | None) -> None:
+    """Let a core whose state was built go on with what a process before has learned."""
+    core.inherit(None)
+    if saved is None:
+        return
+    for run in saved.runs:
+        core.past.recall(run)
+    if saved.profile == digest(core.profile):
+        core.recall(saved.memory, core.zero - saved.zero)
+
+
+def digest(profile: Profile) -> str:
+    """By which two profiles are told apart."""
+    return hashlib.sha256(profile.text.encode()).hexdigest()[:16]

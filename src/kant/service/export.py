@@ -1,0 +1,229 @@
+"""What `kant export` takes out of a home, and how another home takes it in.
+
+An export is a folder: `kant.db` (a copy of the store), `profile.toml`, `queues.toml`, the journals, and `export.json`
+that says what it is. It has the environments of jobs, so it is for its owner alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kant.live.journal_walk import JournalWalk, read_journal
+from kant.local.record import JobPhase, JobRecord
+from kant.model.errors import InputError
+from kant.model.event import QueuesChanged
+from kant.model.tenant import QueueConfig
+from kant.scheduler.profile import Profile, builtin_profile
+from kant.service.daemon import locked
+from kant.service.store import Store
+from kant.service.waits_store import LEARNED
+from kant.workload.tenants_text import text_of
+
+HEADER, STORE, PROFILE, QUEUES, JOURNALS = "export.json", "kant.db", "profile.toml", "queues.toml", "journal"
+MOVES = (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING)
+STAYS = (JobPhase.RUNNING, JobPhase.STOPPING)
+PART = 1000
+
+
+class ExportHeader(Struct, frozen=True):
+    """`source` tells this export from others. `over`, `waiting` and `running` count its jobs, `widest` the GPUs of the
+    largest node (-1: not known)."""
+
+    source: str
+    host: str
+    over: int
+    waiting: int
+    running: int
+    queues: int
+    widest: int
+    is_live: bool
+    version: int = 1
+
+
+class Brought(Struct, frozen=True):
+    """What a home has taken in: jobs that are over, jobs that wait, and by their new ids those that it now holds."""
+
+    over: int
+    waiting: int
+    held: list[str]
+    ids: dict[str, str]
+    """The new ids of jobs that wait, by the old ones, where they differ."""
+
+
+def export_home(home: Path, folder: Path) -> ExportHeader:
+    """Write what a home knows to a new folder. Raises InputError; what it has begun to write is then removed.
+
+    A Kant that runs there goes on: the export is as of one moment, and its jobs are in both.
+    """
+    if not (home / STORE).exists():
+        raise InputError(f"--home {home}", "the home of a Kant")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(str(folder), "a folder that is new or empty")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)
+    try:
+        return _export(home, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _export(home: Path, folder: Path) -> ExportHeader:
+    is_live = True
+    with ExitStack() as stack:
+        with suppress(InputError):  # a Kant runs
+            stack.enter_context(locked(home))
+            is_live = False
+        with closing(Store(home / STORE)) as store:
+            store.copy_to(folder / STORE)
+        journals = sorted((home / JOURNALS).glob("*.jsonl"))
+        (folder / JOURNALS).mkdir()
+        for path in journals:
+            with suppress(FileNotFoundError):  # it was old, and was pruned
+                shutil.copyfile(path, folder / JOURNALS / path.name)
+    profile, queues, widest = _settings(folder)
+    (folder / PROFILE).write_text(profile.text, encoding="utf-8")
+    if queues.queues:
+        (folder / QUEUES).write_text(text_of(queues), encoding="utf-8")
+    counts = {"over": 0, "waiting": 0, "running": 0}
+    for record in jobs_of(folder):
+        counts["over" if record.is_over else "waiting" if record.phase in MOVES else "running"] += 1
+    source = hashlib.sha256((folder / STORE).read_bytes()).hexdigest()[:8]
+    header = ExportHeader(
+        source, socket.gethostname(), queues=len(queues.queues), widest=widest, is_live=is_live, **counts
+    )
+    (folder / HEADER).write_bytes(msgspec.json.encode(header))
+    return header
+
+
+def _settings(folder: Path) -> tuple[Profile, QueueConfig, int]:
+    """The profile, the queues and the widest node that were last, as the last journal that can be read says."""
+    for path in sorted((folder / JOURNALS).glob("*.jsonl"), reverse=True):
+        with suppress(InputError):  # it has not even begun
+            walk = read_journal(path)
+            return walk.profile(), _queues(walk), max(node.gpus for node in walk.header.cluster.nodes)
+    return builtin_profile("kant"), QueueConfig(), -1
+
+
+def _queues(walk: JournalWalk) -> QueueConfig:
+    queues = QueueConfig()
+    with suppress(InputError):  # its last line is being written
+        for line in walk:
+            queues = line.queue_config if isinstance(line, QueuesChanged) else queues
+    return queues
+
+
+def read_export(folder: Path) -> ExportHeader:
+    """What an export is. Raises InputError for a folder that is none."""
+    try:
+        found = msgspec.json.decode((folder / HEADER).read_bytes(), type=ExportHeader)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(str(folder), f"a folder that `kant export` has made ({error})") from None
+    if found.version != 1:
+        raise InputError(str(folder / HEADER), "an export of version 1 (a newer Kant wrote it)", found.version)
+    return found
+
+
+def jobs_of(folder: Path) -> Iterator[JobRecord]:
+    """All jobs of an export, in the order of their submission. Raises InputError."""
+    with closing(Store(folder / STORE)) as store:
+        yield from _every(store)
+
+
+def _every(store: Store) -> Iterator[JobRecord]:
+    after = -1
+    while records := store.every(after, PART):
+        yield from records
+        after = records[-1].seq
+
+
+def learned_of(folder: Path) -> bytes | None:
+    """What was learned of expected starts, as the store keeps it."""
+    with closing(Store(folder / STORE)) as store:
+        return store.kept(LEARNED)
+
+
+def import_home(folder: Path, home: Path) -> Brought:
+    """Take an export into a home on which no Kant runs. Raises InputError, and then changes nothing.
+
+    Jobs keep their ids where the home has had none, and else get the next ones. Those that ran when the export was made
+    run on where they are, and are left out; who comes after one of them is held.
+    """
+    header = read_export(folder)
+    with locked(home), closing(Store(home / STORE)) as store:
+        key = f"imported {header.source}"
+        if store.kept(key) is not None:
+            raise InputError(str(folder), "an export that this home has not taken in yet")
+        later, _ = store.last()
+        brought = _merge(folder, store, later, key)
+        if later == 0:
+            with closing(Store(folder / STORE)) as old:
+                learned = old.kept(LEARNED)
+            if learned is not None:
+                store.keep(LEARNED, learned)
+            _bring_journals(folder, home)
+        (home / STORE).chmod(0o600)
+    return brought
+
+
+def _merge(folder: Path, store: Store, later: int, key: str) -> Brought:
+    counts, held, ids = {"over": 0, "waiting": 0}, list[str](), dict[str, str]()
+    known, staying, part = set[str](), set[str](), list[JobRecord]()
+    try:
+        with store.whole():
+            for old in jobs_of(folder):
+                if old.phase in STAYS:
+                    staying.add(old.id)
+                    continue
+                record = renumbered(old, later)
+                known.add(old.id)
+                if not record.is_over:
+                    if staying & {*old.after, *old.after_ok, *old.after_not_ok}:
+                        record.phase = JobPhase.HELD
+                        held.append(record.id)
+                    if record.id != old.id:
+                        ids[old.id] = record.id
+                counts["over" if record.is_over else "waiting"] += 1
+                part.append(record)
+                if len(part) == PART:
+                    store.write(part)
+                    part = []
+            store.write(part)
+            store.keep(key, b"1")
+    except OSError as error:
+        raise InputError(str(store.path), f"a disk that can be written ({error})") from None
+    return Brought(counts["over"], counts["waiting"], held, ids)
+
+
+def renumbered(record: JobRecord, later: int) -> JobRecord:
+    """The job with numbers that are higher by `later`, and so those of the jobs that it comes after."""
+
+    def moved(job: str) -> str:
+        number, line, index = job.partition("_")
+        return f"{int(number) + later}{line}{index}"
+
+    return replace(
+        record,
+        seq=record.seq + later,
+        id=moved(record.id),
+        array=record.array + later if record.array >= 0 else -1,
+        after=tuple(map(moved, record.after)),
+        after_ok=tuple(map(moved, record.after_ok)),
+        after_not_ok=tuple(map(moved, record.after_not_ok)),
+    )
+
+
+def _bring_journals(folder: Path, home: Path) -> None:
+    (home / JOURNALS).mkdir(exist_ok=True, mode=0o700)
+    for path in sorted((folder / JOURNALS).glob("*.jsonl")):
+        if not (home / JOURNALS / path.name).exists():
+            shutil.copyfile(path, home / JOURNALS / path.name)

@@ -1,0 +1,211 @@
+"""An export as objects of Kubernetes: queues, what was learned, what was, and the jobs that wait.
+
+Jobs become those that `kant submit --kube` makes, each under a name that follows from its id: applied twice they are
+there once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kant.insight.calibration import CalibrationState
+from kant.insight.past_jobs import MOST_RUNS, PastRun
+from kant.kube.lead.calibration_store import learned_object
+from kant.kube.objects.names import OWN
+from kant.kube.user.job_manifest import TAIL, JobRequest, job_manifest
+from kant.kube.user.old_jobs import history_objects
+from kant.kube.user.queue_objects import class_of, priority_class, queue_objects
+from kant.live.learned import SavedCalibration, digest
+from kant.local.record import JobPhase, JobRecord, Submission
+from kant.model.errors import InputError
+from kant.model.tenant import QueueConfig
+from kant.model.units import GPU, SECOND
+from kant.scheduler.profile import parse_profile
+from kant.service.export import MOVES, PROFILE, QUEUES, ExportHeader, jobs_of, learned_of, read_export
+from kant.service.usage import FIELDS
+from kant.workload.tenants_file import read_tenants
+
+OBJECTS = "kubernetes.json"
+ORIGIN = f"{OWN}/exported"
+"""The annotation that says which job a Job was."""
+
+
+class KubernetesOptions(Struct, frozen=True):
+    """`env` names the variables that jobs take along of the environment that they were submitted with."""
+
+    image: str
+    namespace: str = "default"
+    system: str = "kant-system"
+    gpu_resource: str = "nvidia.com/gpu"
+    env: tuple[str, ...] = ()
+    workdir: bool = False
+
+
+class Written(Struct, frozen=True):
+    """How many objects were written, and by their ids the jobs that are held there or were left out, each with why."""
+
+    objects: int
+    jobs: int
+    held: dict[str, str]
+    left_out: dict[str, str]
+
+
+def write_objects(folder: Path, options: KubernetesOptions) -> Written:
+    """Write the objects of an export beside it, as one list that `kubectl apply -f` takes. Raises InputError."""
+    header = read_export(folder)
+    source = header.source
+    queues = read_tenants(folder / QUEUES) if (folder / QUEUES).exists() else QueueConfig()
+    past, runs, waiting = list[dict[str, Any]](), list[PastRun](), list[JobRecord]()
+    for record in jobs_of(folder):
+        if record.is_over:
+            past.append(_row(record))
+            if record.phase is JobPhase.FINISHED:
+                runs.append(_run(record, options.namespace))
+                del runs[:-MOST_RUNS]
+        elif record.phase in MOVES:
+            waiting.append(record)
+    jobs, held, left_out = _jobs(waiting, header, options)
+    priorities = sorted({record.submission.priority for record in waiting} - {0})
+    objects = [
+        *queue_objects(queues),
+        *map(priority_class, priorities),
+        learned_object(_learned(folder, runs), options.system),
+        *history_objects(source, past, options.namespace),
+        *jobs,
+    ]
+    text = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})
+    (folder / OBJECTS).write_bytes(msgspec.json.format(text, indent=1) + b"\n")
+    return Written(len(objects), len(jobs), held, left_out)
+
+
+def _row(record: JobRecord) -> dict[str, Any]:
+    wish = record.submission
+    values = (
+        record.id, str(record.phase), wish.queue, record.user, wish.gpus, record.submitted, record.started,
+        record.ended, record.attempt,
+    )  # fmt: skip
+    return dict(zip(FIELDS, values, strict=True))
+
+
+def _run(record: JobRecord, namespace: str) -> PastRun:
+    """How long it ran, of the user that it would be there: the namespace."""
+    wish = record.submission
+    said = round(wish.time_s * SECOND) if wish.time_s is not None else -1
+    ran = max(record.ended - record.started, 1)
+    return PastRun(wish.queue, namespace, wish.name, round(wish.gpus * GPU), said, ran)
+
+
+def _learned(folder: Path, runs: list[PastRun]) -> SavedCalibration:
+    kept = learned_of(folder)
+    profile = parse_profile((folder / PROFILE).read_text(encoding="utf-8"), str(folder / PROFILE))
+    if kept is None:
+        return SavedCalibration(digest(profile), 0, CalibrationState(), runs)
+    saved = msgspec.json.decode(kept, type=SavedCalibration)
+    saved.memory.open.clear()  # of jobs that will have other names
+    saved.runs = runs
+    return saved
+
+
+def _jobs(
+    waiting: list[JobRecord], header: ExportHeader, options: KubernetesOptions
+) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
+    """The manifests, the jobs that are held there and those that have none, each with why."""
+    made, held, left_out = list[dict[str, Any]](), dict[str, str](), dict[str, str]()
+    for record, count in _arrays(waiting):
+        why = _held(record)
+        try:
+            _check(record.submission, header.widest)
+            manifest = job_manifest(_request(record, count, bool(why), options), options.namespace)
+        except InputError as error:
+            left_out[record.id] = str(error)
+            continue
+        if why and record.phase is not JobPhase.HELD:
+            held[record.id] = why
+        meta = manifest["metadata"]
+        name = str(record.array) if count else record.id
+        meta["name"] = meta.pop("generateName") + _tail(f"{header.source}/{name}")
+        meta["annotations"] = {ORIGIN: f"{header.source}/{name}"}
+        made.append(manifest)
+    return made, held, left_out
+
+
+def _arrays(waiting: list[JobRecord]) -> Iterable[tuple[JobRecord, int]]:
+    """The jobs one by one; an array of which all wait as its first job, with so many indices (0: no array)."""
+    members: dict[int, list[JobRecord]] = {}
+    for record in waiting:
+        if record.array >= 0:
+            members.setdefault(record.array, []).append(record)
+    whole = {
+        array
+        for array, records in members.items()
+        if [each.index for each in records] == list(range(len(records[0].submission.array)))
+        and len({str(each.phase) for each in records}) == 1
+    }
+    for record in waiting:
+        if record.array not in whole:
+            yield record, 0
+        elif record.index == 0:
+            yield record, len(members[record.array])
+
+
+def _request(record: JobRecord, count: int, hold: bool, options: KubernetesOptions) -> JobRequest:
+    wish = record.submission
+    env = tuple((name, wish.env[name]) for name in options.env if name in wish.env)
+    if record.index >= 0 and not count:
+        env += (("KANT_ARRAY_INDEX", str(record.index)),)
+    return JobRequest(
+        command=wish.command,
+        image=options.image,
+        name=wish.name,
+        gpus=wish.gpus,
+        cpus=wish.cpus,
+        memory_mib=wish.memory_mib,
+        gpu_resource=options.gpu_resource,
+        queue=wish.queue,
+        priority_class=class_of(wish.priority),
+        time_s=wish.time_s,
+        grace_s=wish.grace_s,
+        retries=max(wish.retries - record.failures, 0),
+        array=count,
+        env=env,
+        workdir=wish.workdir if options.workdir else "",
+        hold=hold,
+        preemptible=wish.preemptible,
+        reservation=wish.reservation,
+        training=wish.training,
+    )
+
+
+def _check(wish: Submission, widest: int) -> None:
+    """Raise InputError for what a Job cannot do, and which would be missed."""
+    if wish.terminal is not None:
+        raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
+    if 0 < widest < wish.gpus:
+        raise InputError("--gpus", f"at most {widest}, as a node has: `kant submit --kube --pods`", wish.gpus)
+
+
+def _held(record: JobRecord) -> str:
+    """Why a job has to be held there: what it waits for here is nothing that Kubernetes could wait for."""
+    wish = record.submission
+    if ahead := [*record.after, *record.after_ok, *record.after_not_ok]:
+        return f"it comes after job {', '.join(ahead)}"
+    if wish.begin > time.time():
+        return f"it may not start before {time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(wish.begin))}"
+    if wish.singleton:
+        return "of jobs of its name one runs at a time"
+    if wish.array_most:
+        return f"of its array {wish.array_most} may run at once"
+    return "it is held" if record.phase is JobPhase.HELD else ""
+
+
+def _tail(text: str) -> str:
+    """Five letters that follow from a text, as those that the API server puts behind a name."""
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+    return "".join(TAIL[number // len(TAIL) ** at % len(TAIL)] for at in range(5))

@@ -1,0 +1,58 @@
+"""What jobs used that are over, added up: in the store of a machine, or of rows that come from elsewhere."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Any
+
+OVER = ("finished", "failed", "cancelled", "rejected")
+USAGE_BY = {
+    "user": "user", "queue": "queue", "day": "date(ended / 1000000, 'unixepoch', 'localtime')", "job": "id",
+}  # fmt: skip
+_RAN = "CASE WHEN started >= 0 THEN ended - started ELSE 0 END"
+USAGE = {
+    "jobs": "count(*)",
+    "finished": "coalesce(sum(phase = 'finished'), 0)",
+    "failed": "coalesce(sum(phase = 'failed'), 0)",
+    "cancelled": "coalesce(sum(phase = 'cancelled'), 0)",
+    "runs": "coalesce(sum(attempt), 0)",
+    "waited_s": "coalesce(sum(CASE WHEN started >= 0 THEN started - submitted ELSE ended - submitted END), 0) / 1e6",
+    "ran_s": f"coalesce(sum({_RAN}), 0) / 1e6",
+    "gpu_s": f"coalesce(sum(gpus * ({_RAN})), 0) / 1e6",
+}
+"""What is added up: the name, and how SQL says it."""
+
+FIELDS = ("id", "phase", "queue", "user", "gpus", "submitted", "started", "ended", "attempt")
+"""The columns of a job that this takes."""
+
+
+def usage_in(
+    db: sqlite3.Connection, by: Sequence[str], since: int, until: int, where: dict[str, str]
+) -> list[dict[str, Any]]:
+    """What the jobs of a table `jobs` used that ended from `since` until `until`, microseconds since the Unix epoch.
+
+    It is added up `by` some of user, queue, day (of the local time) and job. `where` names a user or a queue. GPU time
+    is that of the last run of a job.
+    """
+    parts = [USAGE_BY[name] for name in by]
+    wheres = ["ended >= ?", "ended < ?", f"phase IN ({', '.join('?' * len(OVER))})", *(f"{n} = ?" for n in where)]
+    group = f"GROUP BY {', '.join(parts)} ORDER BY {', '.join(parts)}" if parts else ""
+    rows = db.execute(
+        f"SELECT {', '.join([*parts, *USAGE.values()])} FROM jobs WHERE {' AND '.join(wheres)} {group}",
+        [since, until, *OVER, *where.values()],
+    )
+    names = [*by, *USAGE]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def usage_of(
+    jobs: Iterable[dict[str, Any]], by: Sequence[str], since: int, until: int, where: dict[str, str]
+) -> list[dict[str, Any]]:
+    """The same of jobs that are no store's, each with `FIELDS`."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute(f"CREATE TABLE jobs ({', '.join(FIELDS)})")
+        rows = ([job[name] for name in FIELDS] for job in jobs)
+        db.executemany(f"INSERT INTO jobs VALUES ({', '.join('?' * len(FIELDS))})", rows)
+        return usage_in(db, by, since, until, where)

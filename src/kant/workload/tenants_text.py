@@ -1,0 +1,56 @@
+"""Writes the TOML file of tenants that `tenants_file` reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kant.model.tenant import Queue, QueueConfig, Quota
+
+
+def text_of(queue_config: QueueConfig) -> str:
+    """The file of these queues and prices: read again it gives the same."""
+    lines = [line for queue in queue_config.queues for line in (*_queue(queue), "")]
+    if queue_config.prices:
+        lines += ["[prices]", *(f"{_said(model)} = {_amount(price)}" for model, price in queue_config.prices), ""]
+    return "\n".join(lines)
+
+
+def _queue(queue: Queue) -> list[str]:
+    plain = Queue(queue.name)
+    said: dict[str, Any] = {"name": queue.name}
+    for field in ("parent", "weight", "isolated", "state", "fallback"):
+        if getattr(queue, field) != getattr(plain, field):
+            said[field] = getattr(queue, field)
+    if queue.min_run:
+        said["min_run"] = duration(queue.min_run)
+    lines = ["[[queue]]", *(f"{field} = {_said(value)}" for field, value in said.items())]
+    for quota in queue.quotas:
+        lines += ["", "[[queue.quota]]", *_quota(quota)]
+    return lines
+
+
+def _quota(quota: Quota) -> list[str]:
+    lines = [f"resource = {_said(quota.resource)}"] if quota.resource != "gpu" else []
+    lines += [f"model = {_said(quota.model)}"] if quota.model else []
+    for field in ("nominal", "borrowing_limit", "lending_limit", "user_limit"):
+        value: int = getattr(quota, field)
+        if value >= 0:
+            lines.append(f"{field} = {value if quota.resource == 'memory' else _amount(value)}")
+    return lines
+
+
+def duration(micros: int) -> str:
+    """A duration as files and objects say it, exact to the millisecond."""
+    milli = -(-micros // 1000)
+    return f"{milli // 1000}s" if milli % 1000 == 0 else f"{milli}ms"
+
+
+def _amount(milli: int) -> str:
+    """Thousandths as a number with at most three decimals."""
+    whole, rest = divmod(milli, 1000)
+    return f"{whole}.{rest:03}".rstrip("0") if rest else f"{whole}"
+
+
+def _said(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
