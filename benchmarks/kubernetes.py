@@ -16,6 +16,7 @@ import msgspec
 
 from benchmarks.kubernetes_cases import STALL, Load, Run, arriving, backlog, probe
 from benchmarks.kubernetes_load import NODES, POD_GROUPS, PODS, SLOTS, SPINE_LABEL, Watch, nodes, pod, pod_group
+from benchmarks.kubernetes_recovery import ALL_PODS, recover
 from benchmarks.kubernetes_rig import Api, Plane
 from benchmarks.kubernetes_rivals import BINDER, BINDER_EVENTS, KANT, RIVALS, SCHEDULER, Rival, has_kant
 from benchmarks.measure import Figure
@@ -185,6 +186,16 @@ def restart(bench: Bench) -> Iterator[Figure]:
             yield Figure(f"kube-memory-{rival.name}", peak, "MiB", None, "", "what it keeps of each pod")
 
 
+def recovery(bench: Bench) -> Iterator[Figure]:
+    """A leader is killed while it binds 50 gangs of 8: seconds from then to the next bind, the longest of all runs."""
+    for rival in (SCHEDULER, KANT):
+        if bench.has(rival):
+            runs = [recover(rival) for _ in range(bench.repeats)]
+            whole = ", ".join(f"{each.whole:.1f}" for each in runs)
+            note = f"{len(runs)} kills after {runs[0].bound} pods; all {ALL_PODS} are bound after {whole} s"
+            yield Figure(f"kube-recovery-{rival.name}", max(each.first for each in runs), "s", None, "", note)
+
+
 async def _create(plane: Plane, count: int) -> None:
     await _post(plane, NODES, nodes(count))
 
@@ -194,7 +205,7 @@ async def _post(plane: Plane, path: str, bodies: list[bytes]) -> None:
         await api.post_all(path, bodies)
 
 
-CASES = {each.__name__: each for each in (pods, gangs, submitted, large, blocked, idle, restart)}
+CASES = {each.__name__: each for each in (pods, gangs, submitted, large, blocked, idle, restart, recovery)}
 
 
 def measure(cases: Sequence[str] = tuple(CASES), repeats: int = 3, rivals: Sequence[str] = ()) -> Iterator[Figure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -43,14 +43,20 @@ def nodes(count: int) -> list[bytes]:
     ]  # fmt: skip
 
 
-def pod(name: str, scheduler: str, gpus: int = 1, node: str = "", gang: str = "", level: str = "") -> bytes:
-    """A pod of `gpus` GPUs, of the PodGroup `gang`, all of whose pods must share a value of the label `level`."""
+def pod(
+    name: str, scheduler: str, gpus: int = 1, node: str = "", gang: str = "", level: str = "",
+    notes: Mapping[str, str] | None = None,
+) -> bytes:  # fmt: skip
+    """A pod of `gpus` GPUs, of the PodGroup `gang`, all of whose pods must share a value of the label `level`.
+
+    `notes` are further annotations.
+    """
     asks = {"cpu": "1", "memory": "4Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     spec: dict[str, Any] = {
         "schedulerName": scheduler,
         "containers": [{"name": "main", "image": "pause", "resources": {"requests": asks, "limits": asks}}],
     }
-    notes = {}
+    notes = dict(notes or {})
     if node:
         spec["nodeName"] = node
     if gang:

@@ -28,14 +28,14 @@ class Rival:
     start: Callable[[Plane], None]
 
 
-def kube_scheduler(plane: Plane) -> None:
+def kube_scheduler(plane: Plane, name: str = "kube-scheduler", elects: bool = False) -> None:
     """The default scheduler with its default profile; with the gates of native gangs where the API server has them."""
-    config = plane.folder / "scheduler.json"
+    config = plane.folder / f"{name}.json"
     settings = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(plane.config), "qps": LIMITLESS, "burst": LIMITLESS},
-        "leaderElection": {"leaderElect": False},
+        "leaderElection": {"leaderElect": elects},
         "profiles": [{"schedulerName": "default-scheduler"}],
     }
     config.write_bytes(msgspec.json.encode(settings))
@@ -56,11 +56,11 @@ def binder(name: str, events: bool, connections: int = 16) -> Callable[[Plane], 
     return start
 
 
-def kant(plane: Plane, *options: str, profile: str = "kant") -> None:
+def kant(plane: Plane, *options: str, name: str = "kant", profile: str = "kant") -> None:
     """Kant as people start it; `KANT_BENCH_OPTIONS` has further options of `kant kube run`."""
     asyncio.run(install(plane))
     extra = [*options, *shlex.split(os.environ.get("KANT_BENCH_OPTIONS", ""))]
-    plane.python("kant", "kant", "kube", "run", "--kubeconfig", str(plane.config), "--profile", profile, *extra)
+    plane.python(name, "kant", "kube", "run", "--kubeconfig", str(plane.config), "--profile", profile, *extra)
 
 
 def has_kant() -> bool:
