@@ -116,7 +116,7 @@ class Transitions:
         if short and held is None:
             left, limit = self.pod_capacity.left(short), self.pod_capacity.limits[short]
             why = f"node {short} takes {max(left, 0)} more pods of its {limit}, and {wanted[short]} were to go there"
-            core.happen(JobRefused(core.now, workload.job, why))
+            core.happen(JobRefused(core.now, workload.job, why, True))  # the node closes: another one at once
             self.messages.say(workload, why, UNSCHEDULABLE)
             self.pod_capacity.spare(short, core.clock())
             self.crowded[short] = None
