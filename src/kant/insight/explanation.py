@@ -12,6 +12,7 @@ from kant.insight.expected_start import ExpectedStart, WaitingJob, WaitOrPlace
 from kant.insight.facts import Fact
 from kant.insight.find_facts import find_facts
 from kant.insight.find_suggestions import find_suggestions
+from kant.insight.more_nodes import MoreNodes, more_nodes
 from kant.insight.protected_victims import protected_victims
 from kant.insight.starts_now import NoChange, StartsNow, starts_now
 from kant.insight.suggestions import Suggestion
@@ -35,7 +36,7 @@ class Explanation:
     `among_competitors` counts the waiting jobs that compete for a pool of the job, `in_queue` those of its own queue.
     `expected` is its expected start, as a forecast of `as_of` said (microseconds; -1: there was none). `choice` says
     whether a gang does better to wait for one topology domain; None where it has no choice. `starts_now` has the
-    changes that start it at once.
+    changes that start it at once, `more_nodes` the further nodes that do.
     """
 
     job: str
@@ -54,6 +55,7 @@ class Explanation:
     choice: WaitOrPlace | None
     as_of: int = -1
     starts_now: tuple[StartsNow, ...] | NoChange = ()
+    more_nodes: tuple[MoreNodes, ...] = ()
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
@@ -95,6 +97,7 @@ def explain(
         choice=forecast.choice if forecast is not None else None,
         as_of=as_of,
         starts_now=starts_now(diagnosis, row),
+        more_nodes=more_nodes(diagnosis, row),
     )
 
 

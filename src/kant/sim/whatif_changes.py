@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from msgspec.structs import replace
 
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
+from kant.model.growth import with_more
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import QueueConfig, Quota, Resource, validated
 from kant.model.units import FOREVER, GPU, clock, show_duration
@@ -133,33 +133,14 @@ def _changed(quota: Quota, change: QuotaChange) -> Quota:
 
 
 def with_nodes(cluster: ClusterSpec, changes: Sequence[MoreNodes]) -> ClusterSpec:
-    """The cluster with further nodes, which stand in leaves of their own.
+    """The cluster with further nodes, which stand in leaves of their own (`model/growth.py`).
 
-    These are as wide as the leaf of the node that they are like, and under its spine; likewise their HBDs. Raises
-    InputError for a node that is not there.
+    Raises InputError for a node that is not there.
     """
-    nodes = list(cluster.nodes)
-    names, domains = {node.name for node in nodes}, {domain for node in nodes for domain in (node.leaf, node.hbd)}
-    fresh = (f"new-{number}" for number in count(1))
+    known = cluster
     for more in changes:
-        like = _like(cluster, more.like)
-        leaf = [node for node in cluster.nodes if _leaf(node) == _leaf(like)]
-        widths = len(leaf), sum(node.hbd == like.hbd for node in leaf)
-        own = next(name for name in fresh if not any(known.startswith(name) for known in names | domains))
-        for i in range(more.count):
-            nodes.append(
-                replace(
-                    like,
-                    name=f"{own}-n{i + 1}",
-                    leaf=f"{own}-leaf{i // widths[0] + 1}" if like.leaf else "",
-                    hbd=f"{own}-hbd{i % widths[0] // widths[1] + 1}" if like.hbd else "",
-                )
-            )
-    return replace(cluster, nodes=tuple(nodes)) if changes else cluster
-
-
-def _leaf(node: Node) -> tuple[str, str, str]:
-    return node.superspine, node.spine, node.leaf
+        cluster = with_more(cluster, _like(known, more.like), more.count)
+    return cluster
 
 
 def _like(cluster: ClusterSpec, name: str) -> Node:

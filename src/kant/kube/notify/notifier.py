@@ -17,6 +17,7 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.views import Condition, Meta, Pod
 from kant.kube.reconcile.workload import Workload
+from kant.kube.translate.annotations import names_reservation
 from kant.live import logs
 from kant.live.sentences import public_sentence
 from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OverQuota, Reason
@@ -49,8 +50,12 @@ class Notifier:
         text = public_sentence(reason) + (f"; {told}" if told else "")
         if text == workload.reason:
             return
-        workload.reason, workload.queued = text, isinstance(reason, FOR_QUOTA)
+        workload.reason, workload.queued = text, isinstance(reason, FOR_QUOTA) or self._is_booked(pods)
         self._mark(pods, workload.reason, "Queued" if workload.queued else "Unschedulable")
+
+    def _is_booked(self, pods: Iterable[str]) -> bool:
+        """Whether these pods may only run in a reservation, whose nodes are chosen already."""
+        return any(names_reservation(pod) for uid in pods if (pod := self.mirror.pods.get(uid)) is not None)
 
     def says(self, workload: Workload, pods: Iterable[str], text: str, reason: str) -> None:
         """A workload cannot be tried as it is; `reason` is that of the condition PodScheduled."""

@@ -1,0 +1,123 @@
+"""Which further nodes would start a waiting job: empty ones are put beside those that are there, and it is placed.
+
+What is named has been seen to suffice, and one node fewer of its kind does not. It is what an autoscaler asks for: the
+quota that the job may lack besides is said apart, and the job itself is taken to be the next in order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.insight.diagnosis import Diagnosis
+from kant.model.event import DevicesChanged, JobStarted, JobSubmitted, NodeChanged, TypicalPodsGiven
+from kant.model.growth import with_more
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import Node
+from kant.model.status import NodeStatus
+from kant.scheduler.cycle import Scheduler
+
+MOST_KINDS = 4
+"""Kinds of nodes that are tried, those with the most nodes first."""
+
+MOST_NODES = 1024
+"""Nodes that are added at most."""
+
+OUT = int(NodeStatus.CORDONED)
+
+
+class MoreNodes(Struct, frozen=True):
+    """So many more nodes like one that is there, each with so many GPUs of a model."""
+
+    count: int
+    like: str
+    gpus: int
+    model: str
+
+
+def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
+    """The fewest nodes of each kind that start the waiting job now, the fewest first.
+
+    Empty where it has a place already, where no number of nodes helps, and for jobs of which that cannot be said: a
+    burst replica, one with a reservation, and all while reservations have GPUs.
+    """
+    state = diagnosis.state
+    job = state.live[row]
+    if job.base_job or job.reservation or state.bookings or diagnosis.missing_place(row, state.shape_of(row)) is None:
+        return ()
+    found = []
+    for like in _kinds(state, row):
+        most = min(MOST_NODES, max(state.shape_of(row).pods, 1))
+        larger = _Larger(diagnosis, job, like, most)
+        if larger.starts(most):
+            count = bisect_left(range(1, most), True, key=larger.starts) + 1
+            found.append(MoreNodes(count, like.name, like.gpus, like.model))
+    return tuple(sorted(found, key=lambda one: (one.count * max(one.gpus, 1), one.count, one.like)))
+
+
+def _kinds(state: ClusterState, row: int) -> list[Node]:
+    """A node of each kind that the job may have, of the kinds with the most nodes."""
+    bits, pools = state.shape_of(row).pool_bits, state.table[:, c.POOL].tolist()
+    kinds: dict[tuple[object, ...], list[Node]] = {}
+    for node, pool in zip(state.spec.nodes, pools, strict=True):
+        if bits >> pool & 1:
+            kinds.setdefault((pool, node.gpus, node.cpu, node.memory), []).append(node)
+    ranked = sorted(kinds.values(), key=lambda nodes: (-len(nodes), nodes[0].name))
+    return [nodes[0] for nodes in ranked[:MOST_KINDS]]
+
+
+class _Larger:
+    """The cluster of a diagnosis with `most` more nodes, of which as many are in service as are asked about."""
+
+    def __init__(self, diagnosis: Diagnosis, job: Job, like: Node, most: int) -> None:
+        self.profile, self.now = diagnosis.profile, diagnosis.now
+        spec = with_more(diagnosis.state.spec, like, most)
+        self.names = [node.name for node in spec.nodes[-most:]]
+        self.state = self.profile.new_state(spec)
+        self.in_service = most
+        _occupy(self.state, diagnosis.state, self.now)
+        self.job = replace(job, id=f"{job.id} on more nodes")
+        self.state.apply(JobSubmitted(self.now, self.job))
+
+    def starts(self, count: int) -> bool:
+        """Whether the job has a place with so many of the further nodes."""
+        low, high = sorted((count, self.in_service))
+        for name in self.names[low:high]:
+            self.state.apply(NodeChanged(self.now, name, NodeStatus.IN_SERVICE if count == high else OUT))
+        self.in_service = count
+        diagnosis = Diagnosis(Scheduler(self.state, self.profile, 0), self.now)
+        row = self.state.rows[self.job.id]
+        return diagnosis.missing_place(row, self.state.shape_of(row)) is None
+
+
+def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
+    """Take from the nodes that were there what is taken: jobs that others mind as they are, all others as one."""
+    if state.given_pods is not None:
+        larger.apply(TypicalPodsGiven(now, state.given_pods))
+    pieces = []
+    for row, allocation in state.running.items():
+        job = state.live[row]
+        if state.shape_of(row).affinity is None:
+            pieces.append(allocation)
+        else:
+            larger.apply(JobSubmitted(now, replace(job, base_job="")))
+            larger.apply(JobStarted(now, job.id, allocation))
+    if pieces:
+        rest = Job("all others", 0, (PodGroup(1, Demand()),), preemptible=False)
+        larger.apply(JobSubmitted(now, rest))
+        larger.apply(JobStarted(now, rest.id, np.concatenate(pieces)))
+    for node, lost in state.health.lost.items():
+        larger.apply(DevicesChanged(now, state.spec.nodes[node].name, lost))
+    for node in np.flatnonzero(state.table[:, c.STATUS] != NodeStatus.IN_SERVICE).tolist():
+        larger.apply(NodeChanged(now, state.spec.nodes[node].name, int(state.table[node, c.STATUS])))
+
+
+def more_nodes_sentence(one: MoreNodes) -> str:
+    """For people: 4 more nodes like n1 (8 H100)."""
+    what = f"{one.gpus} {one.model or 'GPU' + 's' * (one.gpus != 1)}" if one.gpus else "no GPU"
+    return f"{one.count:,} more node{'s' * (one.count > 1)} like {one.like} ({what})"
