@@ -16,6 +16,7 @@ from kant.cli.inputs import (
     LedgerFlag,
     Queues,
     Seed,
+    Services,
     Slice,
     Until,
     Window,
@@ -25,6 +26,7 @@ from kant.cli.inputs import (
     load_faults,
     load_profile,
     load_queues,
+    load_services,
     load_workload,
     parse_until,
 )
@@ -44,6 +46,7 @@ def compare(
     cluster: ClusterOption = None,
     queues: Queues = None,
     faults: FaultsFile = None,
+    services: Services = None,
     window: Window = None,
     seed: Seed = 0,
     until: Until = None,
@@ -66,9 +69,11 @@ def compare(
     machines = load_cluster(cluster, jobs)
     queue_config = load_queues(queues, jobs, chosen)
     ills = load_faults(faults, machines, chosen)
+    declared = load_services(services, jobs, queue_config, chosen, seed)
     results = run_all(
         jobs, machines, chosen, seed, end, out,
         queue_config=queue_config, ledger=ledger, faults=ills, at_once=at_once, quiet=json,
+        services=declared,
     )  # fmt: skip
     report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
     interrupted = cut_short(results, len(chosen))
@@ -78,6 +83,10 @@ def compare(
         show_runs(results)
         show_causes(results)
         show_rejected(results[0])
+        if declared:
+            from kant.cli.serve_show import compare_services
+
+            compare_services([(result.profile, result.summary) for result in results])
         for missing in chosen[len(results) :]:
             console.print(f"{missing.name}: interrupted before it began", style="bold yellow")
         console.print(f"report: {report}", soft_wrap=True)

@@ -113,6 +113,32 @@ def show_removal(summary: dict[str, Any]) -> None:
     console.print(table)
 
 
+def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """The services of several runs: GPU-hours and minutes kept, a column for each profile."""
+    table = Table(title="services", title_justify="left")
+    table.add_column("service", overflow="fold")
+    table.add_column("", overflow="fold")
+    for profile, _ in runs:
+        table.add_column(profile, justify="right")
+    by_name = [{row["service"]: row for row in summary["services"]} for _, summary in runs]
+    for name in by_name[0]:
+        rows = [services.get(name, {"minutes": 0}) for services in by_name]
+        for label, show in (
+            ("GPU-hours", lambda row: f"{row['gpu_hours']:,.1f}"),
+            ("replicas", lambda row: f"{row['replicas']['mean']:.1f}"),
+            ("within capacity", lambda row: f"{100 * row['kept_by_capacity']:.2f} %"),
+            ("objectives kept", _kept),
+        ):
+            cells = [show(row) if row["minutes"] else "-" for row in rows]
+            table.add_row(name if label == "GPU-hours" else "", label, *cells, end_section=label == "objectives kept")
+    console.print(table)
+
+
+def _kept(row: dict[str, Any]) -> str:
+    """The share of minutes as the engine says, and its interval."""
+    return f"{100 * row['engine']['share']:.2f} ± {196 * row['engine']['error']:.2f} %"
+
+
 def show_services(rows: Sequence[dict[str, Any]]) -> None:
     """What became of the services of a run."""
     table = Table(title="services", title_justify="left")
@@ -124,7 +150,7 @@ def show_services(rows: Sequence[dict[str, Any]]) -> None:
             table.add_row(row["service"], "0", *("-" for _ in range(5)))
             continue
         replicas, engine = row["replicas"], row["engine"]
-        kept = f"{100 * engine['share']:.2f} ± {196 * engine['error']:.2f} %"
+        kept = _kept(row)
         table.add_row(
             row["service"],
             f"{row['requests']:,}",
