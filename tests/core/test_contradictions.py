@@ -77,6 +77,8 @@ CONTRADICTIONS: dict[str, Callable[[], Any]] = {
     "an unknown job makes progress": lambda: ev.JobProgressed(12, "x", 1),
     "an unknown job is demoted": lambda: ev.JobDemoted(12, "x", 1),
     "an unknown job is protected": lambda: ev.JobProtected(12, "x", "somebody"),
+    "an unknown job is priced": lambda: ev.JobPriced(12, "x", 5),
+    "a finished job is priced": lambda: ev.JobPriced(12, "f", 5),
     "a finished job is protected": lambda: ev.JobProtected(12, "f", "somebody"),
     "an unknown job is put in order after a known one": lambda: ev.QueueOrdered(12, ("w", "x")),
     "an unknown node changes": lambda: ev.NodeChanged(12, "x", 1),

@@ -13,7 +13,7 @@ from tests.examples import examples
 
 from kant.cluster.columns import J_REMAINING
 from kant.model.decision import Hold, Plan
-from kant.model.event import JobPreempted, JobProgressed, JobProtected, TypicalPodsGiven
+from kant.model.event import JobPreempted, JobPriced, JobProgressed, JobProtected, TypicalPodsGiven
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.units import SECOND
@@ -126,6 +126,13 @@ class Cluster(RuleBasedStateMachine):
     def protect(self, pick: int, by: str, then_cycle: bool) -> None:
         job = self.chosen(self.harness.state.live, pick)
         self.harness.happen(JobProtected(self.harness.now, job, by))
+        self.perhaps_cycle(then_cycle)
+
+    @precondition(lambda self: self.runs() or self.waits())
+    @rule(pick=PICK, price=st.integers(-1, 10**6), then_cycle=st.booleans())
+    def price(self, pick: int, price: int, then_cycle: bool) -> None:
+        job = self.chosen(self.harness.state.live, pick)
+        self.harness.happen(JobPriced(self.harness.now, job, price))
         self.perhaps_cycle(then_cycle)
 
     @precondition(lambda self: self.runs() or self.waits())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kant.serving.capacity import CapacityCurve
 from kant.serving.forecast import DAY, Rhythm, Written
 from kant.serving.judging import by_capacity, judged
 from kant.serving.rates import drawn_counts, read_rates
+from kant.serving.removal_price import LateShares, RemovalPrice, prices
 from kant.serving.scaling import Foresight, Static, Utilisation
 from kant.serving.services_file import Declared, ServiceTable, read_services
 from kant.sim.replay import replay
@@ -211,6 +213,49 @@ def test_the_inference_zone_follows_the_replicas() -> None:
     assert by_hour[0] == 2 < by_hour[1] and by_hour[2] < by_hour[1]
 
 
+class Dear:
+    """A price by the number of replicas alone: the fewer are left, the dearer; of some services nothing is dear."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def at(self, n: int, rate: float) -> int:
+        return self.times * 1000 // n
+
+
+def test_a_replica_that_costs_little_is_taken_first(tmp_path: Path) -> None:
+    """Whichever service is cheaper gives a replica to who may stop it, as long as it is cheaper."""
+    given = {"core": 1, "most": 4, "start_s": 0}
+    for dear, cheap in (("a", "b"), ("b", "a")):
+        prices = {dear: Dear(100), cheap: Dear(1)}
+        both = [
+            replace(Declared(table(name=name, **given), service(), CURVE, 1, np.full(120, 6.0), Drawn([3], 3600)),
+                    price=prices[name])
+            for name in ("a", "b")
+        ]  # fmt: skip
+        workload = make_jobs(submit=[1800, 1860], runtime=[600, 600], gpus=[2, 1], priority=[75, 75])
+        lines: list[bytes] = []
+        result = simulate(workload, make_cluster(6), named_profile("kant"), hooks=RunHooks(journal=lines.append),
+                          services=both)  # fmt: skip
+        events = [json.loads(line) for line in b"".join(lines).splitlines()]
+        stopped = [event["job"] for event in events if event.get("event") == "preempted"]
+        assert [name.split("-")[0] for name in stopped] == [cheap, cheap, dear]
+        journal = tmp_path / "journal.jsonl"
+        journal.write_bytes(b"".join(lines))
+        assert replay(journal).equal and result.summary["preemptions"] == 3
+
+
+@given(st.integers(1, 8), st.integers(0, 8), st.floats(0, 30), st.floats(0, 10))
+def test_more_requests_and_fewer_replicas_never_make_a_replica_cheaper(
+    core: int, bursts: int, rate: float, more: float
+) -> None:
+    price = RemovalPrice(LateShares((0.7, 1.0, 1.3), (0.0, 0.1, 0.6)), CURVE, 1, 420.0)
+    each = prices(price.at, core + bursts, bursts, rate)
+    assert each == sorted(each) and len(each) == bursts
+    assert price.at(core, rate) <= price.at(core, rate + more)
+    assert price.at(core + 4, 0.0) == 0
+
+
 # --- judging -----------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +310,7 @@ def test_a_file_of_services_is_read(tmp_path: Path) -> None:
         (CHAT + 'history = "chat.csv"\n', "service chat: history: expected at least two days"),
         (CHAT + 'history = "before.csv"\nobjectives = 1\n', "objectives"),
         (CHAT + 'history = "before.csv"\ncore = 0\n', "service chat: core: expected 1 to 10000 replicas, got 0"),
+        (CHAT + 'history = "before.csv"\nprice = "free"\n', "price"),
         (CHAT + 'history = "before.csv"\nevery_s = 90\n', "every_s: expected whole minutes"),
         (CHAT + 'scale = "static"\n', "replicas: expected a number where, and only where, scale is static"),
         (CHAT + 'forecast = "chat.csv"\nscale = "utilisation"\n', "scale: expected forecast"),

@@ -64,6 +64,7 @@ def check(state: StateData) -> None:
          "the companions of an affinity group are its running jobs")  # fmt: skip
     _say(state.waiting_milli == sum(int(state.jobs[row, c.J_MILLI]) for row in state.pending),
          "the GPUs that wait are the sum over the pending jobs")  # fmt: skip
+    _say(state.prices.keys() <= state.live.keys(), "only live jobs have a price")
     _say(state.elastic.keys() == {row for row in state.live if state.shape_of(row).ceiling},
          "the progress of elastic gangs is known while they live")  # fmt: skip
     _say(len(state.rows) == len(state.ids), "a job has one row")

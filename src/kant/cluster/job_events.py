@@ -226,6 +226,16 @@ def protected(state: StateData, event: ev.JobProtected) -> None:
         capacity_freed(state, sum(1 << pool for pool in set(state.table[state.running[row][:, NODE], c.POOL].tolist())))
 
 
+def priced(state: StateData, event: ev.JobPriced) -> None:
+    row = state.row_of(event.job)
+    if row not in state.live:
+        raise StateError(f"job {event.job!r} has left, and nobody stops it")
+    if event.price >= 0:
+        state.prices[row] = event.price
+    else:
+        state.prices.pop(row, None)
+
+
 def ordered(state: StateData, event: ev.QueueOrdered) -> None:
     rows = [state.row_of(job) for job in event.jobs]
     state.jobs[rows, c.J_RANK] = np.arange(state.arrivals, state.arrivals + len(rows))
@@ -320,6 +330,7 @@ def withdraw(state: StateData, row: int, now: int, status: int) -> None:
 def forget(state: StateData, row: int) -> None:
     """A job leaves for good. Burst replicas that have lost their base job are the scheduler's to stop."""
     del state.live[row]
+    state.prices.pop(row, None)
     if state.health.bad or state.health.broken:
         state.health.forget(row)
     if row in state.elastic:

@@ -34,6 +34,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobProgressed: job.progressed,
     ev.JobDemoted: job.demoted,
     ev.JobProtected: job.protected,
+    ev.JobPriced: job.priced,
     ev.QueueOrdered: job.ordered,
     ev.QueuesChanged: node.queues_changed,
     ev.NodeChanged: node.node_changed,

@@ -45,7 +45,8 @@ class StateData:
     `reserved` has what waiting jobs are promised, `bookings` what people have booked, by name (the last few may be
     over); no two of them have a GPU at the same time. `burst_replicas` has the live replicas of each base job, `health`
     what is wrong with nodes and who suffered from it, `elastic` the progress of live elastic gangs.
-    `affinity_members` has the running jobs of each affinity group.
+    `affinity_members` has the running jobs of each affinity group, `prices` what stopping a live job costs, where
+    somebody has said so, in milli-GPU-seconds.
 
     With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are those of the profile,
     whose jobs are told apart. With `usage_hours` it keeps the GPU time that each queue has used, by the hour.
@@ -78,6 +79,7 @@ class StateData:
         self.burst_replicas: dict[int, dict[int, None]] = {}
         self.affinity_members: dict[str, dict[int, None]] = {}
         self.elastic: dict[int, Progress] = {}
+        self.prices: dict[int, int] = {}
         self.preemptible: PreemptibleCounts | None = None  # counted from the first question on
         self.followers: list[Follower] = []
         self.job_changes = ChangeLog()  # jobs that came, started, made progress, stopped or left

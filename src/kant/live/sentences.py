@@ -104,6 +104,10 @@ class JobSentences:
                 return f"it moved to level {level} of its queue"
             case ev.JobProtected(by=by):
                 return f"it may not be stopped now: {by}" if by else "it may be stopped again"
+            case ev.JobPriced(price=price) if price >= 0:
+                return f"to stop it now costs {price / GPU:,.0f} GPU-seconds"
+            case ev.JobPriced():
+                return "to stop it costs the work that it would lose"
         return ""
 
     def place(self, place: Allocation) -> str:

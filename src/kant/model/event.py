@@ -160,6 +160,14 @@ class JobProtected(_Event, frozen=True, tag="protected"):
     by: str = ""
 
 
+class JobPriced(_Event, frozen=True, tag="priced"):
+    """From now on stopping the job costs `price` milli-GPU-seconds, in place of the work that it would lose; with -1,
+    that again."""
+
+    job: str
+    price: int = -1
+
+
 class QueueOrdered(_Event, frozen=True, tag="ordered"):
     """The live jobs in the order of the last cycle, for orders that remember it."""
 
@@ -255,6 +263,7 @@ Event = (
     | JobProgressed
     | JobDemoted
     | JobProtected
+    | JobPriced
     | QueueOrdered
     | QueuesChanged
     | NodeChanged

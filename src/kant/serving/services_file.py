@@ -14,12 +14,8 @@ history = "chat-before.csv"   # the days before, from which its rhythm is learne
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,23 +26,19 @@ import numpy as np
 from msgspec import Struct
 
 from kant.model.errors import InputError
-from kant.serving.capacity import CapacityCurve, capacity_curve
+from kant.serving.capacity import CapacityCurve
 from kant.serving.columns import Times
 from kant.serving.engine import EngineSettings
 from kant.serving.forecast import Forecast, Rhythm, Written
+from kant.serving.kept import kept_curve, kept_shares
 from kant.serving.latency import kv_tokens, latency_model
 from kant.serving.rates import drawn_counts, read_rates
+from kant.serving.removal_price import RemovalPrice
 from kant.serving.scaling import Foresight, Scaler, Static, Utilisation
 from kant.serving.service import Service, mix_named
 from kant.serving.summary import Objectives
 
 BLOCK_SIZE = 16
-MEASURED = (1, 2, 4, 8)
-"""Numbers of replicas whose capacity is measured."""
-
-MINUTES = 100
-"""Of the trials that measure it."""
-
 ROUTER = "shortest-queue"
 
 
@@ -108,6 +100,7 @@ class ServiceTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     every_s: int = 300
     hold_s: int = 900
     capacity: tuple[tuple[int, float], ...] = ()
+    price: Literal["work", "removal"] = "work"
     begins: datetime | None = None
     operators: tuple[str, ...] = ()
     local: OnMachine | None = None
@@ -122,7 +115,8 @@ class ServicesFile(Struct, frozen=True, forbid_unknown_fields=True):
 class Declared:
     """A service of a cluster: its table, what its replicas run and bear, and the requests of each minute.
 
-    `gpus` is what a replica takes. `counts` are the requests that come; a scaler sees those before the present.
+    `gpus` is what a replica takes. `counts` are the requests that come; a scaler sees those before the present. `price`
+    says what stopping a replica costs, where that is not the work that it has done.
     """
 
     table: ServiceTable
@@ -131,6 +125,7 @@ class Declared:
     gpus: int
     counts: Times
     scaler: Scaler
+    price: RemovalPrice | None = None
 
     @property
     def name(self) -> str:
@@ -139,6 +134,13 @@ class Declared:
     def wanted(self, now: int, count: int) -> int:
         """Replicas to have from minute `now` on: never fewer than the core, nor more than allowed."""
         return min(max(self.scaler.wanted(now, count), self.table.core), self.table.most)
+
+    def rate(self, now: int) -> float:
+        """Requests a second in the next minutes: as forecast, else as in the last minute."""
+        if isinstance(self.scaler, Foresight):
+            soon = now + math.ceil((self.table.start_s + self.scaler.every_s) / 60)
+            return self.scaler.forecast.most(now, now, soon)
+        return float(self.counts[now - 1]) / 60 if now else 0.0
 
 
 def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
@@ -221,7 +223,13 @@ def _declared(table: ServiceTable, path: Path, seed: int) -> Declared:
     where, folder = f"{path}: service {table.name}", path.parent
     service, curve, gpus = replicas_of(table, path)
     counts = drawn_counts(read_rates(folder / table.traffic), seed)
-    return Declared(table, service, curve, gpus, counts, _scaler(table, curve, counts, folder, where, seed))
+    price = None
+    if table.price == "removal":
+        try:
+            price = RemovalPrice(kept_shares(service, curve), curve, gpus, table.start_s + table.every_s)
+        except InputError as error:
+            raise InputError(f"{where}: price", f"work: removal has {error.expected}", table.price) from None
+    return Declared(table, service, curve, gpus, counts, _scaler(table, curve, counts, folder, where, seed), price)
 
 
 def _given_curve(table: ServiceTable) -> CapacityCurve:
@@ -248,34 +256,3 @@ def _scaler(table: ServiceTable, curve: CapacityCurve, counts: Times, folder: Pa
         except InputError as error:
             raise InputError(f"{where}: {error.where}", error.expected, error.got) from None
     return Foresight(curve, forecast, table.start_s, table.every_s, table.hold_s)
-
-
-def kept_curve(service: Service, replicas: Sequence[int] = MEASURED) -> CapacityCurve:
-    """The capacity curve of a service, measured once: it is kept in the user's cache under all that it depends on."""
-    file = _kept_at(service, replicas)
-    try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        return CapacityCurve(tuple(kept["replicas"]), tuple(kept["rates"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        curve = capacity_curve(service, replicas, minutes=MINUTES)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"replicas": curve.replicas, "rates": curve.rates}), encoding="utf-8")
-        draft.replace(file)
-    except OSError:
-        pass  # it is measured again next time
-    return curve
-
-
-def _kept_at(service: Service, replicas: Sequence[int]) -> Path:
-    from kant import __version__
-
-    probe = service.mix.requests(1024, 1.0, 0)
-    found = hashlib.sha256(repr((__version__, service.settings, service.objectives, service.router, service.policy,
-                                 service.mix.burstiness, tuple(replicas), MINUTES)).encode())  # fmt: skip
-    for column in (probe.arrival, probe.prompt, probe.output):
-        found.update(np.ascontiguousarray(column).tobytes())
-    given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(given) if given else Path.home() / ".cache") / "kant" / "capacity"
-    return folder / f"{found.hexdigest()[:32]}.json"

@@ -14,12 +14,13 @@ import numpy as np
 
 from kant.cluster.columns import Table
 from kant.model.errors import InputError
-from kant.model.event import JobCancelled, JobSubmitted
+from kant.model.event import JobCancelled, JobPriced, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
 from kant.scheduler.profile import Profile
 from kant.serving.judging import by_capacity, judged
+from kant.serving.removal_price import RemovalPrice, prices
 from kant.serving.services_file import Declared
 from kant.sim.execution import Execution
 from kant.sim.options import SimOptions
@@ -40,6 +41,7 @@ class _Replicas:
         self.made = 0
         self.begun = False
         self.due = 0
+        self.priced = 0 if declared.price is not None else FOREVER  # when prices are due
         self.held: dict[str, tuple[int, int, Any]] = {}  # since when, pods, what it holds
         self.spans: list[tuple[int, int, int, int]] = []  # held from, served to, held to, pods
         self.silent: dict[str, int] = {}  # since when a replica takes no more requests
@@ -71,7 +73,12 @@ class ServiceReplicas:
                 fleet.due = now + fleet.declared.scaler.every_s * SECOND
                 if fleet.due >= fleet.end:
                     fleet.due = FOREVER
-        coming = [fleet.due for fleet in self.fleets] + [fleet.leaving[0][0] for fleet in self.fleets if fleet.leaving]
+            if fleet.declared.price is not None and fleet.priced <= now < fleet.end:
+                self._price(fleet, fleet.declared.price, now)
+                fleet.priced = now + MINUTE if now + MINUTE < fleet.end else FOREVER
+        coming = [min(fleet.due, fleet.priced) for fleet in self.fleets] + [
+            fleet.leaving[0][0] for fleet in self.fleets if fleet.leaving
+        ]
         self.due = min(coming, default=FOREVER)
 
     def _follow(self, fleet: _Replicas, wanted: int, now: int) -> None:
@@ -93,6 +100,16 @@ class ServiceReplicas:
                 fleet.leaving.append((now + fleet.declared.table.drain_s * SECOND, name))
             else:
                 self._withdraw(name, now)
+
+    def _price(self, fleet: _Replicas, price: RemovalPrice, now: int) -> None:
+        """Say what stopping each burst that runs costs; it would be missed for as long as another takes to serve."""
+        state = self.execution.state
+        run = [name for name in reversed(fleet.bursts) if state.rows[name] in state.running]
+        replicas = fleet.declared.table.core + len(run)
+        each = prices(price.at, replicas, len(run), fleet.declared.rate(now // MINUTE))
+        for name, cost in zip(run, each, strict=True):
+            if state.prices.get(state.rows[name]) != cost:
+                self.execution.external_event(JobPriced(now, name, cost))
 
     def _submit(self, fleet: _Replicas, name: str, core: int, now: int) -> None:
         """The base job with `core` replicas, or with none of these one burst replica."""

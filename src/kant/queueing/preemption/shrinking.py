@@ -22,7 +22,9 @@ from kant.queueing.preemption.search import choose
 
 
 def lost_work(cycle: CyclePlan, row: int) -> int:
-    """Milli-GPU-seconds of work that stopping a running job, or shrinking it, now throws away."""
+    """Milli-GPU-seconds of work that stopping a running job, or shrinking it, now throws away; or its price."""
+    if (price := cycle.state.prices.get(row, -1)) >= 0:
+        return price
     milli, started, checkpoint = cycle.state.jobs[row, [J_MILLI, J_STARTED, J_CHECKPOINT]].tolist()
     if cycle.state.elastic and row in cycle.state.elastic:
         started = cycle.state.elastic[row].resized  # it saved then, or lost what it had not saved
