@@ -16,12 +16,13 @@ from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
 from tests.core.test_random_runs import CHOICES, play, replayed
 from tests.examples import examples
 
+from kant.cluster.columns import J_ATTAINED, J_SINCE
 from kant.cluster.elastic import above_floor, pods_by_group, without
 from kant.cluster.state import ClusterState
 from kant.insight.start_explanation import explain_start
 from kant.model.decision import Grow, Plan, Shrink, Start
 from kant.model.errors import InputError, StateError
-from kant.model.event import JobGrown, JobPreempted, JobProgressed, JobShrunk, JobStarted, QueuesChanged
+from kant.model.event import JobGrown, JobPreempted, JobProgressed, JobScaled, JobShrunk, JobStarted, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.placement import PODS
@@ -65,6 +66,52 @@ def test_a_script_of_events_keeps_every_gang_between_floor_and_ceiling(
     again = replayed(spec, harness.events)
     assert np.array_equal(harness.state.table, again.table)
     assert np.array_equal(harness.state.jobs, again.jobs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6), st.integers(0, 6)), max_size=12), st.booleans())
+@settings(max_examples=examples(40))
+def test_whoever_scales_jobs_finds_them_between_their_new_floors_and_ceilings(
+    script: list[tuple[int, int, int]], rigid: bool
+) -> None:
+    """Rigid jobs become elastic and rigid again; quotas stay exact, and the events alone make the same state."""
+    spec = make_cluster(4, 4)
+    harness = Harness(spec, make_profile(elastic=Elastic(grow_s=10**6)))
+    harness.set_queues(make_queue("a", 5, borrowing=0))
+    ids = ["x", "y", "z"]
+    harness.submit(*(make_job(one, pods=2, floor=0 if rigid else 1, queue="a") for one in ids))
+    for step, (which, floor, more) in enumerate(script, 1):
+        harness.cycle(step * SECOND)
+        row = harness.state.rows[ids[which]]
+        if row not in harness.state.running:
+            continue
+        pods, (group,) = held(harness, ids[which]), harness.state.live[row].groups
+        count, floor = pods + more, min(floor, pods)
+        group = msgspec.structs.replace(group, count=count, floor=floor if floor < count else 0)
+        done = harness.state.jobs[row, J_ATTAINED] + harness.now - harness.state.jobs[row, J_SINCE]
+        harness.happen(JobScaled(harness.now, ids[which], (group,)))
+        harness.state.check()
+        assert held(harness, ids[which]) == pods
+        assert harness.state.jobs[row, J_ATTAINED] + harness.now - harness.state.jobs[row, J_SINCE] == done
+        harness.cycle(step * SECOND + 1)
+        used = sum(held(harness, one) for one in ids if harness.state.rows[one] in harness.state.running)
+        assert used <= 5 and (used == 5 or held(harness, ids[which]) == count)  # it grows at once as far as it may
+    again = replayed(spec, harness.events)
+    assert np.array_equal(harness.state.table, again.table)
+    assert np.array_equal(harness.state.jobs, again.jobs)
+
+
+def test_a_job_is_scaled_to_no_other_pods_than_it_holds() -> None:
+    harness = Harness(make_cluster(8))
+    harness.submit(make_job("a", pods=4), make_job("waits", pods=8))
+    harness.cycle()
+    (group,) = harness.state.live[harness.state.rows["a"]].groups
+    for wrong in (PodGroup(3, group.demand), PodGroup(6, group.demand), PodGroup(6, group.demand, floor=5)):
+        with pytest.raises(StateError, match="other groups than it holds"):
+            harness.happen(JobScaled(0, "a", (wrong,)))
+    with pytest.raises(StateError, match="something else"):
+        harness.happen(JobScaled(0, "a", (PodGroup(4, Demand(2)),)))
+    with pytest.raises(StateError, match="without running"):
+        harness.happen(JobScaled(0, "waits", (PodGroup(8, group.demand),)))
 
 
 @pytest.mark.parametrize("rights", RIGHTS)

@@ -100,7 +100,13 @@ SPECS = [
                 "runPolicy": {"schedulingPolicy": {"minAvailable": 5, "queue": "q"}}}, GroupSpec(5, "q")),
     ("rayclusters", {"workerGroupSpecs": [{"replicas": 3, "minReplicas": 1, "numOfHosts": 2}]}, GroupSpec(7)),
     ("rayclusters", {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"replicas": 3, "minReplicas": 1}]},
-     GroupSpec(2)),
+     GroupSpec(2, tasks=(("headgroup", 1),))),
+    ("rayclusters", {"enableInTreeAutoscaling": True, "workerGroupSpecs": [
+        {"groupName": "a", "minReplicas": 2, "numOfHosts": 2}, {"groupName": "b", "minReplicas": 0}]},
+     GroupSpec(5, tasks=(("headgroup", 1), ("a", 4)))),
+    ("pytorchjobs", {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 9},
+                     "pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 7}}},
+     GroupSpec(3, tasks=(("master", 1), ("worker", 2)))),
 ]  # fmt: skip
 
 

@@ -154,7 +154,8 @@ def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
     from kant.cli.show import console, section
 
     since = show_duration(now - answer["started_us"])
-    what = f"it runs since {since}" if answer["status"] == "running" else f"it is {answer['status']}"
+    size = f", and {answer['size']}" if answer["size"] else ""
+    what = f"it runs since {since}{size}" if answer["status"] == "running" else f"it is {answer['status']}"
     console.print(f"{job}: it does not wait, {what}", style="bold", soft_wrap=True)
     section("on", [f"{node}: {pods} pod{'s' if pods > 1 else ''}" for node, pods in answer["nodes"].items()])
 
@@ -162,6 +163,7 @@ def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
 def facts(live: Live, job: str) -> dict[str, Any]:
     """What is known of a job."""
     from kant.live.answers import job_facts
+    from kant.live.sentences import size_sentence
     from kant.model.placement import NODE, PODS
 
     state = live.state
@@ -172,7 +174,8 @@ def facts(live: Live, job: str) -> dict[str, Any]:
         nodes[name] = nodes.get(name, 0) + piece[PODS]
     found = job_facts(state, job, live.now)
     waited = live.now - found["since_us"] if found["status"] == "pending" else 0
-    return found | {"nodes": nodes, "waited_us": {"total": waited}}
+    size = size_sentence(live.state.live[row], found["pods"]) if row in live.state.elastic and nodes else ""
+    return found | {"nodes": nodes, "size": size, "waited_us": {"total": waited}}
 
 
 def stand(kubeconfig: Path | None, context: str | None, profile: str, system: str = SYSTEM) -> Live:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import J_ATTAINED, J_MILLI, J_PODS, J_REMAINING, J_SINCE, Table
+from kant.cluster.columns import J_ATTAINED, J_MILLI, J_PODS, J_REMAINING, J_SINCE, J_STARTED, Table
 from kant.cluster.shapes import Shape
 from kant.model.errors import StateError
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
@@ -120,9 +120,10 @@ class Progress:
     `left` is what is left of the estimate, in pod-microseconds (-1: unknown); `served` milli-GPU-microseconds that it
     has had (of a gang without GPUs pod-microseconds). Both are as of J_SINCE, and may pass 64 bits. `pods` and `milli`
     are what it holds while it runs, and its floor while it waits. `resized` is when it started, or last changed size.
+    `ripe`: pods of it have come since, and wait, so that it may grow at once.
     """
 
-    __slots__ = ("ceiling", "left", "milli", "pods", "resized", "served", "shape")
+    __slots__ = ("ceiling", "left", "milli", "pods", "resized", "ripe", "served", "shape")
 
     def __init__(self, shape: Shape, estimate: int) -> None:
         self.shape = shape
@@ -131,6 +132,19 @@ class Progress:
         self.left = estimate * self.ceiling if estimate >= 0 else -1
         self.served = 0
         self.resized = -1
+        self.ripe = False
+
+    @classmethod
+    def of_rigid(cls, shape: Shape, jobs: Table, row: int) -> Progress:
+        """That of a job which has run with a fixed number of pods, and may have others from now on."""
+        own = cls(shape, -1)
+        own.pods, own.milli, left, attained, own.resized = (
+            int(jobs[row, column]) for column in (J_PODS, J_MILLI, J_REMAINING, J_ATTAINED, J_STARTED)
+        )
+        own.left = left * own.pods if left >= 0 else -1
+        own.served = attained * own._weight
+        own.ripe = True
+        return own
 
     @property
     def _weight(self) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+from msgspec.structs import replace
 
 from kant.cluster import columns as c
-from kant.cluster.elastic import held_by, pods_by_group, without
+from kant.cluster.elastic import Progress, held_by, pods_by_group, without
 from kant.cluster.node_events import capacity_freed
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
@@ -36,6 +39,39 @@ def shrunk(state: StateData, event: ev.JobShrunk) -> None:
         raise StateError(f"job {event.job!r} shrank by other than pods above its floor")
     capacity_freed(state, int(c.give(state.table, state.log, state.pools, event.allocation)))
     holds_now(state, row, rest, event.cost, event.time)
+    state.elastic[row].ripe = False
+
+
+def scaled(state: StateData, event: ev.JobScaled) -> None:
+    row, jobs = state.row_of(event.job), state.jobs
+    held = state.running.get(row)
+    if held is None:
+        raise StateError(f"job {event.job!r} was scaled without running")
+    before = state.live[row]
+    if [group.demand for group in event.groups] != [group.demand for group in before.groups]:
+        raise StateError(f"job {event.job!r} was scaled to pods that ask for something else")
+    job = replace(before, groups=event.groups, models=event.models, flavors=event.flavors, roles=event.roles)
+    shape = state.shapes.of(job)
+    counts = shape.ceiling or tuple(group.count for group in shape.groups)
+    if pods_by_group(dataclasses.replace(shape, ceiling=counts), held) is None:
+        raise StateError(f"job {event.job!r} was scaled to other groups than it holds pods of")
+    progress = state.elastic.get(row)
+    if progress is not None:
+        progress.settle(jobs, row, event.time)
+        jobs[row, c.J_SINCE] = event.time
+        progress.turn_to(jobs, row, progress.pods, progress.milli)
+    if not shape.ceiling:
+        state.elastic.pop(row, None)
+    elif progress is None:
+        state.elastic[row] = Progress.of_rigid(shape, jobs, row)
+    else:
+        progress.shape, progress.ceiling, progress.ripe = shape, sum(counts), True
+    state.live[row] = job
+    jobs[row, c.J_SHAPE] = shape.index
+    state.quota_usage.resized(row, shape, held, event.time)
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, event.time)
 
 
 def elastic_gang(state: StateData, job: str, cost: int) -> tuple[int, Allocation]:

@@ -21,6 +21,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobStarted: job.started,
     ev.JobGrown: elastic.grown,
     ev.JobShrunk: elastic.shrunk,
+    ev.JobScaled: elastic.scaled,
     ev.JobFinished: job.finished,
     ev.JobPreempted: job.preempted,
     ev.JobEvicted: job.evicted,

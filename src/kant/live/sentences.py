@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kant.model import decision as d
 from kant.model import event as ev
+from kant.model.job import Job
 from kant.model.placement import MASK, MILLI, NODE, Allocation
 from kant.model.units import GPU, clock
 
@@ -82,6 +83,9 @@ class JobSentences:
                 return f"it grew by {self.place(place)}"
             case ev.JobShrunk(allocation=place, by=by):
                 return f"it gave back {self.place(place)}" + (f", for job {public_id(by)}" if by else "")
+            case ev.JobScaled(groups=groups):
+                least, most = sum(group.least for group in groups), sum(group.count for group in groups)
+                return f"it has {least} to {most} pods from now on" if least < most else f"it has {most} pods now"
             case ev.JobFinished():
                 return "it finished"
             case ev.JobPreempted(moved=moved, by=by):
@@ -137,6 +141,12 @@ def with_public_ids(found: S) -> S:
         elif isinstance(value, Struct):
             changed[name] = with_public_ids(value)
     return replace(found, **changed) if changed else found
+
+
+def size_sentence(job: Job, pods: int) -> str:
+    """With how many pods a job runs, and how many it may have: `runs with 3 of 2 to 6 pods`."""
+    least = sum(group.least for group in job.groups)
+    return f"runs with {pods} of {least} to {job.pods} pods" if least < job.pods else f"runs with {pods} pods"
 
 
 def public_sentence(reason: d.Reason) -> str:

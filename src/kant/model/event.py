@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from kant.model.job import Job
+from kant.model.job import Job, PodGroup, Role
 from kant.model.tenant import QueueConfig
 
 
@@ -47,6 +47,21 @@ class JobShrunk(_Event, frozen=True, tag="shrunk"):
     allocation: np.ndarray
     cost: int = 0
     by: str = ""  # the job that takes its place, where one does
+
+
+class JobScaled(_Event, frozen=True, tag="scaled"):
+    """The owner of a job that runs has made pods of it, or taken some away: from now on these are its groups.
+
+    They ask for what they asked for before, in the same order; floors and counts may be others. What it holds lies
+    between them. `models`, `flavors` and `roles` are what its pods accept from now on (as in `Job`). It may grow at
+    once, without the time that `Elastic.grow_s` puts between two sizes.
+    """
+
+    job: str
+    groups: tuple[PodGroup, ...]
+    models: tuple[str, ...] = ()
+    flavors: tuple[str, ...] = ()
+    roles: tuple[Role, ...] = ()
 
 
 class JobFinished(_Event, frozen=True, tag="finished"):
@@ -250,6 +265,7 @@ Event = (
     | JobStarted
     | JobGrown
     | JobShrunk
+    | JobScaled
     | JobFinished
     | JobPreempted
     | JobEvicted

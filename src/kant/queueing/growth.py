@@ -32,7 +32,7 @@ class Elastic(Struct, frozen=True, forbid_unknown_fields=True):
     """How elastic gangs change their size while they run.
 
     `grow_s`: a gang that runs grows when it has had its size for so many seconds, where nobody who waits can use what
-    is free. -1: it does not grow.
+    is free; or at once, where its owner has made more pods of it (`JobScaled`). -1: it does not grow.
     """
 
     grow_s: Annotated[int, Meta(ge=-1, le=10**9)] = 600
@@ -44,7 +44,8 @@ class Growth:
     def __init__(self, state: ClusterState, rule: Elastic) -> None:
         self.state = state
         self.rule = rule
-        self._failed: dict[int, tuple[int, int]] = {}  # running gang -> its size, and what must not change
+        self._failed: dict[int, tuple[int, int, int]] = {}  # running gang -> its size, shape, and what must not change
+        self.over_quota: set[int] = set()  # those of them that lack quota; the others lack capacity
 
     def run(self, cycle: CyclePlan) -> None:
         """Hand out what is left at the end of a cycle."""
@@ -68,6 +69,7 @@ class Growth:
         if row in self.state.burst_replicas and gives_back_after(cycle, start):
             return  # it would have to start after them, but not after its burst replicas
         option = self._option(cycle, row, start.allocation)
+        assert option is not None, "it has just been placed there"
         floor = tuple(group.count for group in option.groups)
 
         def place(more: Counts) -> Allocation | NoFit:
@@ -93,14 +95,14 @@ class Growth:
             progress = state.elastic[row]
             if progress.pods >= progress.ceiling or row in cycle.stopped or row in cycle.shrunk:
                 continue
-            ripe = progress.resized + self.rule.grow_s * SECOND
+            ripe = cycle.now if progress.ripe else progress.resized + self.rule.grow_s * SECOND
             if ripe > cycle.now:
                 cycle.wake_at(ripe)
             elif (
                 cycle.forecast is not None
                 or cycle.stopped  # what the plan frees may serve it
                 or cycle.shrunk
-                or self._failed.get(row) != (progress.pods, self._stamp(row))
+                or self._failed.get(row) != (progress.pods, progress.shape.index, self._stamp(row))
             ):
                 yield row
 
@@ -116,6 +118,8 @@ class Growth:
         if cycle.admission.closed(row) is not None:
             return
         option = self._option(cycle, row, held)
+        if option is None:
+            return
         counts = pods_by_group(self.state.shape_of(row), held)
         assert counts is not None
 
@@ -128,15 +132,18 @@ class Growth:
         if found is not None:
             grow(cycle, row, found)
         else:
-            self._failed[row] = (sum(counts), self._stamp(row))
+            self._failed[row] = (sum(counts), self.state.elastic[row].shape.index, self._stamp(row))
+            (self.over_quota.discard if most else self.over_quota.add)(row)
 
     # --- how many --------------------------------------------------------------------------------------------
 
-    def _option(self, cycle: CyclePlan, row: int, held: Allocation) -> Shape:
-        """The shape on whose pools a gang is: where quotas tell GPU models apart it stays on its own."""
+    def _option(self, cycle: CyclePlan, row: int, held: Allocation) -> Shape | None:
+        """The shape on whose pools a gang is: where quotas tell GPU models apart it stays on its own.
+
+        None for one that runs where it would not be put any more."""
         pool = int(self.state.table[held[0, NODE], POOL])
         options = cycle.admission.options(row, self.state.shape_of(row))
-        return next(option for option in options if option.pool_bits >> pool & 1)
+        return next((option for option in options if option.pool_bits >> pool & 1), None)
 
     def _more(self, option: Shape, counts: Counts, pods: int) -> Counts:
         """How `pods` more are shared out: group by group, each up to its ceiling."""

@@ -8,12 +8,13 @@ from kant.kube.act.evictor import Eviction
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.messages import UNSCHEDULABLE
+from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
 from kant.live.executor import PlanExecutor
 from kant.live.sentences import public_sentence
-from kant.model.decision import Decision, Expire, Hold, Plan, Preempt, Reason, Reject, Reorder, Start
+from kant.model.decision import Decision, Expire, Grow, Hold, Plan, Preempt, Reason, Reject, Reorder, Shrink, Start
 from kant.model.event import (
     Event,
     JobCancelled,
@@ -55,17 +56,22 @@ class KubeExecutor(PlanExecutor):
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
         """The decisions before the first for which somebody would be stopped in vain: it could not start even then."""
-        victims: dict[str, list[str]] = {}
+        victims: dict[str, list[Slot]] = {}
+        known, elastic = self.workloads.by_job, self.workloads.elastic
         for decision in decisions:
-            if isinstance(decision, Preempt) and decision.by:
-                victims.setdefault(decision.by, []).append(decision.job)
+            if isinstance(decision, Preempt | Shrink) and decision.by:
+                own, found = known.get(decision.job), victims.setdefault(decision.by, [])
+                if own is not None:
+                    found += elastic.going(own, decision.allocation) if isinstance(decision, Shrink) else own.slots
         for start in decisions if victims else ():
             if isinstance(start, Start) and start.job in victims and start.job in self.workloads.by_job:
                 why = self.workloads.transitions.why_not(start.job, start.allocation, victims[start.job])
                 if why:
                     self.workloads.messages.say(self.workloads.by_job[start.job], why, UNSCHEDULABLE)
                     first = next(
-                        at for at, one in enumerate(decisions) if isinstance(one, Preempt) and one.by == start.job
+                        at
+                        for at, one in enumerate(decisions)
+                        if isinstance(one, Preempt | Shrink) and one.by == start.job
                     )
                     return decisions[:first]
         return decisions
@@ -85,6 +91,16 @@ class KubeExecutor(PlanExecutor):
         workload, winner, why = self.workloads.by_job[preempt.job], preempt.by, preempt.why
         eviction = self._by.setdefault(winner, Eviction(_why(winner, why), winner, right=why))
         eviction.victims.append((workload, self._stop(workload, JobPreempted(self.now, preempt.job, by=winner))))
+
+    def on_grow(self, grow: Grow) -> None:
+        self.workloads.elastic.grow(self.workloads.by_job[grow.job], grow.allocation)
+
+    def on_shrink(self, shrink: Shrink) -> None:
+        workload, winner, why = self.workloads.by_job[shrink.job], shrink.by, shrink.why
+        pods = self.workloads.elastic.shrink(workload, shrink.allocation, winner)
+        if pods:
+            eviction = self._by.setdefault(winner, Eviction(_why(winner, why), winner, right=why))
+            eviction.victims.append((workload, pods))
 
     def on_expire(self, expire: Expire) -> None:
         workload = self.workloads.by_job[expire.job]

@@ -121,7 +121,8 @@ class Answers:
         for workload, pods in eviction.victims:
             for pod in pods:
                 self.binder.left(pod.metadata.uid, pod.spec.node_name)
-            if workload.phase is Phase.LEAVING:
+            shrunk = workload.phase is Phase.PLACED and bool(workload.job)
+            if shrunk or workload.phase is Phase.LEAVING:
                 named = {pod.metadata.uid for pod in pods}
                 self.workloads.stays(workload, not eviction.protected or eviction.protected in named)
                 keys[workload.key] = None

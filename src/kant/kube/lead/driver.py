@@ -311,7 +311,7 @@ class KubeDriver:
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
         self.fleet.count_pods(mirror.nodes)
-        workloads.out_of_service = self.fleet.closed
+        workloads.out_of_service = workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
         self._change_at = self.translation.next_change(core.now)
 
@@ -433,6 +433,9 @@ class KubeDriver:
         """What is due though nothing has changed."""
         workloads = self.workloads
         workloads.look_at_protected()
+        due = workloads.elastic.due()
+        if due:
+            workloads.settle_all(due)
         workloads.messages.look_at_growing()
         for gang, limit in workloads.partially_bound.overdue(self.settings.recovery, self.settings.staleness):
             workloads.partially_bound.release(gang, f"not whole within {limit:g} s")
@@ -468,6 +471,7 @@ class KubeDriver:
             workload, decision = self.executor.held.popleft()
             told = "; ".join(self.reasons.remarks(decision.reason))
             self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason, told)
+        self.workloads.elastic.tell_waiting()
         unsent = self.workloads.messages.unsent
         while unsent:
             workload, sentence, reason = unsent.popleft()

@@ -161,6 +161,8 @@ class Protection:
     def _by(self, workload: Workload) -> str:
         if workload.protected_until > self.all.core.clock():
             return "it could not be evicted"
-        pods = self.all.mirror.pods
-        found = self.budgets.refuses(pods[slot.pod] for slot in workload.slots if slot.pod in pods)
+        pods, slots = self.all.mirror.pods, workload.slots
+        if 0 < workload.floor < len(slots):  # the pods above its floor may go alone
+            slots = slots[workload.floor :]
+        found = self.budgets.refuses(pods[slot.pod] for slot in slots if slot.pod in pods)
         return found[1] if found is not None else ""

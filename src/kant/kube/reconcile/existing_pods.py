@@ -6,11 +6,13 @@ for, and gets the rest when something comes free there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.elastic_jobs import may_be_elastic, with_floors
 from kant.kube.reconcile.slots import FreeCapacity, Slot, demand_of_piece, table_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload
@@ -43,8 +45,11 @@ class ExistingPods:
         """When a job came: of those that were there before us its own time."""
         return self.core.now if self.core.is_settled else max(job.submit, 0)
 
-    def adopt(self, workload: Workload, bound: list[Pod]) -> bool:
-        """Pods that are bound, as a job that runs; it holds what is free of what they ask for. False: as no job."""
+    def adopt(self, workload: Workload, bound: list[Pod], floor: int) -> bool:
+        """Pods that are bound, as a job that runs; it holds what is free of what they ask for. False: as no job.
+
+        The first `floor` of them are what it cannot do without; it may lose the others, where it holds them whole.
+        """
         core, index = self.core, self.core.state.node_index
         if not workload.foreign and all(pod.metadata.deletion_timestamp is not None for pod in bound):
             for pod in bound:  # they are as good as gone; nothing is bound there before they are
@@ -64,18 +69,23 @@ class ExistingPods:
         if not pieces or (workload.foreign and not any(piece[2] or piece[4] or piece[5] for piece in pieces)):
             return False
         job = self.translation.existing_job(core, workload.group, here, workload.foreign)
-        self._start(job, pieces, self.translation.bound_at(here))
+        floors = Counter(slot.demand for slot in slots[:floor])
+        whole = all(demand_of_piece(piece) == slot.demand for piece, slot in zip(pieces, slots, strict=True))
+        if not (whole and len(here) == len(bound) > floor and set(floors) == {slot.demand for slot in slots}):
+            floors.clear()
+        self._start(job, pieces, self.translation.bound_at(here), floors)
+        workload.floor = floor if floors else 0
         workload.job, workload.slots, workload.phase, workload.whole = job.id, slots, Phase.PLACED, True
         return True
 
-    def _start(self, job: Job, pieces: list[list[int]], started: int) -> None:
+    def _start(self, job: Job, pieces: list[list[int]], started: int, floors: Counter[Demand]) -> None:
         counts: dict[Demand, int] = {}
         for piece in pieces:
             demand = demand_of_piece(piece)
             counts[demand] = counts.get(demand, 0) + 1
-        groups = tuple(PodGroup(count, demand) for demand, count in counts.items())
+        job = replace(job, groups=tuple(PodGroup(count, demand) for demand, count in counts.items()))
         came = self.came(job)
-        self.core.happen(JobSubmitted(came, replace(job, groups=groups)))
+        self.core.happen(JobSubmitted(came, with_floors(job, floors) if floors and may_be_elastic(job) else job))
         since = self.core.now if self.core.is_settled else max(came, started)
         self.core.happen(JobStarted(since, job.id, table_of(pieces)))
 

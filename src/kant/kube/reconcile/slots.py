@@ -21,7 +21,8 @@ class Slot:
     """The place of one pod. `pod` is its uid, "" while nobody fills it; `bound` once the API server has said so.
 
     `done`: its pod has ended well, and nobody comes after it. `devices` are the GPUs that the core means it to have, as
-    bits; where they cannot be named the node gives it others.
+    bits; where they cannot be named the node gives it others. `was` says which pod has filled it (see
+    `elastic_jobs.identity`), and `since` when (seconds) it came to be vacant, -1 while it is not.
     """
 
     node: str
@@ -30,6 +31,8 @@ class Slot:
     bound: bool = False
     done: bool = False
     devices: int = 0
+    was: str = ""
+    since: float = -1.0
 
     @property
     def vacant(self) -> bool:
@@ -44,8 +47,10 @@ class Member:
     demand: Demand
 
 
-def slots_of(allocation: Allocation, members: Sequence[Member], names: Sequence[str]) -> list[Slot]:
-    """A slot for each member, in their order (their ranks), on the nodes of an allocation.
+def slots_of(
+    allocation: Allocation, members: Sequence[Member], names: Sequence[str], partly: bool = False
+) -> list[Slot]:
+    """A slot for each member, in their order (their ranks), on the nodes of an allocation; `partly`: for the first.
 
     The pods of one piece have as many GPUs each; those that differ in CPU or memory alone may share a piece, of which
     only the sums are known. Raises ValueError where the allocation was made for other members.
@@ -61,9 +66,9 @@ def slots_of(allocation: Allocation, members: Sequence[Member], names: Sequence[
                 at = waiting[demand].popleft()
                 own, left = _first_bits(left, demand.gpus)
                 found[at] = Slot(names[piece[NODE]], demand, members[at].pod.metadata.uid, devices=own)
-    if len(found) < len(members):
+    if len(found) < len(members) and not partly:
         raise ValueError("an allocation for as many pods as there are")
-    return [found[at] for at in range(len(members))]
+    return [found[at] for at in range(len(members)) if at in found]
 
 
 def _first_bits(mask: int, count: int) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Tasks: which pods of a gang start it, where its group asks for so many of each task.
 
-These are Volcano's `minTaskMember` and YuniKorn's task groups.
+These are Volcano's `minTaskMember`, YuniKorn's task groups, the roles of an elastic Kubeflow job, and the head and the
+groups of workers of a Ray cluster that scales.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kant.kube.objects.views import Pod
-from kant.kube.translate.groups import TASK, TASK_GROUP
+from kant.kube.translate.groups import RAY_GROUP, ROLE, TASK, TASK_GROUP
 
 Tasks = Sequence[tuple[str, int]]
 """The name of each task, and how many pods of it have to run."""
@@ -18,7 +19,7 @@ Tasks = Sequence[tuple[str, int]]
 def task_of(pod: Pod) -> str:
     """The task that a pod belongs to; "" for none."""
     said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
-    return said.get(TASK) or said.get(TASK_GROUP) or ""
+    return next((said[key] for key in (TASK, TASK_GROUP, ROLE, RAY_GROUP) if said.get(key)), "")
 
 
 def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:

@@ -10,11 +10,13 @@ from collections.abc import Collection, Sequence
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.elastic_jobs import may_be_elastic, roles_of, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
-from kant.kube.reconcile.translation import Translation
+from kant.kube.reconcile.tasks import Tasks, starting_pods
+from kant.kube.reconcile.translation import MalformedError, Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
 from kant.live.core import Core
 from kant.live.sentences import public_id
@@ -56,7 +58,8 @@ class Transitions:
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self.placing: dict[str, Workload] = {}  # by the uid of a pod that is to be bound
         translation.devices.stands = self._stands
-        self._names = [node.name for node in core.state.spec.nodes]
+        self.closed: set[str] = set()  # nodes that take no pod now
+        self.node_names = [node.name for node in core.state.spec.nodes]
 
     def is_in_flight(self, workload: Workload) -> bool:
         """Whether a binding of it has not been answered: until then its places are given to nobody else."""
@@ -74,11 +77,19 @@ class Transitions:
 
     # --- it becomes a job -----------------------------------------------------------------------------------------
 
-    def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
-        """It comes to the queue; bound pods keep their places. Raises MalformedError, StaleFlavorsError."""
+    def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod], more: list[Pod] | None = None) -> None:
+        """It comes to the queue; bound pods keep their places. With `more` as an elastic gang, whose floor are those
+        that are `waiting`. Raises MalformedError, StaleFlavorsError."""
         core = self.core
-        members = [Member(pod, self.translation.demand(pod)) for pod in (*bound, *waiting)]
+        members = [Member(pod, self.translation.demand(pod)) for pod in (*bound, *waiting, *(more or ()))]
         job = self.translation.job(core, workload.group, [member.pod for member in members])
+        if more:
+            floors = Counter(member.demand for member in members[: len(waiting)])
+            if not may_be_elastic(job) or any(not floors[group.demand] for group in job.groups):
+                raise MalformedError("it is no elastic gang")
+            job = with_floors(job, floors)
+        workload.floor, workload.roles = len(waiting) if more else 0, roles_of(job)
+        workload.least = len(bound) + len(waiting)
         core.happen(JobSubmitted(self.existing_pods.came(job), job))
         workload.job, workload.members, workload.phase, workload.reason = job.id, members, Phase.WAITING, ""
         workload.slots = [Slot(p.spec.node_name, self.translation.demand(p), p.metadata.uid, True) for p in bound]
@@ -92,9 +103,13 @@ class Transitions:
         self.end(workload)
         return public_id(job)
 
-    def adopt(self, workload: Workload, bound: list[Pod]) -> None:
-        """Its bound pods become a job that runs where they are, whatever they ask for."""
-        if self.existing_pods.adopt(workload, bound):
+    def adopt(self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = ()) -> None:
+        """Its bound pods become a job that runs where they are, whatever they ask for; `floor` of them its floor."""
+        first = starting_pods(tasks, (), bound, floor) if 0 < floor < len(bound) else bound
+        chosen = {pod.metadata.uid for pod in first}
+        bound = [*first, *(pod for pod in bound if pod.metadata.uid not in chosen)]
+        if self.existing_pods.adopt(workload, bound, len(first)):
+            workload.least = len(first)
             workload.adopted = True
             self.by_job[workload.job] = workload
             self.unprotected[workload] = None
@@ -109,7 +124,8 @@ class Transitions:
         rest = allocation if held is None else _without(allocation, held)
         filled = {slot.pod for slot in kept}
         members = [member for member in workload.members if member.pod.metadata.uid not in filled]
-        slots = [*kept, *slots_of(rest, members, self._names)]
+        elastic = bool(core.state.shape_of(core.state.rows[workload.job]).ceiling)
+        slots = [*kept, *slots_of(rest, members, self.node_names, elastic)]
         workload.reason = ""
         wanted = Counter(slot.node for slot in slots if not slot.bound)
         short = self.pod_capacity.short(wanted)
@@ -121,22 +137,28 @@ class Transitions:
             self.pod_capacity.spare(short, core.clock())
             self.crowded[short] = None
             return
-        why = self._check(workload, slots)
+        why = self.check(workload, slots)
         if why:
             core.happen(JobRefused(core.now, workload.job, why))
             self.messages.say(workload, why, UNSCHEDULABLE)
             return
-        workload.slots, workload.members, workload.phase = slots, [], Phase.PLACED
-        self.pod_capacity.promised.update(wanted)
+        filled = {slot.pod for slot in slots}
+        further = [member for member in members if member.pod.metadata.uid not in filled]
+        workload.slots, workload.members, workload.phase = slots, further, Phase.PLACED
+        self.placed(workload, slots)
+        self.time_partial(workload)
+
+    def placed(self, workload: Workload, slots: list[Slot]) -> None:
+        """These places of a workload are to be bound."""
+        self.pod_capacity.promised.update(slot.node for slot in slots if not slot.bound)
         for slot in slots:
             if not slot.bound:
                 self.translation.filters.neighbours.promise(slot.node, slot.pod)
                 self.placing[slot.pod] = workload
+                self.crowded[slot.node] = None
         self._plan_devices(slots)
-        self.crowded.update(dict.fromkeys(wanted))
         self.unbound[workload] = None
         self.unprotected[workload] = None
-        self.time_partial(workload)
         self.to_bind.append(workload)
 
     def _plan_devices(self, slots: list[Slot]) -> None:
@@ -147,14 +169,14 @@ class Transitions:
         if claiming:
             self.translation.devices.promise(claiming)
 
-    def why_not(self, job: str, allocation: Allocation, victims: Sequence[str]) -> str:
-        """Why a job could not have these places though the victims were gone; "" where it could."""
+    def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
+        """Why a job could not have these places though the pods of others were gone; "" where it could."""
         workload = self.by_job[job]
-        slots = slots_of(allocation, workload.members, self._names)
-        gone = {slot.pod for victim in victims if victim in self.by_job for slot in self.by_job[victim].slots}
-        return self._check(workload, slots, gone)
+        slots = slots_of(allocation, workload.members, self.node_names, partly=True)
+        gone = {slot.pod for slot in victims}
+        return self.check(workload, slots, gone)
 
-    def _check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
+    def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
         """Why its pods may not have these places, which the core does not know; "" where they may."""
         filters, pods = self.translation.filters, self.mirror.pods
         placed = [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
@@ -214,7 +236,8 @@ class Transitions:
         """It waits again, since it could not be bound. `blameless`: it may be placed elsewhere at once."""
         pods = self.mirror.pods
         self.core.happen(JobRefused(self.core.now, workload.job, why, blameless))
-        workload.members = [Member(pods[slot.pod], slot.demand) for slot in workload.slots if slot.pod in pods]
+        placed = [Member(pods[slot.pod], slot.demand) for slot in workload.slots if slot.pod in pods]
+        workload.members = [*placed, *workload.members]
         give_up(workload.slots)
         self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
         workload.phase, workload.slots = Phase.WAITING, []
@@ -226,6 +249,7 @@ class Transitions:
             self.core.happen(kind(self.core.now, workload.job))
         self.forget(workload)
         workload.partial, workload.whole, workload.lacking, workload.refused = -1.0, False, 0, ""
+        workload.floor, workload.ended, workload.roles = 0, 0, {}
 
     def forget(self, workload: Workload) -> None:
         """The core does not have it any more."""

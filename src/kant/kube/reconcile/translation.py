@@ -273,6 +273,25 @@ class Translation:
             raise NoMatchingNodeError(self._why_nowhere(pods))
         return replace(job, id=core.fresh_id(job.id))
 
+    def joining_job(self, ref: GroupRef | None, pod: Pod) -> Job:
+        """A pod that may join a gang that runs, as a job of its own. Raises as `job` does."""
+        if self._learn(pod):
+            self.stale = True
+            raise StaleFlavorsError
+        self._check_claims([pod])
+        job = self._job(ref, [pod])
+        if is_nowhere(job):
+            raise NoMatchingNodeError(self._why_nowhere([pod]))
+        return job
+
+    def admits(self, pod: Pod, node: str) -> bool:
+        """Whether a node has the labels and taints that a pod accepts, as it is now."""
+        view = self.mirror.nodes.get(node)
+        try:
+            return view is not None and admits(self._selection(pod), view)
+        except InputError:
+            return False
+
     def _check_reservation(self, core: Core, job: Job) -> None:
         """Raise NotYetError where the job's reservation has no place, MalformedError where it is not for its queue."""
         known = next((one for one in self.booked if one.name == job.reservation and one.end > core.now), None)

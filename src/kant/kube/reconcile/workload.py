@@ -9,6 +9,7 @@ from enum import Enum
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.slots import Member, Slot
 from kant.kube.translate.groups import GroupRef
+from kant.model.job import Demand, Role
 
 
 class Phase(Enum):
@@ -25,7 +26,10 @@ class Phase(Enum):
 class Workload:
     """One gang or pod. `job` is its id in the state, "" while it is none there.
 
-    `slots` are the places of a placed one, `members` the pods of one that waits. `partial` is when (seconds) it came to
+    `slots` are the places of a placed one, `members` the pods of one that waits, and of one that runs those that may
+    join it. `least` is the smallest minimum that its group has had since it started. `floor` pods of an elastic gang
+    have to run (0: all): so many, but for those that have `ended` well. `roles` has what its pods accept, by what they
+    ask for, as far as that is known. `partial` is when (seconds) it came to
     be bound in part, -1 while it is not. `reason` is what was said last about why it waits. A `foreign` one belongs to
     another scheduler: it is counted and never touched.
     """
@@ -49,10 +53,17 @@ class Workload:
     whole: bool = False  # every pod has been bound at once, at some time
     protected_until: float = -1.0  # (seconds) nobody may stop it so long, because its eviction was refused
     protected: tuple[str, str] = ("", "")  # a job, and why the state was told that it may not be stopped
+    least: int = 0
+    floor: int = 0
+    ended: int = 0
+    roles: dict[Demand, Role] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()  # the pods that it had when its group was looked up last
 
     @property
     def is_bound(self) -> bool:
-        """Whether all of its pods are bound, or have been."""
+        """Whether all of its pods are bound, or have been; of an elastic gang those of its floor."""
+        if self.floor and not self.lacking:
+            return sum(slot.bound or slot.done for slot in self.slots) >= self.floor
         return not self.lacking and all(slot.bound or slot.done for slot in self.slots)
 
 
@@ -66,3 +77,8 @@ def give_up(slots: Iterable[Slot]) -> None:
 def maker(pod: Pod) -> str:
     """The uid of the object that has made a pod; "" for nobody."""
     return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
+
+
+def waits(pod: Pod) -> bool:
+    """Whether a pod is there and has no node."""
+    return not pod.spec.node_name and pod.metadata.deletion_timestamp is None

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import MOVABLE
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
+from kant.kube.reconcile.elastic_jobs import has_been_scaled, identity
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
@@ -32,7 +34,7 @@ from kant.kube.reconcile.translation import (
     StaleFlavorsError,
     Translation,
 )
-from kant.kube.reconcile.workload import Phase, Workload, maker
+from kant.kube.reconcile.workload import Phase, Workload, maker, waits
 from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.orders import is_held, ordered
@@ -75,11 +77,13 @@ class Workloads:
         self.messages = self.transitions.messages
         self.by_job = self.transitions.by_job
         self.partially_bound = PartiallyBound(self.transitions)
+        self.elastic = ElasticGangs(self.transitions)
         self.out_of_service: set[str] = set()
         self.awaited: dict[GroupRef, None] = {}
         self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
         self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
         self._protected: dict[Workload, None] = {}
+        self._unsized: dict[str, None] = {}  # gangs to be looked at again once the state is complete
 
     # --- all of them ----------------------------------------------------------------------------------------------
 
@@ -106,6 +110,9 @@ class Workloads:
                 if workload is not None:  # else somebody holds it
                     self.transitions.forget(workload)
                     self.messages.say(workload, why)
+            unsized, self._unsized = self._unsized, {}
+            for key in unsized:
+                self.settle(key)
         self.partially_bound.complete_all()
 
     def movable(self) -> frozenset[str]:
@@ -206,8 +213,8 @@ class Workloads:
                 if workload.job:
                     return
         elif workload.phase in (Phase.WAITING, Phase.REJECTED):
-            waits = {pod.metadata.uid: ordered(pod) for pod in live if _waits(pod)}
-            if all(waits.get(member.pod.metadata.uid) == ordered(member.pod) for member in workload.members):
+            waiting = {pod.metadata.uid: ordered(pod) for pod in live if waits(pod)}
+            if all(waiting.get(member.pod.metadata.uid) == ordered(member.pod) for member in workload.members):
                 return
             if workload.phase is Phase.WAITING and self.transitions.started_elsewhere(workload):
                 return
@@ -221,8 +228,9 @@ class Workloads:
 
     def _begin(self, workload: Workload, live: list[Pod]) -> None:
         """A workload that is no job becomes one, if it can."""
-        bound = [pod for pod in live if pod.spec.node_name]
-        waiting = self.translation.ranked([pod for pod in live if _waits(pod)]) if not workload.foreign else []
+        leaving = self.existing_pods.leaving
+        bound = [p for p in live if p.spec.node_name and p.metadata.uid not in leaving.get(p.spec.node_name, ())]
+        waiting = self.translation.ranked([pod for pod in live if waits(pod)]) if not workload.foreign else []
         if not any(map(is_held, waiting)):
             workload.held = ""
         if not bound and not waiting:
@@ -253,8 +261,12 @@ class Workloads:
         free = [pod for pod in waiting if self.translation.is_free(pod)]
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
+        tasks = self._tasks(workload)
+        if bound and lacking > 0 and has_been_scaled(workload.group, bound, waiting):
+            least, lacking = len(bound), 0
         if bound and (lacking <= 0 or len(free) < lacking):
-            self.transitions.adopt(workload, bound)
+            floor = least if not lacking_task(tasks, bound) else 0
+            self.transitions.adopt(workload, self.translation.ranked(bound), floor, tasks)
             self._follow(workload, [*bound, *waiting])
         elif len(free) < lacking <= len(waiting) and any(map(is_held, waiting)):
             self._withhold(workload, waiting[:lacking])
@@ -262,10 +274,10 @@ class Workloads:
             self.messages.say(workload, "a scheduling gate of somebody else holds it", QUEUED)
         elif len(free) < lacking:
             self.messages.say_when_still(workload, f"{len(waiting)} of the {least} pods of its gang exist")
-        elif short := lacking_task(tasks := self._tasks(workload), [*there, *free]):
+        elif short := lacking_task(tasks, [*there, *free]):
             self.messages.say_when_still(workload, f"{short} of its gang exist")
         else:
-            self.transitions.submit(workload, bound, starting_pods(tasks, there, free, lacking))
+            self._submit(workload, bound, starting_pods(tasks, there, free, lacking), free)
             if bound:
                 self.partially_bound.to_complete.append(workload)
 
@@ -273,6 +285,20 @@ class Workloads:
         """A gang that somebody holds is known by its name, and is no job."""
         workload.held = workload.held or self.transitions.withhold(workload, waiting)
         self.messages.say(workload, HELD, QUEUED)
+
+    def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod]) -> None:
+        """A gang comes to the queue for its first pods, and with further ones of the same kinds if it can be so."""
+        own = {pod.metadata.uid for pod in first}
+        more = [pod for pod in free if pod.metadata.uid not in own] if len(first) > 1 and not bound else []
+        if more:
+            try:
+                kinds = {self.translation.demand(pod) for pod in first}
+                more = [pod for pod in more if self.translation.demand(pod) in kinds]
+                self.transitions.submit(workload, [], first, more)
+                return
+            except MalformedError:
+                pass  # what is wrong with one of the others harms none of the first
+        self.transitions.submit(workload, bound, first)
 
     def _await_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
         """Its group has not been read: its bound pods count nevertheless, and the pods that wait stay with it."""
@@ -331,8 +357,10 @@ class Workloads:
             self.transitions.end(workload, JobFinished if finished else JobCancelled)
             return
         self.transitions.time_partial(workload)  # the watch may be faster than the answers to our bindings
+        if self._resize(workload, live):
+            return
         filled = {slot.pod for slot in workload.slots}
-        newcomers = self.translation.ranked([p for p in live if _waits(p) and p.metadata.uid not in filled])
+        newcomers = self.translation.ranked([p for p in live if waits(p) and p.metadata.uid not in filled])
         if self._is_to_be_planned(workload, newcomers):
             self.transitions.end(workload)
             self._begin(workload, live)
@@ -341,6 +369,38 @@ class Workloads:
         self.transitions.time_partial(workload)
         if misplaced and not self.transitions.is_in_flight(workload):  # else when the last answer has come
             self.partially_bound.complete(workload)
+
+    def _resize(self, workload: Workload, live: list[Pod]) -> bool:
+        """Take in who has come to a gang and who is gone, where it may have more pods or fewer. False: it may not."""
+        if workload.group is None or workload.foreign or workload.lacking or not workload.whole:
+            return False
+        try:
+            least = self._least(workload) if self._is_read(workload) else None
+            if least is not None and least > 1 and not self.core.is_settled:
+                self._unsized[workload.key] = None
+                return True
+            if least is None or least < 2 or not self.elastic.applies(workload):
+                return False
+            if not self.transitions.is_in_flight(workload):
+                self._look_up_again(workload, live)
+                for pod in self.elastic.follow(workload, live, least, self._tasks(workload)):
+                    self._split_off(pod)
+                self.transitions.time_partial(workload)
+        except StaleFlavorsError:
+            pass  # all is told anew
+        except MalformedError:
+            return False
+        except AnewError:
+            self.transitions.end(workload)
+            self._begin(workload, live)
+        return True
+
+    def _look_up_again(self, workload: Workload, live: list[Pod]) -> None:
+        """Ask what its group says now: whoever makes or deletes pods of it may have changed that as well."""
+        pods = frozenset(pod.metadata.uid for pod in live)
+        if workload.group is not None and workload.group.paths and workload.asked not in (pods, frozenset()):
+            self.awaited[workload.group] = None
+        workload.asked = pods
 
     def _note_pod(self, slot: Slot) -> bool:
         """Note what has become of the pod of a place. True: it is, or is to be, where it should not."""
@@ -351,7 +411,7 @@ class Workloads:
             slot.done = slot.done or pod.status.phase == "Succeeded"
             slot.pod, slot.bound = "", False
         elif pod.spec.node_name:
-            slot.bound = True
+            slot.bound, slot.was, slot.since = True, identity(pod), -1.0
             return pod.spec.node_name != slot.node
         elif not slot.bound:
             return slot.node in self.out_of_service
@@ -404,7 +464,9 @@ class Workloads:
             workload.refused, workload.blameless = why, blameless
             return
         workload.refused = ""
-        if any(slot.bound for slot in workload.slots):
+        if workload.floor and any(slot.bound for slot in workload.slots):
+            self._refused_in_part(workload)
+        elif any(slot.bound for slot in workload.slots):
             nodes = [slot.node for slot in workload.slots]
             self.partially_bound.complete(workload, blameless)
             self.recount(nodes)  # what it had may be what is lost: it is not to get that again
@@ -412,14 +474,38 @@ class Workloads:
         else:
             self.transitions.requeue(workload, why, blameless)
 
+    def _refused_in_part(self, workload: Workload) -> None:
+        """Pods of an elastic gang could not be bound: they wait to join it, or it is told anew as a gang in part."""
+        self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
+        nodes = [slot.node for slot in workload.slots]
+        for slot in workload.slots:
+            if not slot.bound:
+                slot.pod = slot.was = ""
+        live = self._live(workload.key)
+        if workload.is_bound and workload.whole:
+            self._follow(workload, live)
+        else:
+            self.transitions.end(workload)
+            self._begin(workload, live)
+        self.recount(nodes)  # what it had may be what is lost: it is not to get that again
+        self.partially_bound.complete_all()
+
     # --- one that was to be evicted -------------------------------------------------------------------------------
 
     def stays(self, workload: Workload, protect: bool) -> None:
         """A workload whose eviction was refused is what it was; `protect`: nobody tries to stop it again so soon."""
+        if workload.phase is Phase.PLACED and workload.job:  # it was to be smaller, and has all of its pods
+            self.transitions.end(workload)
+            self._protect(workload, protect)
+            self._begin(workload, self._live(workload.key))
+            return
         if workload.job:  # a gang in part, which is counted until it is gone
             self.partially_bound.keep_refused(workload)
             return
         workload.phase = Phase.INCOMPLETE
+        self._protect(workload, protect)
+
+    def _protect(self, workload: Workload, protect: bool) -> None:
         if protect:
             workload.protected_until = self.core.clock() + PROTECTED
             self._protected[workload] = None
@@ -435,10 +521,6 @@ def _reason_of(wrong: Exception) -> str:
     if isinstance(wrong, NoMatchingNodeError):
         return UNSCHEDULABLE
     return QUEUED if isinstance(wrong, NotYetError) else ERROR
-
-
-def _waits(pod: Pod) -> bool:
-    return not pod.spec.node_name and pod.metadata.deletion_timestamp is None
 
 
 def _may_be_moved(pod: Pod) -> bool:

@@ -15,7 +15,7 @@ from kant.cluster.columns import J_PRIORITY
 from kant.live.core import Core
 from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import JOB_COLUMNS, STATUS, RunRecord
-from kant.live.sentences import public_id
+from kant.live.sentences import public_id, size_sentence
 from kant.live.solver import Solver, no_solver
 from kant.live.start_forecasts import StartForecasts
 from kant.model.errors import InputError
@@ -106,11 +106,13 @@ class LeaderQuestions(Questions):
         return [] if row is None else [core.state.ids[row]]
 
     def standing(self, job: str) -> tuple[str, str]:
-        _, run = self.present()
-        row = self._kept(run, job)
+        core, run = self.present()
+        row, live = self._kept(run, job), self._live().get(job, -1)
         if self._is_held(run, row, self.held()):
             return "held", "it is held until somebody releases it"
-        return PHASES[JobStatus(int(run.jobs.table[row, STATUS]))], ""
+        runs = live in core.state.elastic and live in core.state.running
+        size = f"it {size_sentence(core.state.live[live], core.state.elastic[live].pods)}" if runs else ""
+        return PHASES[JobStatus(int(run.jobs.table[row, STATUS]))], size
 
     def health(self) -> dict[str, Any]:
         """What there is, and the present moment on the clock of the jobs."""

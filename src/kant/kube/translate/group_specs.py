@@ -55,6 +55,8 @@ def group_spec(source: str, found: Loose) -> GroupSpec:
     own = labels.get(g.MIN_AVAILABLE)
     least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own else known.least
     pool = labels.get(g.NODE_POOL, "") if source == g.RUNAI else ""
+    if own and source != g.VOLCANO:
+        known = known._replace(tasks=())
     return known._replace(least=least, created=found.metadata.creation_timestamp, node_pool=pool)
 
 
@@ -154,15 +156,22 @@ def _lws(spec: Spec, where: str) -> GroupSpec:
 def _kubeflow(spec: Spec, where: str) -> GroupSpec:
     policy = ((spec.get("runPolicy") or {}).get("schedulingPolicy")) or {}
     kinds = {key: value for key, value in spec.items() if key.endswith("ReplicaSpecs")}
-    pods = 0
+    elastic = spec.get("elasticPolicy")
+    tasks: dict[str, int] = {}
     for key, roles in sorted(kinds.items()):
         for role, own in roles.items():
             if role == "Launcher" and spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
                 continue  # it is made only once the workers run
-            pods += whole(f"{where}.{key}.{role}.replicas", own.get("replicas", 1))
+            pods = whole(f"{where}.{key}.{role}.replicas", own.get("replicas", 1))
+            if role == "Worker" and elastic is not None:
+                pods = min(whole(f"{where}.elasticPolicy.minReplicas", elastic.get("minReplicas", 1)), pods)
+            tasks[role.lower()] = tasks.get(role.lower(), 0) + pods
     least = policy.get("minAvailable")
     return GroupSpec(
-        pods if least is None else whole(f"{where}.runPolicy.schedulingPolicy.minAvailable", least),
+        sum(tasks.values()) if least is None else whole(f"{where}.runPolicy.schedulingPolicy.minAvailable", least),
+        tasks=tuple((role, pods) for role, pods in tasks.items() if pods)
+        if elastic is not None and least is None
+        else (),
         queue=_text(policy, "queue", where),
         priority_class=_text(policy, "priorityClass", where),
     )
@@ -171,13 +180,16 @@ def _kubeflow(spec: Spec, where: str) -> GroupSpec:
 def _ray(spec: Spec, where: str) -> GroupSpec:
     """The head, and what each group of workers has at least."""
     scales = spec.get("enableInTreeAutoscaling") is True
-    pods = 1
+    pods, tasks = 1, [("headgroup", 1)]
     for number, group in enumerate(spec.get("workerGroupSpecs") or []):
         place = f"{where}.workerGroupSpecs[{number}]"
         field = "minReplicas" if scales or "replicas" not in group else "replicas"
         hosts = whole(f"{place}.numOfHosts", group.get("numOfHosts", 1))
-        pods += whole(f"{place}.{field}", group.get(field, 0)) * hosts
-    return GroupSpec(pods)
+        own = whole(f"{place}.{field}", group.get(field, 0)) * hosts
+        pods += own
+        name = _text(group, "groupName", place)
+        tasks += [(name, own)] if own and name else []
+    return GroupSpec(pods, tasks=tuple(tasks) if scales else ())
 
 
 def _text(spec: Spec, field: str, where: str) -> str:

@@ -29,6 +29,12 @@ TASK = "volcano.sh/task-spec"
 TASK_GROUP = "yunikorn.apache.org/task-group-name"
 """That of YuniKorn."""
 
+ROLE = "training.kubeflow.org/replica-type"
+"""The label that names the role of a pod of a Kubeflow job."""
+
+RAY_GROUP = "ray.io/group"
+"""The label that names the group of workers, or the head, that a pod of a Ray cluster belongs to."""
+
 NODE_POOL = "kai.scheduler/node-pool"
 """The label by which KAI keeps pods to the nodes that have it too."""
 

@@ -1,0 +1,326 @@
+"""Elastic gangs: a gang that runs takes in further pods as they come, and is smaller when pods of it go.
+
+The core knows such a gang by its floor, the pods that its group cannot do without, and by its ceiling, the pods that
+exist (`JobScaled`). It grows into what nobody who waits can use, and gives pods above the floor back before any gang is
+stopped. Whatever makes or deletes pods, be it a controller, an autoscaler or a person, is followed: a place above the
+floor is free when its pod is gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from kant.cluster.elastic import pod_by_pod
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, sized
+from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
+from kant.kube.reconcile.slots import Member, Slot, slots_of
+from kant.kube.reconcile.tasks import Tasks, starting_pods
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.translation import MalformedError
+from kant.kube.reconcile.workload import Phase, Workload, waits
+from kant.live.sentences import size_sentence
+from kant.model.event import JobGrown, JobScaled, JobShrunk
+from kant.model.job import Demand, Job, Role
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, Allocation
+
+HELD = 3.0  # seconds for which a place is kept for the same pod anew, while others of its gang wait
+AGAIN = 10.0  # seconds after which a gang whose growth could not be carried out may grow again
+
+
+class AnewError(Exception):
+    """The gang is not what the core knows of it: its job ends, and it is told anew."""
+
+
+class ElasticGangs:
+    """Of all workloads the gangs that run and may have more or fewer pods.
+
+    `joining` are those with pods that wait to join, and `held` those with a place that is kept for a while.
+    """
+
+    def __init__(self, transitions: Transitions) -> None:
+        self.transitions = transitions
+        self.core = transitions.core
+        self.mirror = transitions.mirror
+        self.translation = transitions.translation
+        self.joining: dict[Workload, None] = {}
+        self.held: dict[Workload, None] = {}
+        self._again: dict[Workload, float] = {}
+
+    def job(self, workload: Workload) -> Job:
+        """Its job, as the core has it."""
+        return self.core.state.live[self.core.state.rows[workload.job]]
+
+    # --- its pods come and go -------------------------------------------------------------------------------------
+
+    def applies(self, workload: Workload) -> bool:
+        """Whether its job is such that it may have more pods or fewer while it runs."""
+        return may_be_elastic(self.job(workload))
+
+    def follow(self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks) -> list[Pod]:
+        """Bring a gang that runs in line with its pods: with those that have come, and those that are gone.
+
+        Returns the pods that cannot join it. Raises AnewError, and StaleFlavorsError.
+        """
+        job = self.job(workload)
+        self._check(workload, live)
+        gone = sum(slot.done for slot in workload.slots if not slot.pod)
+        workload.least = min(least, workload.least)  # a higher one counts when it starts anew
+        floor = max(workload.least - workload.ended - gone, 1)
+        joining, alone = self._joiners(workload, job, live)
+        waiting = self._refill(workload, joining, floor)
+        kept = self._kept(workload, bool(waiting), floor)
+        floors = self._floors(kept, tasks, min(floor, len(kept)))
+        self._tell(workload, job, kept, waiting, floors)
+        if waiting and workload not in self.joining:
+            self._scale(workload, self.job(workload), always=True)
+        if len(waiting) > len(workload.members):
+            workload.reason = ""
+        workload.floor, workload.ended, workload.members = floor, workload.ended + gone, waiting
+        self.joining.pop(workload, None)
+        if waiting:
+            self.joining[workload] = None
+        return alone
+
+    def _check(self, workload: Workload, live: Sequence[Pod]) -> None:
+        """Raise AnewError where a pod of it is bound, and has no place or another one.
+
+        Who is to go to a node that takes nobody any more waits again.
+        """
+        for slot in workload.slots:
+            if slot.pod and not slot.bound and slot.node in self.transitions.closed:
+                slot.pod = slot.was = ""
+        places = {slot.pod: slot.node for slot in workload.slots if slot.pod}
+        leaving = self.transitions.existing_pods.leaving
+        for pod in live:
+            node, meta = pod.spec.node_name, pod.metadata
+            if (
+                node not in self.core.state.node_index
+                or meta.deletion_timestamp is not None
+                or meta.uid in leaving.get(node, ())
+            ):
+                continue
+            if places.get(meta.uid) != node:
+                raise AnewError
+
+    def _joiners(self, workload: Workload, job: Job, live: Sequence[Pod]) -> tuple[list[Member], list[Pod]]:
+        """Which pods that wait may join the gang, by their ranks, and which are none of it."""
+        filled = {slot.pod for slot in workload.slots}
+        newcomers = self.translation.ranked([p for p in live if waits(p) and p.metadata.uid not in filled])
+        known = {member.pod.metadata.uid: member for member in workload.members}
+        joining, alone = list[Member](), list[Pod]()
+        for pod in newcomers:
+            member = known.get(pod.metadata.uid)
+            if not self.translation.is_free(pod):
+                continue
+            if member is None:
+                member = self._joiner(workload, job, pod)
+            if member is None:
+                alone.append(pod)
+            else:
+                joining.append(member)
+        return joining, alone
+
+    def _joiner(self, workload: Workload, job: Job, pod: Pod) -> Member | None:
+        try:
+            own = self.translation.joining_job(workload.group, pod)
+        except MalformedError:
+            return None  # it says so, on its own
+        demand, role = own.groups[0].demand, Role(own.models, own.flavors)
+        same = own.queue == job.queue and own.reservation == job.reservation
+        if not same or all(group.demand != demand for group in job.groups):
+            return None
+        if workload.roles.setdefault(demand, role) != role:
+            return None
+        return Member(pod, demand)
+
+    def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
+        """Give vacant places to the very same pods made anew, and those of its floor to any; the others wait on.
+
+        Raises AnewError where its floor could be whole, but not in these places.
+        """
+        lacking = floor - sum(bool(slot.pod) for slot in workload.slots)
+        vacant = [slot for slot in workload.slots if slot.vacant]
+        left, filled = list(waiting), 0
+        for slot in vacant if left else ():
+            alike = [member for member in left if member.demand == slot.demand]
+            same = [member for member in alike if identity(member.pod) == slot.was]
+            for member in same[:1] or (alike[:1] if filled < lacking else []):
+                if self._takes(slot, member.pod):
+                    slot.pod = member.pod.metadata.uid
+                    left.remove(member)
+                    self.transitions.placed(workload, [slot])
+                    filled += 1
+        if 0 <= filled < lacking <= len(waiting):
+            raise AnewError
+        return left
+
+    def _takes(self, slot: Slot, pod: Pod) -> bool:
+        """Whether a place will do for a pod, by all that a first placement obeys."""
+        if slot.node in self.transitions.closed or not self.translation.admits(pod, slot.node):
+            return False
+        return not self.translation.filters.check([(slot.node, pod)])
+
+    def _kept(self, workload: Workload, others_wait: bool, floor: int) -> list[Slot]:
+        """The places that it keeps: those with pods, what its floor lacks, and for a while those of lost pods."""
+        now, filled = self.core.clock(), sum(bool(slot.pod) for slot in workload.slots)
+        lacking, kept, held = floor - filled, list[Slot](), False
+        for slot in workload.slots:
+            if slot.vacant and slot.since < 0:
+                slot.since = now
+            on_hold = slot.vacant and bool(slot.was) and others_wait and now < slot.since + HELD
+            if slot.pod or on_hold or (slot.vacant and lacking > 0):
+                kept.append(slot)
+                lacking -= not slot.pod
+                held = held or (not slot.pod and on_hold)
+        self.held.pop(workload, None)
+        if held:
+            self.held[workload] = None
+        return kept
+
+    def _floors(self, kept: Sequence[Slot], tasks: Tasks, floor: int) -> Counter[Demand]:
+        """How many pods of each kind are the floor, at least one of each."""
+        pods, demand_of = self.mirror.pods, {slot.pod: slot.demand for slot in kept if slot.pod}
+        there = [pods[slot.pod] for slot in kept if slot.pod in pods]
+        chosen = starting_pods(tasks, (), there, min(floor, len(there)))
+        floors = Counter(demand_of[pod.metadata.uid] for pod in chosen)
+        floors.update(slot.demand for slot in kept if not slot.pod)
+        for slot in kept:
+            floors[slot.demand] = max(floors[slot.demand], 1)
+        return floors
+
+    def _tell(
+        self, workload: Workload, job: Job, kept: list[Slot], waiting: list[Member], floors: Counter[Demand]
+    ) -> None:
+        """Tell the core what has changed. Raises AnewError where there is no pod left of some group."""
+        holds, waits = Counter(slot.demand for slot in kept), Counter(member.demand for member in waiting)
+        demands = [group.demand for group in job.groups]
+        if any(not holds[demand] for demand in demands):
+            raise AnewError
+        now = sized(job, [(holds[demand] + waits[demand], demand) for demand in demands], floors)
+        given = [slot for slot in workload.slots if slot not in kept]
+        if given:
+            had = Counter(slot.demand for slot in workload.slots)
+            self._scale(workload, sized(job, [(had[demand], demand) for demand in demands], floors))
+            self._give_back(workload, given)
+        self._scale(workload, now)
+
+    def _scale(self, workload: Workload, job: Job, always: bool = False) -> None:
+        if not always and job.groups == self.job(workload).groups:
+            return
+        roles = tuple(workload.roles.get(group.demand, Role()) for group in job.groups)
+        alike = roles[0] if len(set(roles)) == 1 else Role()
+        unlike = roles if len(set(roles)) > 1 else ()
+        self.core.happen(JobScaled(self.core.now, workload.job, job.groups, alike.models, alike.flavors, unlike))
+
+    def _give_back(self, workload: Workload, given: list[Slot], by: str = "") -> None:
+        self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given), by=by))
+        workload.slots = [slot for slot in workload.slots if slot not in given]
+        self.transitions.existing_pods.freed(slot.node for slot in given)
+        self.transitions.crowded.update(dict.fromkeys(slot.node for slot in given))
+
+    def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
+        """The pieces of these places in what the job holds. Raises AnewError where it does not hold them."""
+        state, found = self.core.state, list[Allocation]()
+        rows = list(pod_by_pod(state.running[state.rows[workload.job]]))
+        for slot in reversed(slots):
+            node = state.node_index.get(slot.node, -1)
+            fitting = [at for at, row in enumerate(rows) if row[NODE] == node and _is(row, slot)]
+            if not fitting:
+                raise AnewError
+            found.append(rows.pop(max(fitting, key=lambda at: (rows[at][MASK] == slot.devices, at))))
+        return np.array(found, dtype=np.int64)
+
+    # --- what the core decides ------------------------------------------------------------------------------------
+
+    def grow(self, workload: Workload, allocation: Allocation) -> None:
+        """The core gives it further places: pods that wait get them, or they are given back at once."""
+        core, transitions = self.core, self.transitions
+        core.happen(JobGrown(core.now, workload.job, allocation))
+        try:
+            slots = slots_of(allocation, workload.members, transitions.node_names, partly=True)
+        except ValueError:
+            slots = []
+        wanted = Counter(slot.node for slot in slots)
+        short = transitions.pod_capacity.short(wanted)
+        why = f"node {short} takes no more pods" if short else transitions.check(workload, slots)
+        if not slots or why:
+            core.happen(JobShrunk(core.now, workload.job, allocation))
+            self._again[workload] = core.clock() + AGAIN
+            return
+        placed = {slot.pod for slot in slots}
+        workload.members = [member for member in workload.members if member.pod.metadata.uid not in placed]
+        workload.slots = [*workload.slots, *slots]
+        transitions.placed(workload, slots)
+
+    def going(self, workload: Workload, allocation: Allocation) -> list[Slot]:
+        """The places that it gives back with these pieces: the last that it got on those nodes."""
+        left, found = list(workload.slots), list[Slot]()
+        names = self.transitions.node_names
+        for row in pod_by_pod(allocation):
+            there = [slot for slot in left if slot.node == names[row[NODE]] and _is(row, slot)]
+            slot = max(reversed(there), key=lambda one: (one.devices == row[MASK] != 0, not one.bound))
+            left.remove(slot)
+            found.append(slot)
+        return found
+
+    def shrink(self, workload: Workload, allocation: Allocation, by: str) -> list[Pod]:
+        """It gives pieces back for the job `by`. Returns the pods that have to go."""
+        slots, pods = self.going(workload, allocation), self.mirror.pods
+        self.core.happen(JobShrunk(self.core.now, workload.job, allocation, by=by))
+        evicted = list[Pod]()
+        for slot in slots:
+            pod = pods.get(slot.pod)
+            if pod is not None and (slot.bound or slot.pod in self.transitions.in_flight):
+                self.transitions.existing_pods.leaving.setdefault(slot.node, {})[slot.pod] = None
+                evicted.append(pod)
+            elif pod is not None:
+                workload.members.append(Member(pod, slot.demand))
+                self.joining[workload] = None
+            slot.pod = ""
+        workload.slots = [slot for slot in workload.slots if slot not in slots]
+        self.transitions.crowded.update(dict.fromkeys(slot.node for slot in slots))
+        self._again[workload] = self.core.clock() + AGAIN
+        return evicted
+
+    # --- by the clock, and for people -----------------------------------------------------------------------------
+
+    def due(self) -> dict[str, None]:
+        """The keys of gangs that have kept a place for long; those that could not grow a while ago may try again."""
+        now = self.core.clock()
+        for workload, then in list(self._again.items()):
+            if then <= now:
+                del self._again[workload]
+                if workload in self.joining and workload.phase is Phase.PLACED and workload.job:
+                    self._scale(workload, self.job(workload), always=True)
+        return {w.key: None for w in self.held if any(s.vacant and 0 <= s.since <= now - HELD for s in w.slots)}
+
+    def tell_waiting(self) -> None:
+        """Say of the pods that wait to join a gang how it runs without them, and what they lack."""
+        growth, state = self.core.scheduler.growth, self.core.state
+        for workload in list(self.joining):
+            if workload.phase is not Phase.PLACED or not workload.members or workload.job not in state.rows:
+                del self.joining[workload]
+                continue
+            lacks_quota = state.rows[workload.job] in growth.over_quota
+            what = (
+                "its queue has no quota for more"
+                if lacks_quota
+                else "there is no capacity for more: none of the others fit now"
+            )
+            sentence = f"its gang {self.size(workload)}, and {what}"
+            self.transitions.messages.say(workload, sentence, QUEUED if lacks_quota else UNSCHEDULABLE)
+
+    def size(self, workload: Workload) -> str:
+        """With how many pods a gang runs, such as `runs with 3 of 2 to 6 pods`."""
+        return size_sentence(self.job(workload), len(workload.slots))
+
+
+def _is(row: Allocation, slot: Slot) -> bool:
+    """Whether a piece of one pod is what the pod of a place asks for."""
+    demand = slot.demand
+    same = (int(row[MASK]).bit_count(), row[CPU], row[MEMORY]) == (demand.gpus, demand.cpu, demand.memory)
+    return same and (not demand.gpus or bool(row[MILLI] == demand.milli))
