@@ -35,8 +35,11 @@ def tolerating(number: int, own_key: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("own_key", [False, True], ids=["of one key", "of a key each"])
 def test_seventy_taints_stop_nobody_and_their_pods_have_turns(
-    plane: ControlPlane, tmp_path: Path, own_key: bool
+    plane: ControlPlane, tmp_path: Path, own_key: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A turn is over when nobody waits whose turn it is, however long it might last."""
+    monkeypatch.setattr(translation, "TURN", 3600 * SECOND)
+
     async def story(api: Api) -> None:
         await api.create_all([make_node("free", 8)])
         await api.create_all([make_node(f"n{i}", 1, taints=[taint(i, own_key)]) for i in range(MANY)])

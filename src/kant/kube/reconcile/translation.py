@@ -41,7 +41,8 @@ from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, SECOND
 
 TURN = 10 * SECOND
-"""How long some requests are served where pods that wait ask for more kinds of nodes than can be told apart."""
+"""How long some requests are served where pods that wait ask for more kinds of nodes than can be told apart, at most:
+the next have their turn as soon as nobody waits whose turn it is."""
 
 
 class MalformedError(Exception):
@@ -181,8 +182,13 @@ class Translation:
     def next_change(self, now: int) -> int:
         """When a reservation begins or ends next, or the turn of other requests comes; FOREVER where none does."""
         times = [time for reserved in self.reserved for time in (reserved.start, reserved.end) if time > now]
-        times += [now + TURN] if self.flavors.turned_away or self.devices.selectors.turned_away else []
+        times += [now + TURN] if self.turned_away else []
         return min(times, default=FOREVER)
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether pods wait for their turn."""
+        return self.flavors.turned_away or self.devices.selectors.turned_away
 
     # --- pods ---------------------------------------------------------------
 
