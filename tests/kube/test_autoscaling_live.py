@@ -8,11 +8,26 @@ from pathlib import Path
 import pytest
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, condition, name, of_queue, ours, perform, queue, until
-from tests.kube.objects import make_gang, make_node, make_pod
+from tests.kube.live import (
+    bound,
+    condition,
+    deputy_of_kant,
+    install_kind,
+    kind,
+    name,
+    of_queue,
+    ours,
+    perform,
+    queue,
+    says,
+    until,
+)
+from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
 from tests.kube.test_words_live import answer
 
+SCALING, CLASS = "autoscaling.x-k8s.io", "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+REQUESTS = f"/apis/{SCALING}/v1/namespaces/default/provisioningrequests"
 UNSCHEDULABLE, QUEUED = "Unschedulable", "Queued"
 
 
@@ -66,5 +81,60 @@ def test_kubectl_kant_why_names_the_nodes_that_would_start_a_gang_and_they_do(
             }  # fmt: skip
             await api.create_all([make_node(f"more-{i}", labels=labels) for i in range(3)])
             await until(api, lambda pods: len(bound(pods)) == 5)
+
+    perform(plane, story, tmp_path)
+
+
+def definition() -> Object:
+    """ProvisioningRequest as the Cluster Autoscaler installs it, with a status of its own."""
+    found = kind(SCALING, "v1", "ProvisioningRequest", "provisioningrequests")
+    found["spec"]["versions"][0]["subresources"] = {"status": {}}
+    return found
+
+
+async def says_autoscaler(api: Api, request: str, **conditions: str) -> None:
+    """What an autoscaler writes: conditions that are True, each with its message."""
+    now = "2026-01-01T00:00:00Z"
+    said = [
+        {"type": one, "status": "True", "reason": "Test", "message": text, "lastTransitionTime": now}
+        for one, text in conditions.items()
+    ]
+    await api.patch(f"{REQUESTS}/{request}/status", {"status": {"conditions": said}})
+
+
+@pytest.mark.parametrize("provisioning_class", [CLASS, f"check-capacity.{SCALING}"])
+def test_pods_wait_for_the_nodes_that_they_consume(
+    plane: ControlPlane, tmp_path: Path, provisioning_class: str
+) -> None:
+    async def story(api: Api) -> None:
+        await install_kind(api, definition())
+        for old in await api.list(REQUESTS):
+            await api.delete(f"{REQUESTS}/{name(old)}")
+        await deputy_of_kant(api)
+        await api.create(make_node("n0"))
+        spec = {"provisioningClassName": provisioning_class, "podSets": [{"podTemplateRef": {"name": "t"}, "count": 2}]}
+        ask = {"apiVersion": f"{SCALING}/v1", "kind": "ProvisioningRequest", "spec": spec}
+        notes = {
+            f"{SCALING}/consume-provisioning-request": "ask",
+            f"{SCALING}/provisioning-class-name": provisioning_class,
+        }
+        async with kant(plane, journal=tmp_path, user="deputy"):
+            await api.create_all(make_gang("train", 2, 4, annotations=notes))
+
+            async def until_said(words: str) -> None:
+                pods = await until(api, lambda pods: says(pods, "train-0", words) and says(pods, "train-1", words))
+                assert {condition(pod)["reason"] for pod in pods} == {QUEUED}
+
+            await until_said("its ProvisioningRequest ask is not there")
+            await api.create(ask | {"metadata": {"name": "ask", "namespace": "default"}})
+            await until_said("has not been accepted yet")
+            await says_autoscaler(api, "ask", Accepted="")
+            await until_said("is accepted, and its nodes are not there yet")
+            await says_autoscaler(api, "ask", Accepted="", Failed="no such machines")
+            await until_said("has failed: no such machines")
+            await says_autoscaler(api, "ask", Accepted="", BookingExpired="")
+            await until_said("has expired before the nodes were there")
+            await says_autoscaler(api, "ask", Accepted="", Provisioned="", BookingExpired="")
+            await until(api, lambda pods: bound(pods) == ["train-0", "train-1"])
 
     perform(plane, story, tmp_path)

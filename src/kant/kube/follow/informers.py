@@ -16,6 +16,7 @@ from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceS
 from kant.kube.objects.views import Budget, Claim, Loose, Meta, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.crds import API
 from kant.kube.translate.groups import GroupRef
+from kant.kube.translate.provisioning import PROVISIONING, PROVISIONING_PATHS
 from kant.live.logs import log_event
 from kant.model.errors import InputError
 
@@ -27,6 +28,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "/apis/kueue.x-k8s.io/v1beta1/topologies",
     ),
     "topologies.kai.scheduler": ("/apis/kai.scheduler/v1alpha1/topologies",),
+    PROVISIONING: PROVISIONING_PATHS,
 }
 """Kinds that a cluster may have, by what the mirror calls them, and where they are: the first path that is there."""
 
@@ -188,6 +190,10 @@ class Informers:
                 if error.code == 404:
                     del paths[0]
                     continue
+                if error.code == 403 and candidates == KINDS[PROVISIONING]:
+                    why = advice(error, self.client.config.source)
+                    self._complain(f"pods that consume a ProvisioningRequest are not scheduled: {why}")
+                    return ""
                 if error.code == 403 and paths[0].startswith(DEVICES):
                     break  # it is there, and what comes of that is said by who follows it
                 self.on_trouble(error)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from kant.kube.follow.device_mirror import DeviceMirror
+from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import rules_of
-from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE, ClaimName, Storage, claims_of
+from kant.kube.translate.volumes import ClaimName, Storage, claims_of
 
 ENDED = ("Succeeded", "Failed")
 
@@ -154,7 +155,7 @@ class Mirror:
             self.nodes.pop(name, None)
         else:
             self.nodes[name] = node
-            if before is not None and _essence(before) == _essence(node):
+            if before is not None and essence_of_node(before) == essence_of_node(node):
                 return False
         self.nodes_touched[name] = None
         return True
@@ -197,7 +198,7 @@ class Mirror:
         before = self.claims.pop(name, None)
         if kind != "deleted":
             self.claims[name] = claim
-            if before is not None and _claim_essence(before) == _claim_essence(claim):
+            if before is not None and essence_of_claim(before) == essence_of_claim(claim):
                 return
         self.claims_touched[name] = None
 
@@ -261,8 +262,8 @@ class Mirror:
             known.pop(name, None)
         else:
             known[name] = item
-            if before is not None and (before.metadata.uid, before.spec) == (item.metadata.uid, item.spec):
-                return  # its status or its labels, which say nothing to us
+            if before is not None and essence_of_object(plural, before) == essence_of_object(plural, item):
+                return
         self.objects_touched[(plural, *name)] = None
 
     def replace_objects(self, plural: str, items: Iterable[Loose]) -> None:
@@ -285,17 +286,3 @@ def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -
     index[node].pop(uid, None)
     if not index[node]:
         del index[node]
-
-
-def _claim_essence(claim: Claim) -> tuple[object, ...]:
-    """All of a claim that anything depends on."""
-    meta = claim.metadata
-    said = [(meta.annotations or {}).get(key) for key in (BIND_COMPLETED, SELECTED_NODE)]
-    return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.phase, said
-
-
-def _essence(node: Node) -> tuple[object, ...]:
-    """All of a node that anything depends on."""
-    meta, status = node.metadata, node.status
-    states = [(one.type, one.status) for one in status.conditions]
-    return meta.uid, meta.labels, meta.deletion_timestamp, node.spec, status.capacity, status.allocatable, states

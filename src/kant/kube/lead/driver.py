@@ -39,6 +39,7 @@ from kant.kube.reconcile.fleet import Fleet, cluster_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.serve.metrics import KubeTelemetry
+from kant.kube.translate.provisioning import PROVISIONING
 from kant.live.core import Core
 from kant.live.learned import SavedCalibration, restore_calibration
 from kant.live.logs import log_decisions, log_event
@@ -384,6 +385,9 @@ class KubeDriver:
         assert self.core is not None
         objects, self.mirror.objects_touched = self.mirror.objects_touched, {}
         kinds = {kind for kind, _, _ in objects}
+        if PROVISIONING in kinds:
+            named = {(space, name) for kind, space, name in objects if kind == PROVISIONING}
+            self.workloads.settle_all(self.workloads.consuming(named))
         if any(kind.startswith(("topologies", "reservations")) for kind in kinds):
             self.translation.stale = True
         elif "queues" in kinds:

@@ -27,6 +27,7 @@ from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
+from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares
@@ -258,6 +259,7 @@ class Translation:
             self.stale = True
             raise StaleFlavorsError
         self._check_claims(pods)
+        self._check_provisioning(pods)
         job = self._job(ref, pods)
         try:
             counted = (SHARED,) if job.gpu_milli else ()
@@ -322,6 +324,13 @@ class Translation:
             raise NotYetError(str(waits)) from None
         except InputError as error:
             raise MalformedError(str(error)) from None
+
+    def _check_provisioning(self, pods: list[Pod]) -> None:
+        """Raise NotYetError where nodes that these pods consume have not been provided."""
+        for space, name in dict.fromkeys((pod.metadata.namespace, consumed_by(pod)) for pod in pods):
+            why = why_not_provided(name, self.mirror.named(PROVISIONING, space, name)) if name else ""
+            if why:
+                raise NotYetError(why)
 
     def _key(self, ref: GroupRef | None, pods: list[Pod]) -> str:
         return "/".join(ref.key) if ref is not None else pods[0].metadata.uid

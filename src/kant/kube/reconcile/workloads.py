@@ -12,7 +12,7 @@ Long: `settle` and the few questions that it asks of what it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import MOVABLE
@@ -38,6 +38,7 @@ from kant.kube.reconcile.workload import Phase, Workload, maker, waits
 from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.orders import is_held, ordered
+from kant.kube.translate.provisioning import consumed_by
 from kant.live.core import Core
 from kant.model.errors import StateError
 from kant.model.event import JobCancelled, JobFinished
@@ -174,6 +175,12 @@ class Workloads:
         """The keys of the workloads that name a reservation."""
         named = (uid for uid, pod in self.mirror.pods.items() if names_reservation(pod))
         return dict.fromkeys(key for uid in named if (key := self.members.key_of.get(uid)) is not None)
+
+    def consuming(self, requests: Collection[tuple[str, str]]) -> dict[str, None]:
+        """The keys of the workloads that consume one of these ProvisioningRequests (namespace, name)."""
+        pods = self.mirror.pods.items()
+        named = (uid for uid, pod in pods if (pod.metadata.namespace, consumed_by(pod)) in requests)
+        return self.renew(named) if requests else {}
 
     def retry_partially_bound(self) -> None:
         """Look again for the rest of gangs in part, where capacity has come free."""

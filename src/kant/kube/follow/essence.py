@@ -1,0 +1,26 @@
+"""What of an object anything depends on: where that stays the same, nothing has changed for us."""
+
+from __future__ import annotations
+
+from kant.kube.objects.views import Claim, Loose, Node
+from kant.kube.translate.provisioning import PROVISIONING
+from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE
+
+
+def essence_of_object(plural: str, item: Loose) -> tuple[object, ...]:
+    """All of an object of another kind that anything depends on."""
+    return item.metadata.uid, item.spec, item.status if plural == PROVISIONING else None
+
+
+def essence_of_claim(claim: Claim) -> tuple[object, ...]:
+    """All of a claim that anything depends on."""
+    meta = claim.metadata
+    said = [(meta.annotations or {}).get(key) for key in (BIND_COMPLETED, SELECTED_NODE)]
+    return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.phase, said
+
+
+def essence_of_node(node: Node) -> tuple[object, ...]:
+    """All of a node that anything depends on."""
+    meta, status = node.metadata, node.status
+    states = [(one.type, one.status) for one in status.conditions]
+    return meta.uid, meta.labels, meta.deletion_timestamp, node.spec, status.capacity, status.allocatable, states

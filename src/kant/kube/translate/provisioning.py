@@ -1,0 +1,58 @@
+"""ProvisioningRequests: nodes that an autoscaler was asked for, and the pods that consume what it has provided.
+
+Of autoscaling.x-k8s.io, as the Cluster Autoscaler has them (its proposal provisioning-request.md): who asks for nodes
+names them on the pods, and the autoscaler says in conditions how far it has come. Until the nodes are provided the pods
+are not tried: without them a gang would take the room of others, or be taken for unschedulable.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kant.kube.objects.views import Condition, Loose, Pod, View
+
+PROVISIONING = "provisioningrequests"
+"""What the mirror calls them."""
+
+PROVISIONING_PATHS = tuple(
+    f"/apis/autoscaling.x-k8s.io/{version}/provisioningrequests" for version in ("v1", "v1beta1")
+)
+CONSUMES = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
+"""The annotation of a pod that consumes one, and its older name."""
+
+
+class _Status(View, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+def consumed_by(pod: Pod) -> str:
+    """The name of the ProvisioningRequest that a pod consumes; "" for none."""
+    said = pod.metadata.annotations or {}
+    return next((said[key] for key in CONSUMES if said.get(key)), "")
+
+
+def why_not_provided(name: str, found: Loose | None) -> str:
+    """Why the nodes of a ProvisioningRequest are not there, in one sentence; "" where they are.
+
+    When its booking has expired others may have taken them: its pods compete for what is there.
+    """
+    if found is None:
+        return f"its ProvisioningRequest {name} is not there"
+    try:
+        conditions = msgspec.json.decode(found.status, type=_Status).conditions
+    except msgspec.MsgspecError:
+        conditions = ()
+    met = {one.type: one for one in conditions if one.status == "True"}
+    if "Failed" in met:
+        said = met["Failed"].message or met["Failed"].reason
+        return f"its ProvisioningRequest {name} has failed" + (f": {said}" if said else "")
+    if "Provisioned" in met:
+        return ""
+    if "BookingExpired" in met:
+        return f"the booking of its ProvisioningRequest {name} has expired before the nodes were there"
+    if "Accepted" in met:
+        return f"its ProvisioningRequest {name} is accepted, and its nodes are not there yet"
+    return f"its ProvisioningRequest {name} has not been accepted yet"
