@@ -131,6 +131,20 @@ def test_large_jobs_have_a_head_of_their_own() -> None:
     assert sorted(preempted(at(harness, 1.1))) == [("passes", "large"), ("small", "large")]
 
 
+@pytest.mark.parametrize("move", [True, False])
+def test_victims_of_a_late_head_move_where_they_fit_unless_the_profile_says_no(move: bool) -> None:
+    by = Preemption(move_victims=move)
+    harness = Harness(make_cluster(8, 8), make_profile("fifo", Backfill(timeout_s=3600), preemption=by))
+    at(harness, 0, make_job("runs", 6), make_job("there", 6))
+    at(harness, 0.1, make_job("head", 8))
+    at(harness, 0.2, make_job("passes", 2))
+    harness.finish("runs")
+    plan = at(harness, 1.1)
+    assert preempted(plan) == [("passes", "head")]
+    assert started(plan) == (["head", "passes"] if move else ["head"])
+    assert [d.moved for d in plan.decisions if isinstance(d, Preempt)] == [move]
+
+
 @pytest.mark.parametrize("large_gpus", [0, 16])
 def test_a_small_head_has_the_longer_patience(large_gpus: int) -> None:
     policy = Backfill(timeout_s=3600, large_gpus=large_gpus, small_timeout_s=4 * 3600)

@@ -100,7 +100,7 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
         profile.discipline.run(cycle)
 
     # 5. Victims that fit elsewhere move.
-    if cycle.victims:
+    if cycle.victims and (profile.preemption is None or profile.preemption.move_victims):
         cycle.relocate_victims()
 
     # 6. What no waiting job can use goes to elastic gangs, up to their ceilings.

@@ -48,13 +48,15 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     With `priority` a job may evict jobs of lower priority. With `reclaim` a job whose queue stays in its `nominal`
     quota, or in its `fair-share` of the whole, may evict jobs of queues that borrow. A job that is not preemptible is
     never evicted, nor is one that has run for less than `min_run_s` (or its queue's own minimum) since it last started.
-    The victims hold at most `most` times the GPUs of the newcomer.
+    The victims hold at most `most` times the GPUs of the newcomer. With `move_victims` those that fit elsewhere move
+    there in the same plan, also where the discipline stopped them.
     """
 
     priority: bool = True
     reclaim: Reclaim = "nominal"
     min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 300
     most: Annotated[float, Meta(ge=0, le=10**6)] = 4.0
+    move_victims: bool = True
 
     def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
         """Evict as few jobs as it takes, at the least cost, if the job then fits as `shape`.
