@@ -200,7 +200,8 @@ class Api:
         groups = ("/apis/events.k8s.io/v1/events", "/apis/apps/v1/replicasets", "/apis/batch/v1/jobs")
         storage = ("persistentvolumeclaims", "persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses")
         groups += tuple(
-            f"/apis/resource.k8s.io/v1/{kind}" for kind in ("resourceclaims", "resourceslices", "deviceclasses")
+            f"/apis/resource.k8s.io/v1/{kind}"
+            for kind in ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses")
         )
         custom = await self._custom()
         native = [path for path in ("/apis/scheduling.k8s.io/v1alpha2/podgroups",) if self.plane.gates]

@@ -34,7 +34,8 @@ from kant.kube.translate.volumes import ClaimName
 PATIENCE = 60.0  # seconds for devices to be free that are on their way to be
 GRACE = 5.0  # seconds after which a pod that we have never seen is taken for gone
 LOOK = 0.5  # seconds between two looks for what is to be taken back
-PAUSE = 0.2  # seconds before a request that may heal is sent again
+PAUSE = 0.2  # seconds before a request that may heal is sent again,
+REFUSED = 2.0  # and before one that was refused is
 
 
 class ClaimRefusedError(Exception):
@@ -167,12 +168,13 @@ class ClaimBinder:
         except FencedError:
             pass
         except ApiError as error:
-            if error.heals:
-                await asyncio.sleep(PAUSE)
+            if error.code not in (404, 409):  # else the watch says what it is now
+                if not error.heals:
+                    what = advice(error, self.client.config.source)
+                    self._wrong[key] = f"its claim {key[1]} cannot be allocated: {what}"
+                    self.wake()
+                await asyncio.sleep(PAUSE if error.heals else REFUSED)
                 self._wrote.pop(key, None)
-            elif error.code not in (404, 409):  # else the watch says what it is now
-                what = advice(error, self.client.config.source)
-                self._wrong[key] = f"its claim {key[1]} cannot be allocated: {what}"
         finally:
             self._tasks.pop(key, None)
             self.wake()

@@ -352,6 +352,7 @@ class KubeDriver:
         if keys:
             workloads.settle_all(keys)
             self._look_up()
+        self._look_at_homes()
         workloads.retry_partially_bound()
         workloads.partially_bound.complete_all()  # nobody is left in part when the core decides
         self._count_pods()
@@ -424,6 +425,13 @@ class KubeDriver:
         self._look_at = began + LEAST_WORK * (time.monotonic() - began)
         if improved:
             wait = max(self._built_at + max(FAILING, LEAST_WORK * self._build_s) - began, 0.0)
+            self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
+
+    def _look_at_homes(self) -> None:
+        """Build the state anew where devices that pods share may be had elsewhere, but not too often."""
+        assert self.core is not None
+        if self.translation.devices.requests.has_other_homes:
+            wait = max(FAILING, LEAST_WORK * self._build_s)
             self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
 
     def _take_overrun(self) -> None:

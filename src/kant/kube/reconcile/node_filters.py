@@ -19,7 +19,8 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.companions import Companions
-from kant.kube.reconcile.device_allocations import DeviceAllocations, has_plugin
+from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.device_requests import has_plugin
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of, spreads_of, wanted_beside
@@ -123,7 +124,7 @@ class NodeFilters:
     def _names(self, pod: Pod) -> list[str]:
         names = [_amount_name(*one) for one in others_of(pod.spec).items() if one in self._short] if self._short else []
         names += [f"{FILTER}port {port}" for port in ports_of(pod.spec)]
-        if pod.spec.resource_claims and (digest := self.devices.digest(pod)):
+        if pod.spec.resource_claims and (digest := self.devices.requests.digest(pod)):
             names.append(f"{DEVICES}{digest}")
             names += [f"{FREE_DEVICES}{digest}"] if digest in self._short_devices else []
         if self.mirror.devices.slices and used_of(pod.spec).gpus:
@@ -151,7 +152,7 @@ class NodeFilters:
             return self.companions.lacks(pod, node) is not None
         if kind == "plugin":
             view = self.mirror.nodes[node]
-            return not has_plugin(view) and self.devices.gpus_at(view) > 0
+            return not has_plugin(view) and self.devices.requests.gpus_at(view) > 0
         if kind == "devices":
             return self.devices.fails(pod, node, empty=True)
         if kind == "free-devices":
@@ -264,12 +265,12 @@ class NodeFilters:
         claiming = [(node, pod) for node, pod in placed if pod.spec.resource_claims]
         why = self.devices.why_not(claiming, going) if claiming else ""
         for _, pod in claiming if why else ():
-            if digest := self.devices.digest(pod):
+            if digest := self.devices.requests.digest(pod):
                 self._short_devices.setdefault(digest, set()).add(self._used(pod))
         return why
 
     def _used(self, pod: Pod) -> Demand:
-        return with_gpus(used_of(pod.spec), self.devices.gpus(pod))
+        return with_gpus(used_of(pod.spec), self.devices.requests.gpus(pod))
 
     def _ports(self, node: str, pods: Sequence[Pod], ignored: Collection[str]) -> str:
         asked = Counter(port for pod in pods for port in ports_of(pod.spec))
@@ -298,7 +299,7 @@ class NodeFilters:
         """What the core sees free on a node."""
         view = self.mirror.nodes.get(node)
         there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
-        there = with_gpus(there, self.devices.gpus_at(view) if view is not None else 0)
+        there = with_gpus(there, self.devices.requests.gpus_at(view) if view is not None else 0)
         used = [self._used(pod) for pod in self.neighbours.on(node)]
         return Demand(
             there.gpus - sum(one.gpus for one in used),

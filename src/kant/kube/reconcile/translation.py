@@ -148,7 +148,7 @@ class Translation:
         """
         if view.metadata.name in self._left_out:
             return None
-        seen = node_of(view, self.levels, self.flavors.flavor_of(view), devices=self.devices.gpus_at(view))
+        seen = node_of(view, self.levels, self.flavors.flavor_of(view), devices=self.devices.requests.gpus_at(view))
         if isinstance(seen, InvalidObject):
             self.complaints[seen.about] = seen.sentence
             return None
@@ -189,7 +189,7 @@ class Translation:
     @property
     def turned_away(self) -> bool:
         """Whether pods wait for their turn."""
-        return self.flavors.turned_away or self.devices.selectors.turned_away
+        return self.flavors.turned_away or self.devices.requests.selectors.turned_away
 
     # --- pods ---------------------------------------------------------------
 
@@ -248,10 +248,10 @@ class Translation:
 
     def used(self, pod: Pod) -> Demand:
         """What a pod takes of the node that it is bound to, whatever else it says."""
-        return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
+        return with_gpus(self.shares.used(pod), self.devices.requests.gpus(pod))
 
     def _demand(self, pod: Pod, where: str) -> Demand:
-        return with_gpus(self.shares.demand(pod, where), self.devices.gpus(pod))
+        return with_gpus(self.shares.demand(pod, where), self.devices.requests.gpus(pod))
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
         """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
@@ -264,14 +264,14 @@ class Translation:
         try:
             counted = (SHARED,) if job.gpu_milli else ()
             check_parts([pod.spec for pod in pods], job.queue, core.state.quota_usage.queue_config, counted)
-            claimed = next((name for pod in pods if (name := self.devices.uncounted(pod))), "")
+            claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
             if claimed:
                 check_quota("resourceClaims", f"claim {claimed}", job.queue, core.state.quota_usage.queue_config)
         except InputError as error:
             raise MalformedError(str(error)) from None
         if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
             job = replace(job, affinity_group=f"gang {job.id}", apart="node", apart_required=True)
-        if self.devices.are_one(pods) and job.within != "node":
+        if self.devices.requests.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
             self._check_reservation(core, job)
@@ -343,7 +343,7 @@ class Translation:
 
     @property
     def _storage(self) -> Storage:
-        return self.mirror.storage._replace(devices=self.devices.demands)
+        return self.mirror.storage._replace(devices=self.devices.requests.demands)
 
     def _why_nowhere(self, pods: list[Pod]) -> str:
         nodes, storage = self.mirror.nodes.values(), self._storage

@@ -367,7 +367,8 @@ class Workloads:
         if self._resize(workload, live):
             return
         filled = {slot.pod for slot in workload.slots}
-        newcomers = self.translation.ranked([p for p in live if waits(p) and p.metadata.uid not in filled])
+        coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
+        newcomers = self.translation.ranked([p for p in coming if self.translation.devices.requests.are_made(p)])
         if self._is_to_be_planned(workload, newcomers):
             self.transitions.end(workload)
             self._begin(workload, live)

@@ -1,0 +1,315 @@
+"""Device requests: what the claims of pods ask for, in the words of the devices that there are.
+
+What was found is remembered until slices, classes or nodes change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2s
+
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.device_views import ResourceClaim
+from kant.kube.objects.views import Node, Pod
+from kant.kube.translate.device_claims import (
+    MOST_CONSUMERS,
+    Asked,
+    Want,
+    asked_of,
+    claim_names,
+    held_by,
+    is_ours,
+    key_of,
+    known_names,
+    reach_terms,
+)
+from kant.kube.translate.device_selectors import DeviceSelectors, SelectorError
+from kant.kube.translate.devices import Candidate, DeviceId, Reach
+from kant.kube.translate.resources import GPU_RESOURCES
+from kant.kube.translate.selectors import Term
+from kant.kube.translate.sharing import SHARED
+from kant.kube.translate.volumes import ClaimName, ClaimWaitsError
+from kant.model.errors import InputError
+
+
+class DeviceRequests:
+    """`homes` has, of claims that pods of one gang share, the nodes for which devices are looked for now.
+
+    `has_other_homes`: where these have no place for the gang, others may have.
+    """
+
+    def __init__(self, mirror: Mirror, scheduler: str = "kant", selectors: DeviceSelectors | None = None) -> None:
+        self.mirror = mirror
+        self.devices = mirror.devices
+        self.scheduler = scheduler
+        self.selectors = selectors or DeviceSelectors()
+        self.homes: dict[ClaimName, Reach] = {}
+        self.has_other_homes = False
+        self._turns: dict[ClaimName, int] = {}
+        self._version = -1
+        self._asked: dict[str, Asked] = {}
+        self._found: dict[Want, frozenset[DeviceId]] = {}
+
+    def begin(self) -> None:
+        """A state is built: what claims ask for is found anew, and claims without devices look at other homes."""
+        for key in self.homes:
+            self._turns[key] = self._turns.get(key, 0) + 1
+        self._turns = {key: turn for key, turn in self._turns.items() if key in self.devices.users}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Slices, classes or nodes are other ones."""
+        self._version = self.devices.version
+        self._asked.clear()
+        self._found.clear()
+        self.homes.clear()
+        self.has_other_homes = self.selectors.turned_away = False
+        self.selectors.keep(self.devices.inventory.stamps)
+
+    def is_current(self) -> bool:
+        """Whether slices and classes are those of which something is remembered."""
+        return self._version == self.devices.version
+
+    def asked(self, claim: ResourceClaim) -> Asked:
+        """What a claim asks for. Raises ClaimWaitsError, InputError."""
+        if not self.is_current():
+            self._forget()
+        found = self._asked.get(claim.metadata.uid)
+        if found is None:
+            found = self._asked[claim.metadata.uid] = asked_of(claim, self.devices.classes)
+        return found
+
+    # --- what a pod asks for --------------------------------------------------------------------------------------
+
+    def check(self, pod: Pod) -> None:
+        """Raise ClaimWaitsError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        if not pod.spec.resource_claims:
+            return
+        where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec.resourceClaims"
+        if not self.devices.is_served:
+            raise InputError(where, "a cluster that has the API resource.k8s.io/v1 (Kubernetes 1.34 or newer)")
+        if self.devices.unreadable:
+            raise InputError(where, "the right to list resourceclaims, resourceslices and deviceclasses")
+        for name in claim_names(pod):
+            claim = self.devices.claims.get((pod.metadata.namespace, name))
+            if claim is None:
+                raise ClaimWaitsError(f"its claim {name} is not there")
+            if claim.metadata.deletion_timestamp is not None:
+                raise ClaimWaitsError(f"its claim {name} is being deleted")
+            self._check_use(pod, claim)
+
+    def _check_use(self, pod: Pod, claim: ResourceClaim) -> None:
+        name, uid = claim.metadata.name, pod.metadata.uid
+        owner = next((one.uid for one in claim.metadata.owner_references if one.controller), uid)
+        if owner != uid and name not in {one.resource_claim_name for one in pod.spec.resource_claims}:
+            raise ClaimWaitsError(f"its claim {name} belongs to another pod")
+        consumers = {one.uid for one in claim.status.reserved_for}
+        if len(consumers | {uid}) > MOST_CONSUMERS:
+            raise ClaimWaitsError(f"its claim {name} is used by {len(consumers)} pods, as many as may")
+        if not self.is_settled(claim):
+            asked = self.asked(claim)
+            for want in (want for alternatives in asked.requests for want in alternatives):
+                self._try(want, asked.namespace)
+
+    def _try(self, want: Want, namespace: str) -> None:
+        """Raise where selectors of this cannot be evaluated."""
+        try:
+            self._matching(want, namespace)
+        except SelectorError as error:
+            if error.later:
+                raise ClaimWaitsError(str(error)) from None
+            raise InputError(f"request {want.name}", f"selectors that can be evaluated ({error})") from None
+
+    def are_made(self, pod: Pod) -> bool:
+        """Whether all of its claims are there, so that it is known what it asks for."""
+        try:
+            return all((pod.metadata.namespace, name) in self.devices.claims for name in claim_names(pod))
+        except ClaimWaitsError:
+            return False
+
+    def claims(self, pod: Pod) -> list[ResourceClaim]:
+        """Those of its claims that are there."""
+        found = (self.devices.claims.get((pod.metadata.namespace, name)) for name in known_names(pod))
+        return [one for one in found if one is not None]
+
+    def is_settled(self, claim: ResourceClaim) -> bool:
+        """Whether it is allocated, and stays so: by somebody else, or for a pod that is bound."""
+        if claim.status.allocation is None:
+            return False
+        if not is_ours(claim):
+            return True
+        return any(self._is_bound(one.uid) for one in claim.status.reserved_for)
+
+    def _is_bound(self, uid: str) -> bool:
+        """Whether a pod has its node, or somebody else sees to that."""
+        pod = self.mirror.pods.get(uid)
+        if pod is None or is_over(pod):
+            return False
+        return bool(pod.spec.node_name) or uid in self.mirror.bound_here or pod.spec.scheduler_name != self.scheduler
+
+    def demands(self, pod: Pod) -> list[tuple[Term, ...]]:
+        """For each claim that has devices, or gets them in one home, the terms of which a node has to meet one."""
+        found: list[tuple[Term, ...]] = []
+        for claim in self.claims(pod):
+            terms = reach_terms(claim) if self.is_settled(claim) else self._home(claim)
+            found += [terms] if terms is not None else []
+        return found
+
+    def _home(self, claim: ResourceClaim) -> tuple[Term, ...] | None:
+        """The nodes at which a claim that pods share is to get devices, if these are of some nodes and not of others.
+
+        The homes with most free devices come first, and each has its turn.
+        """
+        key = key_of(claim)
+        if len(self.devices.users.get(key, ())) < 2:
+            return None
+        if key not in self.homes:
+            free: Counter[Reach] = Counter()
+            for one in self._candidates(claim):
+                if one.reach.term is not None:
+                    free[one.reach] += one.id not in self.devices.holders
+            homes = sorted(free, key=lambda reach: (-free[reach], repr(reach)))
+            self.homes[key] = homes[self._turns.get(key, 0) % len(homes)] if homes else Reach()
+            self.has_other_homes = self.has_other_homes or len(homes) > 1
+        term = self.homes[key].term
+        return (term,) if term is not None else None
+
+    def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
+        """The devices that some request of a claim is about; none where nobody can tell."""
+        try:
+            asked = self.asked(claim)
+            wants = [want for alternatives in asked.requests for want in alternatives if not want.admin]
+            ids = dict.fromkeys(one for want in wants for one in self._matching(want, asked.namespace))
+        except (InputError, ClaimWaitsError, SelectorError):
+            return []
+        return [self.devices.inventory.by_id[one] for one in ids]
+
+    def are_one(self, pods: Sequence[Pod]) -> bool:
+        """Whether several of these pods share a claim that is to get devices of one node."""
+        shared: dict[ClaimName, ResourceClaim] = {}
+        seen: set[ClaimName] = set()
+        for pod in pods if len(pods) > 1 else ():
+            for claim in self.claims(pod):
+                if key_of(claim) in seen:
+                    shared[key_of(claim)] = claim
+                seen.add(key_of(claim))
+        return any(not self.is_settled(one) and self._is_of_one_node(one) for one in shared.values())
+
+    def _is_of_one_node(self, claim: ResourceClaim) -> bool:
+        """Whether the devices of some request belong to one node each."""
+        try:
+            asked = self.asked(claim)
+            found = [
+                [one for want in alternatives if not want.admin for one in self._matching(want, asked.namespace)]
+                for alternatives in asked.requests
+            ]
+        except (InputError, ClaimWaitsError, SelectorError):
+            return False
+        by_id = self.devices.inventory.by_id
+        return any(ids and all(by_id[one].reach.node for one in ids) for ids in found)
+
+    # --- GPUs -----------------------------------------------------------------------------------------------------
+
+    def gpus(self, pod: Pod) -> int:
+        """How many GPUs of its node a pod has, or asks for, by its claims. A claim of several counts for its first."""
+        if not pod.spec.resource_claims or not self.devices.is_served:
+            return 0
+        return sum(self._gpus_of(claim) or 0 for claim in self.claims(pod) if self._is_first(pod, claim))
+
+    def uncounted(self, pod: Pod) -> str:
+        """A claim of the pod that asks for parts of GPUs, or for no certain number of them; "" where none does."""
+        return next((one.metadata.name for one in self.claims(pod) if self._gpus_of(one) is None), "")
+
+    def _is_first(self, pod: Pod, claim: ResourceClaim) -> bool:
+        users = (self.mirror.pods.get(uid) for uid in self.devices.users.get(key_of(claim), ()))
+        live = [one for one in users if one is not None and not is_over(one)]
+        return _rank(pod) <= min(map(_rank, live), default=_rank(pod))
+
+    def _gpus_of(self, claim: ResourceClaim) -> int | None:
+        """The whole GPUs of a claim; None where it has parts of some, or nobody can tell."""
+        if claim.status.allocation is not None and self.is_settled(claim):
+            held = [self.devices.inventory.by_id.get(one) for one in held_by(claim)]
+            parts = any(one is not None and one.is_gpu and not self._counts(one) for one in held)
+            return None if parts else sum(one is not None and self._counts(one) for one in held)
+        try:
+            asked = self.asked(claim)
+            counts = [{self._gpus_of_want(want, asked.namespace) for want in wants} for wants in asked.requests]
+        except (InputError, ClaimWaitsError, SelectorError):
+            return 0  # it is told when its pods come
+        if any(len(one) > 1 or None in one for one in counts):
+            return None
+        return sum(number for one in counts for number in one if number)
+
+    def _gpus_of_want(self, want: Want, namespace: str) -> int | None:
+        if want.admin:
+            return 0
+        found = [self.devices.inventory.by_id[one] for one in self._matching(want, namespace)]
+        kinds = {self._counts(one) for one in found}
+        if (
+            len(kinds) > 1
+            or any(one.is_gpu and not self._counts(one) for one in found)
+            or (True in kinds and not want.number)
+        ):
+            return None
+        return want.number if True in kinds else 0
+
+    def _matching(self, want: Want, namespace: str) -> frozenset[DeviceId]:
+        """The devices that a request is about, whoever has them. Raises SelectorError."""
+        if not self.is_current():
+            self._forget()
+        found = self._found.get(want)
+        if found is None:
+            all_devices = self.devices.inventory.by_id.values()
+            found = frozenset(one.id for one in all_devices if self._holds(want, one, namespace))
+            self._found[want] = found
+        return found
+
+    def _holds(self, want: Want, candidate: Candidate, namespace: str) -> bool:
+        stamp, name = candidate.stamp, candidate.id[2]
+
+        def holds(expression: str, tenant: str) -> bool:
+            return self.selectors.matches(expression, stamp, name, lambda: candidate.facts, tenant)
+
+        if candidate.is_gpu and self._has_plugin(candidate.reach.node):
+            return False
+        return all(holds(one, "") for one in want.selectors) and all(holds(one, namespace) for one in want.own)
+
+    def _counts(self, device: Candidate) -> bool:
+        """Whether it is one of the GPUs of a node."""
+        return device.is_whole_gpu and bool(device.reach.node) and not self._has_plugin(device.reach.node)
+
+    def _has_plugin(self, node: str) -> bool:
+        """Whether a device plugin gives out the GPUs of a node: devices of a GPU driver there are the same GPUs."""
+        view = self.mirror.nodes.get(node)
+        return view is not None and has_plugin(view)
+
+    def gpus_at(self, node: Node) -> int:
+        """The GPUs of a node that are had by claims."""
+        return 0 if has_plugin(node) else self.devices.inventory.gpus_of(node.metadata.name)
+
+    def matches(self, want: Want, candidate: Candidate, namespace: str) -> bool:
+        """Whether a device is one of those that a request is about. Raises SelectorError."""
+        return candidate.id in self._matching(want, namespace)
+
+    def digest(self, pod: Pod) -> str:
+        """Equal for pods whose claims ask for the same, and are free to get it anywhere; "" for no such claims."""
+        asked: list[str] = []
+        for claim in self.claims(pod):
+            if self.is_settled(claim):
+                continue
+            try:
+                asked.append(repr(self.asked(claim)))
+            except (InputError, ClaimWaitsError):
+                continue
+        return blake2s("\n".join(asked).encode(), digest_size=6).hexdigest() if asked else ""
+
+
+def has_plugin(node: Node) -> bool:
+    """Whether a device plugin gives out GPUs of a node."""
+    there = node.status.capacity or {}
+    return any(str(there.get(name, 0)) != "0" for name in (*GPU_RESOURCES, SHARED))
+
+
+def _rank(pod: Pod) -> tuple[bool, str, str]:
+    return not pod.spec.node_name, pod.metadata.creation_timestamp, pod.metadata.name
