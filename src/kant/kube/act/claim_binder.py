@@ -89,6 +89,7 @@ class ClaimBinder:
         users = self._users(workload)
         if not users:
             return True
+        self.allocations.expect(workload)
         missing = {key: there for key, there in users.items() if not self._has(key, there)}
         for key, there in missing.items():
             if key in self._wrong:

@@ -7,7 +7,7 @@ provisional: it is decided again, or taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from kant.kube.follow.mirror import Mirror
@@ -15,6 +15,7 @@ from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.views import Pod, Toleration
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.neighbours import NOBODY, Placed
+from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.device_allocator import Free, Grant, Task, TooHardError, allocate
 from kant.kube.translate.device_claims import Asked, is_ours, key_of, known_names, reach_terms
 from kant.kube.translate.device_selectors import SelectorError
@@ -39,7 +40,7 @@ class ClaimPlan(NamedTuple):
 class DeviceAllocations:
     """`plans` has, by claim, what is to be written for workloads that have started.
 
-    `stands` says whether a pod (uid) is still on its way to a node.
+    `coming` has, by their uids, pods that are to be bound, or were.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", requests: DeviceRequests | None = None) -> None:
@@ -47,7 +48,7 @@ class DeviceAllocations:
         self.devices = mirror.devices
         self.requests = requests or DeviceRequests(mirror, scheduler)
         self.plans: dict[ClaimName, ClaimPlan] = {}
-        self.stands: Callable[[str], bool] = lambda uid: False
+        self.coming: dict[str, Workload] = {}
         self._never: dict[tuple[str, str], bool] = {}
         self._version = -1
 
@@ -63,6 +64,20 @@ class DeviceAllocations:
             plan = self.plans.get(key_of(claim))
             if plan is not None and pod.metadata.uid not in plan.pods and self._is_standing(plan):
                 raise ClaimWaitsError(f"its claim {claim.metadata.name} is being allocated for another pod")
+
+    def expect(self, workload: Workload) -> None:
+        """The pods of a workload that have places are to be bound."""
+        self.coming.update({slot.pod: workload for slot in workload.slots if slot.pod and not slot.bound})
+
+    def stands(self, uid: str) -> bool:
+        """Whether a pod is on its way to a node, as far as we know."""
+        workload = self.coming.get(uid)
+        if workload is None:
+            return False
+        stands = workload.phase is Phase.PLACED and any(one.pod == uid and not one.bound for one in workload.slots)
+        if not stands:
+            del self.coming[uid]
+        return stands
 
     def is_settled(self, claim: ResourceClaim) -> bool:
         """Whether it is allocated, and stays so: by somebody else, or for a pod that is bound."""

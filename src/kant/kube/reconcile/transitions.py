@@ -56,24 +56,12 @@ class Transitions:
         self.unprotected: dict[Workload, None] = {}
         self.unbound: dict[Workload, None] = {}  # started, and not bound as far as we know
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
-        self.placing: dict[str, Workload] = {}  # by the uid of a pod that is to be bound
-        translation.devices.stands = self._stands
         self.closed: set[str] = set()  # nodes that take no pod now
         self.node_names = [node.name for node in core.state.spec.nodes]
 
     def is_in_flight(self, workload: Workload) -> bool:
         """Whether a binding of it has not been answered: until then its places are given to nobody else."""
         return any(slot.pod in self.in_flight for slot in workload.slots)
-
-    def _stands(self, uid: str) -> bool:
-        """Whether a pod has a place, and is not bound as far as we know."""
-        workload = self.placing.get(uid)
-        if workload is None:
-            return False
-        stands = workload.phase is Phase.PLACED and any(s.pod == uid and not s.bound for s in workload.slots)
-        if not stands:
-            del self.placing[uid]
-        return stands
 
     # --- it becomes a job -----------------------------------------------------------------------------------------
 
@@ -154,19 +142,19 @@ class Transitions:
         for slot in slots:
             if not slot.bound:
                 self.translation.filters.neighbours.promise(slot.node, slot.pod)
-                self.placing[slot.pod] = workload
                 self.crowded[slot.node] = None
-        self._plan_devices(slots)
+        self._plan_devices(workload, slots)
         self.unbound[workload] = None
         self.unprotected[workload] = None
         self.to_bind.append(workload)
 
-    def _plan_devices(self, slots: list[Slot]) -> None:
+    def _plan_devices(self, workload: Workload, slots: list[Slot]) -> None:
         """Decide which devices its pods get, so that nobody else does; `_check` has found that there are some."""
         pods = self.mirror.pods
         found = ((slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods)
         claiming = [(node, pod) for node, pod in found if pod.spec.resource_claims]
         if claiming:
+            self.translation.devices.expect(workload)
             self.translation.devices.promise(claiming)
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:

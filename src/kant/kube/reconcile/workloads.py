@@ -447,7 +447,6 @@ class Workloads:
             slot = next((s for s in workload.slots if s.vacant and s.demand == demand), None)
             if slot is not None:
                 slot.pod = pod.metadata.uid
-                self.transitions.placing[slot.pod] = workload
                 lost = lost or slot.node in self.out_of_service
                 lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
                 self.transitions.unbound[workload] = None
