@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.kube.api import Api
-from tests.kube.control_plane import ControlPlane
+from tests.kube.conftest import NewPlane
+from tests.kube.control_plane import GANG_GATES, ControlPlane
 from tests.kube.kubelet import FakeKubelet, ReplicaController
 from tests.kube.live import (
     bound,
@@ -259,3 +261,35 @@ def test_a_budget_that_spares_only_the_minimum_lets_the_others_go(plane: Control
             assert sum("wide" in one for one in bound(pods)) == 6 and driver.counts.evicted == 2
 
     perform(plane, story, tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["Pod", "PodGroup"])
+def test_a_podgroup_of_kubernetes_grows_and_says_how_it_is_disrupted(
+    new_plane: NewPlane, tmp_path: Path, mode: str
+) -> None:
+    """With its Workload. In mode PodGroup all of its pods go, or none."""
+
+    async def story(api: Api) -> None:
+        version = "scheduling.k8s.io/v1alpha2"
+        await api.create(make_node("n0"))
+        await api.apply([queue("org", 0), queue("a", 4, parent="org"), queue("b", 4, parent="org")])
+        policy: Object = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": mode}
+        meta = {"name": "train", "namespace": "default"}
+        templates = {"podGroupTemplates": [policy | {"name": "workers"}]}
+        await api.create({"apiVersion": version, "kind": "Workload", "metadata": meta, "spec": templates})
+        ref = {"workload": {"workloadName": "train", "podGroupTemplateName": "workers"}}
+        own = policy | {"podGroupTemplateRef": ref}
+        await api.create({"apiVersion": version, "kind": "PodGroup", "metadata": meta, "spec": own})
+        group = {"podGroupName": "train"}
+        pods = [
+            make_pod(f"train-{i}", 1, labels=of_queue("a"), annotations=YES, schedulingGroup=group) for i in range(6)
+        ]
+        async with FakeKubelet(api), kant(api.plane, profile=reclaiming(), journal=tmp_path) as driver:
+            await api.create_all(pods)
+            await until(api, lambda pods: len(bound(pods)) == 6)
+            await api.create_all(make_gang("mine", 4, 1, labels=of_queue("b")))
+            found = await until(api, lambda pods: sum("mine" in one for one in bound(pods)) == 4)
+            left = sum("train" in one for one in bound(found))
+            assert (driver.counts.evicted, left) == ((6, 0) if mode == "PodGroup" else (2, 4))
+
+    perform(new_plane(gates=(*GANG_GATES, "WorkloadAwarePreemption")), story, tmp_path)

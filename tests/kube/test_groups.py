@@ -34,7 +34,11 @@ CASES = [
     (pod(), None),
     (pod(scheduling_group=k.SchedulingGroup("g"), labels={"scheduling.kant.dev/pod-group": "other"}),
      GroupRef("ml", "scheduling.k8s.io", "g", (at("scheduling.k8s.io/v1beta1", "podgroups", "g"),
+                                               at("scheduling.k8s.io/v1alpha3", "podgroups", "g"),
                                                at("scheduling.k8s.io/v1alpha2", "podgroups", "g")))),
+    (pod(workload_ref=k.WorkloadRef("g", "workers", "3")),
+     GroupRef("ml", "workloads.scheduling.k8s.io", "g/workers/3",
+              (at("scheduling.k8s.io/v1alpha1", "workloads", "g"),), part="workers")),
     (pod({"scheduling.kant.dev/pod-group": "g", "scheduling.kant.dev/min-available": "4"}),
      GroupRef("ml", "scheduling.kant.dev", "g", (), 4)),
     (pod(notes={"pod-group-name": "g"}),
@@ -113,6 +117,28 @@ SPECS = [
 @pytest.mark.parametrize(("source", "spec", "expected"), SPECS)
 def test_what_the_object_of_a_group_says(source: str, spec: Any, expected: GroupSpec) -> None:
     assert group_spec(source, loose(spec)) == expected
+
+
+def test_the_groups_of_three_releases_of_kubernetes() -> None:
+    """1.35 has them inside Workloads; 1.36 and 1.37 as PodGroups, which say in different words how they go."""
+    gang = {"gang": {"minCount": 3}}
+    workload = loose({"podGroups": [{"name": "loose", "policy": {"basic": {}}}, {"name": "workers", "policy": gang}]})
+    assert group_spec("workloads.scheduling.k8s.io", workload, "workers") == GroupSpec(3)
+    assert group_spec("workloads.scheduling.k8s.io", workload, "loose") == GroupSpec(0)
+    with pytest.raises(InputError, match="the group driver that its pods name"):
+        group_spec("workloads.scheduling.k8s.io", workload, "driver")
+    for mode in ("PodGroup", {"all": {}}):
+        found = group_spec("scheduling.k8s.io", loose({"schedulingPolicy": gang, "disruptionMode": mode}))
+        assert found == GroupSpec(3, together=True)
+    for mode in ("Pod", {"single": {}}, None):
+        assert group_spec("scheduling.k8s.io", loose({"schedulingPolicy": gang, "disruptionMode": mode})) == GroupSpec(
+            3
+        )
+    polite = loose({"schedulingPolicy": gang, "preemptionPolicy": "Never", "schedulingConstraints": {"topology": [
+        {"key": "rack"}]}})  # fmt: skip
+    assert group_spec("scheduling.k8s.io", polite) == GroupSpec(3, required="rack", preempts=False)
+    with pytest.raises(InputError, match="no groups inside a group"):
+        group_spec("scheduling.k8s.io", loose({"schedulingPolicy": gang, "parentCompositePodGroupName": "all"}))
 
 
 def test_our_own_label_on_the_object_goes_before_its_fields() -> None:

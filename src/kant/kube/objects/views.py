@@ -117,6 +117,14 @@ class SchedulingGroup(View, frozen=True):
     pod_group_name: str | None = None
 
 
+class WorkloadRef(View, frozen=True):
+    """The group of a pod in the words of Kubernetes 1.35."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class VolumeClaim(View, frozen=True):
     claim_name: str = ""
 
@@ -166,6 +174,7 @@ class PodSpec(View, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     scheduling_gates: tuple[Gate, ...] = ()
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadRef | None = None
     active_deadline_seconds: int | None = None
     volumes: tuple[Volume, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()

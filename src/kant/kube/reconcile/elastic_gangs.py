@@ -60,9 +60,12 @@ class ElasticGangs:
         """Whether its job is such that it may have more pods or fewer while it runs."""
         return may_be_elastic(self.job(workload))
 
-    def follow(self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks) -> list[Pod]:
+    def follow(
+        self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks = (), together: bool = False
+    ) -> list[Pod]:
         """Bring a gang that runs in line with its pods: with those that have come, and those that are gone.
 
+        `together`: its pods go all at once, so that none is to spare however many there are.
         Returns the pods that cannot join it. Raises AnewError, and StaleFlavorsError.
         """
         job = self.job(workload)
@@ -73,7 +76,7 @@ class ElasticGangs:
         joining, alone = self._joiners(workload, job, live)
         waiting = self._refill(workload, joining, floor)
         kept = self._kept(workload, bool(waiting), floor)
-        floors = self._floors(kept, tasks, min(floor, len(kept)))
+        floors = self._floors(kept, tasks, len(kept) if together else min(floor, len(kept)))
         self._tell(workload, job, kept, waiting, floors)
         if waiting and workload not in self.joining:
             self._scale(workload, self.job(workload), always=True)

@@ -234,7 +234,7 @@ class Translation:
                 return GroupSpec(ref.least)
             raise NotYetError(f"its group {ref.name} ({ref.source}) is not there")
         try:
-            spec = group_spec(ref.source, found)
+            spec = group_spec(ref.source, found, ref.part)
         except InputError as error:
             raise MalformedError(str(error)) from None
         return spec._replace(least=ref.least) if ref.least else spec

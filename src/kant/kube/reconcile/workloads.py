@@ -391,7 +391,9 @@ class Workloads:
                 return False
             if not self.transitions.is_in_flight(workload):
                 self._look_up_again(workload, live)
-                for pod in self.elastic.follow(workload, live, least, self._tasks(workload)):
+                spec = self.translation.group_spec(workload.group)
+                together = spec is not None and spec.together
+                for pod in self.elastic.follow(workload, live, least, self._tasks(workload), together):
                     self._split_off(pod)
                 self.transitions.time_partial(workload)
         except StaleFlavorsError:

@@ -21,6 +21,7 @@ class GroupSpec(NamedTuple):
     `required` and `preferred` are levels of the fabric, by name or by node label, of which one domain has to, or
     should, hold all pods. `created` is the moment of its creation, as the API has it. Of each task in `tasks` so many
     pods are among those that run together. `node_pool` is the pool that its pods have to name, in the words of KAI.
+    `together`: they go only all at once. `preempts`: False where nobody is to be stopped for them.
     """
 
     least: int
@@ -33,10 +34,13 @@ class GroupSpec(NamedTuple):
     created: str = ""
     tasks: tuple[tuple[str, int], ...] = ()
     node_pool: str = ""
+    together: bool = False
+    preempts: bool = True
 
 
-def group_spec(source: str, found: Loose) -> GroupSpec:
-    """What the object says that `GroupRef.paths` names. Raises InputError where it cannot be used."""
+def group_spec(source: str, found: Loose, part: str = "") -> GroupSpec:
+    """What the object says that `GroupRef.paths` names, of the group `part` in it. Raises InputError where it cannot be
+    used."""
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
     try:
         spec = msgspec.json.decode(found.spec)
@@ -48,7 +52,7 @@ def group_spec(source: str, found: Loose) -> GroupSpec:
     if read is None:
         raise InputError(where, f"a group of one of {', '.join(_READERS)}", source)
     try:
-        known = read(spec, where)
+        known = read(spec if source != g.WORKLOAD else _part(spec, part, where), where)
     except (AttributeError, TypeError):
         raise InputError(where, "the fields of its kind, each of its type") from None
     labels = {**(found.metadata.labels or {}), **(found.metadata.annotations or {})}
@@ -60,7 +64,21 @@ def group_spec(source: str, found: Loose) -> GroupSpec:
     return known._replace(least=least, created=found.metadata.creation_timestamp, node_pool=pool)
 
 
+def _part(spec: Spec, part: str, where: str) -> Spec:
+    """A group of a Workload of Kubernetes 1.35, in the words of the later PodGroup."""
+    own = next((one for one in spec.get("podGroups") or [] if one.get("name") == part), None)
+    if own is None:
+        raise InputError(f"{where}.podGroups", f"the group {part} that its pods name")
+    return {"schedulingPolicy": own.get("policy")}
+
+
 def _upstream(spec: Spec, where: str) -> GroupSpec:
+    if spec.get("parentCompositePodGroupName"):
+        raise InputError(
+            f"{where}.parentCompositePodGroupName", "no groups inside a group, which Kant does not support"
+        )
+    mode = spec.get("disruptionMode")  # a word until 1.36, then an object
+    together = mode == "PodGroup" or (isinstance(mode, dict) and mode.get("all") is not None)
     policy = spec.get("schedulingPolicy") or {}
     gang = policy.get("gang")
     least = whole(f"{where}.schedulingPolicy.gang.minCount", gang.get("minCount"), 1) if gang is not None else 0
@@ -74,6 +92,8 @@ def _upstream(spec: Spec, where: str) -> GroupSpec:
         priority=None if priority is None else whole(f"{where}.priority", priority, -(1 << 31)),
         priority_class=_text(spec, "priorityClassName", where),
         required=required,
+        together=together,
+        preempts=_text(spec, "preemptionPolicy", where) != "Never",
     )
 
 
@@ -201,6 +221,7 @@ def _text(spec: Spec, field: str, where: str) -> str:
 
 _READERS: dict[str, Callable[[Spec, str], GroupSpec]] = {
     g.UPSTREAM: _upstream,
+    g.WORKLOAD: _upstream,
     g.RUNAI: _kai,
     g.VOLCANO: _volcano,
     g.PLUGINS: _plugins,

@@ -18,6 +18,7 @@ from kant.model.errors import InputError
 OWN = "scheduling.kant.dev"
 GROUP, MIN_AVAILABLE = f"{OWN}/pod-group", f"{OWN}/min-available"
 UPSTREAM, RUNAI = "scheduling.k8s.io", "scheduling.run.ai"
+WORKLOAD = "workloads.scheduling.k8s.io"
 VOLCANO, PLUGINS = "scheduling.volcano.sh", "scheduling.x-k8s.io"
 _SIGS = "pod-group.scheduling.sigs.k8s.io"
 _KOORDINATOR = "gang.scheduling.koordinator.sh"
@@ -49,6 +50,7 @@ class GroupRef(NamedTuple):
     """A group: whose words name it (`source`), and how.
 
     `paths` are the API paths of the object that says more, the first that is there counts (none: the pods say all).
+    `part` is the name of the group inside that object, where it has several.
     `least` is what this pod says of the pods that have to run together; 0: nothing. Of each task in `tasks` so many are
     among them.
     """
@@ -59,6 +61,7 @@ class GroupRef(NamedTuple):
     paths: tuple[str, ...] = ()
     least: int = 0
     tasks: tuple[tuple[str, int], ...] = ()
+    part: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -89,8 +92,12 @@ def _found(pod: k.Pod, where: str) -> GroupRef | None:
     own = least(MIN_AVAILABLE)
     group = pod.spec.scheduling_group
     if group is not None and group.pod_group_name:
-        kinds = (f"{UPSTREAM}/v1beta1/podgroups", f"{UPSTREAM}/v1alpha2/podgroups")
+        kinds = (f"{UPSTREAM}/{version}/podgroups" for version in ("v1beta1", "v1alpha3", "v1alpha2"))
         return named(UPSTREAM, group.pod_group_name, *kinds)
+    if (ref := pod.spec.workload_ref) is not None and ref.name:
+        whole_name = "/".join(part for part in (ref.name, ref.pod_group, ref.pod_group_replica_key) if part)
+        found = named(WORKLOAD, ref.name, f"{UPSTREAM}/v1alpha1/workloads")
+        return found._replace(name=name_of(f"{where}, its group", whole_name), part=ref.pod_group)
     if name := either(GROUP):
         return named(OWN, name)
     if name := either("pod-group-name"):

@@ -158,7 +158,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         flavors=alike.flavors,
         training=annotations.training,
         reservation=annotations.reservation,
-        preempts=all(pod.spec.preemption_policy != "Never" for pod in pods),
+        preempts=(spec is None or spec.preempts) and all(pod.spec.preemption_policy != "Never" for pod in pods),
         roles=roles if len(set(roles)) > 1 else (),
     )
     if one.apart:

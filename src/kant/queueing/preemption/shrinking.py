@@ -6,7 +6,7 @@ its floor counts after all floors of its queue (`Entitlements.surplus`) and can 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,8 +68,16 @@ def choose_shrinking_first(
     if not wide:
         return choose(placer, shape, row, whole, cap_milli, admits) if whole else None
     gentle = [who for who in whole if who.row not in wide] + list(surplus)
+    mark = placer.trial.checkpoint()
     chosen = choose(placer, shape, row, gentle, cap_milli, admits)
-    if chosen is None and any(who.row in wide for who in whole):
+    if chosen is not None:
+
+        def with_these(victims: Sequence[Candidate]) -> tuple[list[Candidate], Allocation] | None:
+            placer.trial.rollback(mark)
+            return choose(placer, shape, row, victims, cap_milli, admits)
+
+        chosen = _with_fewer_pods(chosen, with_these)
+    elif any(who.row in wide for who in whole):
         stopping = {who.row for who in whole}
         everybody = [*whole, *(who for who in surplus if who.row not in stopping)]
         chosen = choose(placer, shape, row, everybody, cap_milli, admits)
@@ -80,6 +88,35 @@ def choose_shrinking_first(
     for who in [who for who in victims if who.surplus]:
         victims = _with_more(cycle, victims, who, admits)
     return victims, allocation
+
+
+def _with_fewer_pods(
+    chosen: tuple[list[Candidate], Allocation],
+    with_these: Callable[[Sequence[Candidate]], tuple[list[Candidate], Allocation] | None],
+) -> tuple[list[Candidate], Allocation]:
+    """What was chosen, with as few pods of each gang as will do, the last that it got first.
+
+    `with_these` chooses anew among these victims alone.
+    """
+    for row in [who.row for who in chosen[0] if who.surplus]:
+        who = next((who for who in chosen[0] if who.row == row), None)
+        if who is None:
+            continue
+        pods, best = pod_by_pod(who.allocation), chosen[0]
+        low, high = 0, len(pods)
+        while low + 1 < high:
+            count = (low + high) // 2
+            fewer = replace(who, allocation=pods[:count], milli=min(who.milli, held_by(pods[:count])[0]))
+            found = with_these([fewer if one is who else one for one in chosen[0]])
+            if found is None:
+                low = count
+            else:
+                high, best = count, found[0]
+        if len(pods) > 1:
+            again = with_these(best)
+            assert again is not None, "the same victims gave another answer"
+            chosen = again
+    return chosen
 
 
 def _with_floors(
