@@ -56,6 +56,18 @@ def test_every_profile_replays(name: str, runs: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("name", ["sjf", "fair-share"])
+def test_a_week_replays_with_the_cycles_that_decided_nothing(name: str, tmp_path: Path) -> None:
+    """What such a cycle has found not to fit is known to the next one, which so says another hold than without it."""
+    jobs, out = tmp_path / "jobs.csv", tmp_path / "out"
+    helios = ("helios-venus", "--gpus", "64", "--load", "0.9", "--days", "5", "--seed", "1")
+    assert kant("trace", "generate", *helios, "--out", jobs).code == 0
+    assert kant("simulate", jobs, "--cluster", "8x8", "--profile", name, "--out", out).code == 0
+    assert kant("replay", out / "journal.jsonl", "--json").json()["equal"] is True
+    assert b'"event":"cycled"' in (out / "journal.jsonl").read_bytes()
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("other", ["fifo", "srtf", "tiresias", "muri-srsf", "random", "baseline"])
 def test_another_profile_on_the_jobs_of_a_journal(other: str, runs: Path) -> None:
     found = kant("replay", runs / "kant" / "journal.jsonl", "--profile", other, "--json").json()

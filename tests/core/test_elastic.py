@@ -203,14 +203,14 @@ def test_all_work_is_done_exactly_and_the_journal_replays(
 
 def journal_state(path: Path, profile: Any) -> ClusterState:
     """The state that the events of a journal lead to."""
-    from kant.cluster.journal import Footer, Header, read_lines
+    from kant.cluster.journal import Cycled, Footer, Header, read_lines
 
     lines = iter(read_lines(iter(path.open("rb")), str(path)))
     header = next(lines)
     assert isinstance(header, Header)
     state = ClusterState(header.cluster)
     for line in lines:
-        if not isinstance(line, Plan | Footer | Header):
+        if not isinstance(line, Plan | Cycled | Footer | Header):
             state.apply(line)
     return state
 

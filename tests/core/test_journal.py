@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.core.small_runs import gangs, mixed, pods, uniform
 
 from kant import __version__
-from kant.cluster.journal import Footer, Header, Journal, read_lines
+from kant.cluster.journal import Cycled, Footer, Header, Journal, read_lines
 from kant.cluster.state import ClusterState
 from kant.metrics.result import RunResult
 from kant.model.decision import Hold, Plan
 from kant.model.errors import InputError
-from kant.model.event import TypicalPodsGiven
+from kant.model.event import JobFinished, TypicalPodsGiven
 from kant.model.node import ClusterSpec
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
@@ -81,6 +81,8 @@ def test_a_scheduler_that_follows_a_journal_decides_what_the_journal_says(name: 
             own = scheduler.cycle(record.time)
             assert without_holds(own) == without_holds(record)
             plans += 1
+        elif isinstance(record, Cycled):
+            assert not without_holds(scheduler.cycle(record.time))
         else:
             assert not isinstance(record, Header)
             if isinstance(record, Footer):
@@ -146,6 +148,26 @@ def test_a_mix_without_typical_pods_is_read_back() -> None:
     journal.write(TypicalPodsGiven(0, np.zeros((0, 5), dtype=np.int64)))
     _, mix = read_lines(iter(lines), "f")
     assert isinstance(mix, TypicalPodsGiven) and mix.rows.shape == (0, 5)
+
+
+def test_a_cycle_that_decides_nothing_leaves_a_line_where_it_had_something_to_look_at() -> None:
+    lines: list[bytes] = []
+    journal = Journal(lines.append)
+    journal.write(HEADER)
+    digest = journal.digest
+    for plan in (
+        Plan(1, []),
+        Plan(2, []),
+        Plan(3, [], review_at=5),
+        Plan(4, [], review_at=5),
+        Plan(5, []),
+        Plan(6, []),
+    ):
+        journal.plan(plan)
+    journal.write(JobFinished(7, "a"))
+    journal.plan(Plan(7, []))
+    assert [line.time for line in read_lines(iter(lines), "f") if isinstance(line, Cycled)] == [1, 5, 7]
+    assert journal.digest == digest and journal.decisions == 0
 
 
 LINES = journal_of("srtf")[0][:40]

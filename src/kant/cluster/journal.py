@@ -37,6 +37,13 @@ TYPICAL_WIDTH = 5
 """Columns of the typical pods (`kant.placement.cost.fragmentation`)."""
 
 
+class Cycled(msgspec.Struct, frozen=True, tag="cycled", tag_field="event"):
+    """A cycle that decided nothing. What a scheduler has seen in vain it need not look at again, so replay cycles here,
+    too."""
+
+    time: int
+
+
 class Footer(msgspec.Struct, frozen=True, tag="end", tag_field="event"):
     """When the record ends; `cut` where jobs were left because it was time, or because somebody interrupted the run."""
 
@@ -45,7 +52,7 @@ class Footer(msgspec.Struct, frozen=True, tag="end", tag_field="event"):
     interrupted: bool = False
 
 
-Line = Header | Event | Plan | Footer
+Line = Header | Event | Plan | Cycled | Footer
 
 
 def _plain(value: object) -> Any:
@@ -75,6 +82,8 @@ class Journal:
     def __init__(self, sink: Callable[[bytes], object] | None = None) -> None:
         self.sink = sink
         self.decisions = 0
+        self._news = False  # something has happened since the last cycle
+        self._review = -1  # when to look again though nothing happens
         self._digest = hashlib.blake2b(digest_size=16)
 
     @property
@@ -85,16 +94,24 @@ class Journal:
     def write(self, line: Header | Event | Footer) -> None:
         """Record anything but a plan. An event comes here before the state applies it."""
         if self.sink is not None:
+            self._news = True
             self.sink(_ENCODER.encode(line) + b"\n")
 
     def plan(self, plan: Plan, always: bool = False) -> None:
-        """Record the decisions of one cycle; a cycle without any leaves no line, unless `always`."""
+        """Record the decisions of one cycle.
+
+        Without any, and unless `always`, it is a `Cycled` line, which the digest leaves out, or nothing where the cycle
+        had nothing new to look at.
+        """
         if plan.decisions or always:
             line = _ENCODER.encode(plan) + b"\n"
             self._digest.update(line)
             self.decisions += len(plan.decisions)
             if self.sink is not None:
                 self.sink(line)
+        elif self.sink is not None and (self._news or 0 <= self._review <= plan.time):
+            self.sink(_ENCODER.encode(Cycled(plan.time)) + b"\n")
+        self._news, self._review = False, plan.review_at
 
 
 def _fits(record: Line) -> bool:

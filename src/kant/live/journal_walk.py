@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from kant.cluster.journal import Footer, Header, Line, read_lines
+from kant.cluster.journal import Cycled, Footer, Header, Line, read_lines
 from kant.cluster.state import ClusterState
 from kant.model.decision import Plan
 from kant.model.errors import InputError, StateError
@@ -49,7 +49,8 @@ class JournalWalk:
 
     `number` is the line in hand and `time` its time. `footer` is the line that ends the journal, once it was met; a
     record that breaks off has none. `observe` is called with the time of each instant from `observed_from` on, when all
-    lines of the instant have been taken and a later one follows.
+    lines of the instant have been taken and a later one follows; `cycled` with the time of each cycle that decided
+    nothing.
     """
 
     def __init__(self, lines: Iterator[Line], path: Path) -> None:
@@ -63,6 +64,7 @@ class JournalWalk:
         self.footer: Footer | None = None
         self.observe: Callable[[int], object] | None = None
         self.observed_from = 0
+        self.cycled: Callable[[int], object] | None = None
         self._lines = lines
 
     def __iter__(self) -> Iterator[Event | Plan]:
@@ -77,6 +79,9 @@ class JournalWalk:
             self.time = line.time
             if isinstance(line, Footer):
                 self.footer = line
+            elif isinstance(line, Cycled):
+                if self.cycled is not None:
+                    self.cycled(line.time)
             else:
                 yield line
 

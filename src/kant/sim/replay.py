@@ -71,14 +71,20 @@ def replay(path: Path) -> Replay:
     faults: list[NodeHealth] = []
     difference: tuple[Plan, Plan] | None = None
     booked: list[Event] = []
+
+    def cycle(line: Plan, always: bool = True) -> None:
+        nonlocal difference
+        plan = walk.decide_again(metrics.scheduler, line)
+        replayed.plan(plan, always)
+        if difference is None and recorded.digest != replayed.digest:
+            difference = (line, plan)
+
+    walk.cycled = lambda time: cycle(Plan(time, []), always=False)
     for line in walk:
         if isinstance(line, Plan):
-            plan = walk.decide_again(metrics.scheduler, line)
             metrics.recorder.replaced += sum(isinstance(d, Start) and d.kept > 0 for d in line.decisions)
             metrics.decided(line)
-            replayed.plan(plan, True)
-            if difference is None and recorded.digest != replayed.digest:
-                difference = (line, plan)
+            cycle(line)
             continue
         metrics.happened(line)
         if isinstance(line, JobSubmitted):

@@ -268,8 +268,8 @@ class Run:
             if self.rounds is not None:
                 self._carry_out_proposals(now)
             plan = self.scheduler.cycle(now)
-            if plan.decisions or self.faults.any:
-                self.journal.plan(plan, always=True)
+            if plan.decisions or self.faults.any or self.journal.sink is not None:
+                self.journal.plan(plan, always=self.faults.any)
             self.wake = plan.review_at if plan.review_at > now else FOREVER
             again = bool(plan.decisions) and execution.carry_out(plan)
             if again or (dependencies is not None and dependencies.release(now)):

@@ -167,6 +167,8 @@ def scheduler_before(path: Path, decided: Decided, *, cycles: bool = False) -> S
     """
     walk = read_journal(path)
     scheduler = walk.new_scheduler()
+    if cycles:
+        walk.cycled = scheduler.cycle
     for line in walk:
         if walk.number == decided.line:
             break
