@@ -88,7 +88,8 @@ def count_node(table: Table, node: int, demands: Table, d: int, above: Table, ro
     broken_more = (0 if whole == 1 else fitting) - before[FITTING_ON_BROKEN]
     whole_more = whole - before[WHOLE_NODES]
     nodes_more = nodes - before[GPU_NODES]
-    free_more = (table[node, FREE] if serves else 0) - before[FREE_MILLI]
+    free = max(table[node, FREE], 0) if serves else 0  # below 0 where promises overlap on a node that has lost GPUs
+    free_more = free - before[FREE_MILLI]
     for level in range(above.shape[0]):
         row = rows[above[level]]
         row[FITTING_PODS] += fitting_more
