@@ -67,6 +67,7 @@ function Facts({ detail }: { detail: Detail }) {
   if (end || job.reason) facts.push(["Outcome", [end, job.reason].filter(Boolean).filter((text, i, all) => all.indexOf(text) === i).join("; ")]);
   if (job.attempt > 1) facts.push(["Runs", counted(job.attempt, "run", "runs")]);
   if (detail.after.length + detail.after_ok.length) facts.push(["After", [...detail.after, ...detail.after_ok].join(", ")]);
+  if (detail.reservation) facts.push(["Reservation", detail.reservation]);
   if (detail.command.length) facts.push(["Command", <code key="c">{detail.command.join(" ")}</code>], ["Folder", <code key="f">{detail.workdir}</code>]);
   return (
     <dl className="facts panel">
@@ -103,6 +104,7 @@ function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
         <div><dt>Expected start, P50</dt><dd>{p50}</dd></div>
         <div><dt>P90</dt><dd>{p90}</dd></div>
       </dl>
+      {answer.rests_on && <p id="rests-on">Rests on: {answer.rests_on.sentence}</p>}
       {answer.wait_or_place && <p>{answer.wait_or_place.sentence}</p>}
       <Sentences title="Facts" said={answer.facts} />
       <Sentences title="What would help" said={answer.remedies} />

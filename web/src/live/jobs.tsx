@@ -8,6 +8,7 @@ import { reportTabs } from "../views";
 import { useAsked } from "./asked";
 import { JobPage } from "./job";
 import { addressOf, AHEAD, expected, OVER, Phase, when } from "./parts";
+import { Reservations } from "./reservations";
 import type { Eta, Job, JobPageOf } from "./types";
 
 const LIMIT = 50;
@@ -65,6 +66,7 @@ function Lists() {
         </select></label>
         <label>User <input type="search" size={10} onKeyDown={(event) => event.key === "Enter" && typed(event)} onBlur={typed} /></label>
       </div>
+      {kind === "now" && <Reservations />}
       {shown.map((one) => <List key={`${one}/${queue}/${user}`} kind={one} queue={queue} user={user} titled={kind === "now"} />)}
     </section>
   );
@@ -149,7 +151,10 @@ function Table({ kind, jobs, eta }: { kind: string; jobs: Job[]; eta: Eta | null
                     <td className="n" data-name="waited">{present ? showTime(Math.max(0, Math.round((present - job.submitted) / 1e6))) : "–"}</td>
                     <td className="n" data-name="start, P50">{p50}</td>
                     <td className="n" data-name="P90">{p90}</td>
-                    <td className="why">{job.waits || (job.phase === "held" ? "it is held" : place?.why === "ready" ? "it is about to start" : job.reason || "")}</td>
+                    <td className="why">
+                      {job.waits || (job.phase === "held" ? "it is held" : place?.why === "ready" ? "it is about to start" : job.reason || "")}
+                      {place?.rests_on && <small className="basis">rests on: {place.rests_on.sentence}</small>}
+                    </td>
                   </>
                 ) : (
                   <>

@@ -37,6 +37,7 @@ export interface Detail {
   after_ok: string[];
   stopping: string;
   place: Record<string, string>; // node to indices of GPUs
+  reservation: string; // in which it runs; "": none
   hidden: boolean; // whether what it runs is left out, since the job is not one's own
 }
 
@@ -64,6 +65,7 @@ export interface Why {
     among_rivals: { rank: number; of: number };
     wait_or_place: Said | null;
     expected_us: Expected;
+    rests_on: Said | null;
     zero_us: number;
     time_us: number;
     starts_now_if: { changes: StartsNow[]; none: string | null };
@@ -79,7 +81,7 @@ export interface Expected {
 export interface Eta {
   time_us: number;
   zero_us: number;
-  jobs: { job: string; why: string; expected_us: Expected; wait_or_place: Said | null }[];
+  jobs: { job: string; why: string; expected_us: Expected; rests_on: Said | null; wait_or_place: Said | null }[];
 }
 
 export interface History {
@@ -98,6 +100,17 @@ export interface QueueRow {
   running: number;
   waiting: number;
   waiting_gpus: number;
+}
+
+export interface Reservation {
+  name: string;
+  user: string;
+  phase: "pending" | "active";
+  gpus: number;
+  start: number; // microseconds of the Unix epoch
+  end: number;
+  place: Record<string, string>; // node to indices of GPUs
+  jobs: string[]; // those that run in it
 }
 
 export interface Whoami {
