@@ -104,6 +104,28 @@ def test_what_is_loaded_is_just_this(line: tuple[str, ...], home: Path) -> None:
     assert done.stdout
 
 
+CORE = {"kant.cluster", "kant.scheduler", "kant.queueing", "kant.placement", "kant.workload", "kant.sim", "kant.local"}
+
+
+@pytest.mark.parametrize("verb", ["run", "alloc", "attach", "shell"])
+def test_terminals_load_nothing_of_the_core(verb: str, tmp_path: Path) -> None:
+    words = {"run": ["--", "true"], "alloc": [], "attach": ["1"], "shell": ["1"]}[verb]
+    program = (
+        "import sys; from kant.cli.app import run; code = run(sys.argv[1:]); "
+        "import json; print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, verb, *words], env={**os.environ, "KANT_HOME": str(tmp_path)},
+        capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    *said, last = done.stderr.splitlines()
+    code, loaded = json.loads(last)
+    assert code == 2 and "kant up" in said[0], "nobody is there"
+    rooms = {".".join(name.split(".")[:2]) for name in loaded}
+    assert "kant.cli" in rooms and not rooms & CORE
+    assert not {"numpy", "numba", "polars", "aiohttp"} & rooms
+
+
 TEXTS = st.sampled_from(["1", "0.5", "2h", "a b", "x=y", "A=1", "-", "--", "-1", "", "1e3", "é", "07", " 3", "true"])
 WORDS = st.one_of(
     TEXTS,

@@ -12,6 +12,7 @@ from tests.local.up import PROFILE, TEXT, Up, eventually
 from kant.model.errors import InputError
 from kant.service import reload
 from kant.service.daemon import DaemonOptions, serve
+from kant.service.notices import read_notices
 from kant.service.reload import Files
 from kant.workload.cluster_file import read_cluster
 from kant.workload.tenants_file import read_tenants
@@ -78,3 +79,23 @@ def test_a_profile_that_heeds_no_quotas_is_refused_with_queues(tmp_path: Path) -
             )
         )
     assert PROFILE.discipline.quotas
+
+
+def test_notices_follow_their_file(tmp_path: Path) -> None:
+    file, told = tmp_path / "notices.toml", tmp_path / "told"
+
+    def says(word: str) -> str:
+        return f'[[notice]]\non = ["finished"]\ncommand = ["sh", "-c", "echo {word} >> {told}"]\n'
+
+    file.write_text(says("first"))
+    with Up(tmp_path / "home", "1x4", prepare, notices=read_notices(file), files=Files(notices=file)) as kant:
+        kant.over(kant.submit("true"))
+        assert eventually(lambda: told.exists() and told.read_text() == "first\n")
+        file.write_text("[[notice]]\n")
+        assert eventually(lambda: "notices.toml" in complaint(kant))
+        kant.over(kant.submit("true"))
+        assert eventually(lambda: told.read_text() == "first\nfirst\n"), "what was there stays"
+        file.write_text(says("other"))
+        assert eventually(lambda: complaint(kant) == "")
+        kant.over(kant.submit("true"))
+        assert eventually(lambda: told.read_text() == "first\nfirst\nother\n")

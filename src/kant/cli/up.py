@@ -90,7 +90,9 @@ def up(
             any_port=listen is None,
             proxy_names=proxy_name,
             on_listen=tell,
-            files=Files(_file(profile), _absolute(queues), _file(cluster), _certificate(tls_cert, tls_key)),
+            files=Files(
+                _file(profile), _absolute(queues), _file(cluster), _certificate(tls_cert, tls_key), _absolute(notices)
+            ),
             users=users,
             notices=read_notices(notices) if notices is not None else NONE,
             token_file=token_file,

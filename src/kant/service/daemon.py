@@ -148,7 +148,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.rounds = LiveRounds(solver, driver.wake)
     questions, reloader, told = (
         LocalQuestions(driver, store, recorded, forecaster, solver),
-        Reloader(driver, options.files, tls),
+        Reloader(driver, notifier, options.files, tls),
         asyncio.Event(),
     )
     telemetry.optimality = questions.optimality.latest

@@ -1,4 +1,4 @@
-"""Profile, queues and certificate anew, without a restart, when their files change or SIGHUP comes.
+"""Profile, queues, certificate and notices anew, without a restart, when their files change or SIGHUP comes.
 
 A file that is wrong changes nothing: what was there stays, and one sentence says why, in the log and in /v1/health.
 """
@@ -20,6 +20,7 @@ from kant.model.errors import InputError
 from kant.model.tenant import QueueConfig
 from kant.scheduler.profile import Profile, parse_profile
 from kant.service.door import Certificate
+from kant.service.notices import Notifier, read_notices
 from kant.workload.tenants_file import read_tenants
 
 log = logging.getLogger("kant.service")
@@ -35,6 +36,7 @@ class Files:
     queues: Path | None = None
     cluster: Path | None = None
     certificate: Certificate | None = None
+    notices: Path | None = None
 
 
 def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
@@ -45,13 +47,16 @@ def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
 
 
 class Reloader:
-    """Follows the files for one driver. `complaint` says why the last change was not taken.
+    """Follows the files for one driver and its `notifier`. `complaint` says why the last change was not taken.
 
     `tls` is what connections to come are served with.
     """
 
-    def __init__(self, driver: LocalDriver, files: Files, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, driver: LocalDriver, notifier: Notifier, files: Files, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.driver = driver
+        self.notifier = notifier
         self.files = files
         self.tls = tls
         self.complaint = ""
@@ -62,7 +67,9 @@ class Reloader:
     def _paths(self) -> Sequence[Path]:
         certificate = self.files.certificate
         pem = () if certificate is None else (certificate.chain, certificate.key)
-        return [path for path in (self.files.queues, self.files.profile, self.files.cluster, *pem) if path is not None]
+        files = self.files
+        given = (files.queues, files.profile, files.cluster, files.notices, *pem)
+        return [path for path in given if path is not None]
 
     async def run(self, told: asyncio.Event) -> None:
         """Look for ever; at once, and at all of them, when told."""
@@ -87,6 +94,9 @@ class Reloader:
                 self._queues(path)
             elif path == self.files.profile:
                 await self._profile(path)
+            elif path == self.files.notices:
+                self.notifier.file = read_notices(path)
+                log_event(log, "other notices", path=str(path), notices=len(self.notifier.file.notice))
             elif self.files.certificate is not None and self.tls is not None and path != self.files.cluster:
                 self.files.certificate.load(self.tls)
                 log_event(log, "another certificate", path=str(path))
