@@ -55,6 +55,7 @@ LONGEST_UNREST = 5.0
 PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
 BREATH = 0.25  # but no more than this: a state that took long to build has first bindings to be told of
 FAILING = 2.0  # seconds between two states that are built because nodes fail less
+REDRAW = 10.0  # seconds after which pods draw lots again, unless building a state takes long
 TURNS = 4.0  # times as long as it took to build the last state, at least, between two turns of requests
 LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
 IDLE = 1.0  # seconds after which the loop turns though nothing has happened
@@ -233,7 +234,9 @@ class KubeDriver:
             self.translation.stale = True
 
     def _is_stale(self) -> bool:
-        return self.fleet.stale or self.translation.stale or self._change_at <= self.core.now  # type: ignore[union-attr]
+        waited, patience = self.translation.filters.lots.waited(), max(REDRAW, LEAST_WORK * self._build_s)
+        due = waited > patience or self._change_at <= self.core.now  # type: ignore[union-attr]
+        return self.fleet.stale or self.translation.stale or due
 
     def _is_calm(self) -> bool:
         """Whether the nodes have stood still for a while, and nothing is under way that a new state would miss."""

@@ -24,7 +24,8 @@ class Companions:
         self.neighbours = neighbours
         self.mirror = neighbours.mirror
         self._seen: tuple[int, int, int] = (-1, -1, -1)
-        self._counts: dict[tuple[Rule, int], Counter[str]] = {}
+        self._taken = 0  # how many of the promises are in the counts
+        self._counts: dict[tuple[Rule, int], tuple[Counter[str], Mapping[str, str] | None]] = {}
         self._among: dict[tuple[Spread, Selection], dict[str, str]] = {}  # kept as long as the counts that name them
 
     def lacks(self, pod: Pod, node: str, placed: Placed = (), going: Collection[str] = NOBODY) -> Rule | None:
@@ -44,7 +45,7 @@ class Companions:
             own = self._domain(one.like.key, node)
             if own is None:
                 return one
-            among = self._eligible(one, pod)
+            among = self.eligible(one, pod)
             domains = set(among.values())
             counts = self._count(one.like, placed, going, pod, among)
             emptiest = min((counts[domain] for domain in domains), default=0) if len(domains) >= one.least else 0
@@ -52,11 +53,17 @@ class Companions:
                 return one
         return None
 
+    def spread_over(self, spread: Spread, pod: Pod) -> Counter[str]:
+        """How many pods that a constraint is about each domain has, among which the pod is to be spread."""
+        among = self.eligible(spread, pod)
+        counts = self._count(spread.like, (), NOBODY, pod, among)
+        return Counter({domain: counts[domain] for domain in sorted(set(among.values()))})
+
     def _domain(self, key: str, node: str) -> str | None:
         view = self.mirror.nodes.get(node)
         return domain_of(view.metadata.labels, node, key) if view is not None else None
 
-    def _eligible(self, spread: Spread, pod: Pod) -> dict[str, str]:
+    def eligible(self, spread: Spread, pod: Pod) -> dict[str, str]:
         """The nodes among which the pod is to be spread, with their domains."""
         self._refresh()
         wishes = selection(pod)
@@ -85,16 +92,15 @@ class Companions:
         """
         self._refresh()
         mirror, known = self.mirror, (rule, id(among))
-        counts = self._counts.get(known)
-        if counts is None:
-            counts = self._counts[known] = Counter()
+        if known in self._counts:
+            counts = self._counts[known][0]
+        else:
+            counts = Counter()
+            self._counts[known] = counts, among
             for domain, pods in self.neighbours.about(rule).items():
                 counts[domain] += sum(self._stays(one, among) for one in pods)
-            for node, uids in self.neighbours.promised.items():
-                there = self._domain(rule.key, node)
-                found = [one for uid in uids if (one := mirror.pods.get(uid)) is not None and not one.spec.node_name]
-                if there is not None and (among is None or node in among):
-                    counts[there] += sum(rule.is_about(one) for one in found)
+            for node, uid in self.neighbours.promises:
+                self._promise(rule, counts, among, node, uid)
         if not placed and not going:
             return counts
         counts = counts.copy()
@@ -115,8 +121,19 @@ class Companions:
             return False
         return among is None or (node in among and meta.deletion_timestamp is None)
 
+    def _promise(self, rule: Rule, counts: Counter[str], among: Mapping[str, str] | None, node: str, uid: str) -> None:
+        """Count a pod that is to be bound to a node."""
+        pod, there = self.mirror.pods.get(uid), self._domain(rule.key, node)
+        if pod is not None and not pod.spec.node_name and there is not None and (among is None or node in among):
+            counts[there] += rule.is_about(pod)
+
     def _refresh(self) -> None:
+        """Begin anew where anything but the promises has changed, and count those that came since."""
         neighbours = self.neighbours
-        seen = (self.mirror.version, neighbours.promises, sum(map(len, neighbours.leaving.values())))
+        seen = (self.mirror.version, neighbours.forgotten, sum(map(len, neighbours.leaving.values())))
         if seen != self._seen:
             self._seen, self._counts, self._among = seen, {}, {}
+        for node, uid in neighbours.promises[self._taken :] if self._counts else ():
+            for (rule, _), (counts, among) in self._counts.items():
+                self._promise(rule, counts, among, node, uid)
+        self._taken = len(neighbours.promises)

@@ -28,7 +28,8 @@ class Neighbours:
         self.scheduler = scheduler
         self.promised: dict[str, dict[str, None]] = {}
         self.leaving: Mapping[str, Mapping[str, None]] = {}
-        self.promises = 0  # how often that has changed
+        self.promises: list[tuple[str, str]] = []  # nodes and pods in the order in which that came to be
+        self.forgotten = 0  # how often it began anew
         self._wide: dict[str, str] = {}  # pods that are promised a node, and have rules that reach beyond it
         self._ruled: set[str] = set()  # nodes that are promised to pods with rules
         self._version = -1
@@ -37,8 +38,10 @@ class Neighbours:
 
     def promise(self, node: str, pod: str) -> None:
         """A pod is to be bound to a node."""
-        self.promised.setdefault(node, {})[pod] = None
-        self.promises += 1
+        there = self.promised.setdefault(node, {})
+        if pod not in there:
+            self.promises.append((node, pod))
+        there[pod] = None
         found = self.mirror.pods.get(pod)
         rules = rules_of(found) if found is not None else ()
         if rules or found is None:
@@ -49,7 +52,8 @@ class Neighbours:
     def forget_promises(self) -> None:
         """Nobody is to be bound any more."""
         self.promised.clear()
-        self.promises += 1
+        self.promises.clear()
+        self.forgotten += 1
         self._wide.clear()
         self._ruled.clear()
 

@@ -21,6 +21,7 @@ from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.companions import Companions
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_requests import has_plugin
+from kant.kube.reconcile.lots import Lots
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of, spreads_of, wanted_beside
@@ -44,6 +45,7 @@ class NodeFilters:
         self.devices = devices or DeviceAllocations(mirror, scheduler)
         self.neighbours = Neighbours(mirror, scheduler)
         self.companions = Companions(self.neighbours)
+        self.lots = Lots(mirror, self.companions, lambda node, size: _fits(size, self._core_free(node)))
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, Pod] = {}  # one for each filter in use
         self.spread: set[str] = set()
@@ -55,9 +57,10 @@ class NodeFilters:
 
     # --- what nodes fail, for flavors ---------------------------------------------------------------------------
 
-    def begin(self, waiting: Iterable[Pod]) -> None:
+    def begin(self, waiting: Collection[Pod]) -> None:
         """Find out which nodes fail the filters of these pods now."""
         self.neighbours.forget_promises()
+        self.lots.begin(waiting)
         self._rules = dict.fromkeys(
             rule
             for uids in self.mirror.ruled.values()
@@ -83,14 +86,19 @@ class NodeFilters:
         self._clean = self.pods.keys() - failed
 
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
-        """The filters that some node fails for a pod: its own must fail none of them."""
-        names = self._names(pod)
+        """The filters that some node fails for a pod: its own must fail none of them. And the pod's lot, if it has one,
+        in place of its spreading: where that holds changes with each pod.
+        """
+        names, lot = self._names(pod), self.lots.of(pod)
+        if lot is not None:
+            names = [name for name in names if not name.startswith(f"{FILTER}spread ")]
         for name in names:
             if name not in self.pods:  # nobody has asked for this before
                 self.pods[name] = pod
                 if not any(self._fails(name, node, pod) for node in self.mirror.nodes):
                     self._clean.add(name)
-        return tuple(Requirement(name, "DoesNotExist") for name in names if name not in self._clean)
+        found = tuple(Requirement(name, "DoesNotExist") for name in names if name not in self._clean)
+        return (*found, lot) if lot is not None else found
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Which filters fail at all of these nodes, which would do but for them, in one sentence."""

@@ -1,0 +1,92 @@
+"""Lots: to which of a few domains a pod goes that must be spread over them (DoNotSchedule).
+
+The core fills one domain before the next, where such pods are refused after the first few. So each is given a domain,
+the emptiest one that has room, as if it selected it by its label. A lot promises nothing: whether the pod may run there
+is still checked when it gets its place, and who waits for long draws again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import Pod, Requirement
+from kant.kube.reconcile.companions import Companions
+from kant.kube.translate.levels import HOSTNAME
+from kant.kube.translate.neighbours import Spread, spreads_of
+from kant.kube.translate.pods import selection
+from kant.kube.translate.resources import used_of
+from kant.kube.translate.selectors import Selection
+from kant.model.job import Demand
+
+MOST = 16
+"""Domains of a label beyond which there are no lots: they would make as many kinds of nodes."""
+
+Room = Callable[[str, Demand], bool]
+"""Whether a node has room for a pod of such a size."""
+
+
+class Lots:
+    """Lives as long as the filters; `begin` is called with each state."""
+
+    def __init__(self, mirror: Mirror, companions: Companions, has_room: Room) -> None:
+        self.mirror, self.companions, self.has_room = mirror, companions, has_room
+        self._drawn: dict[str, tuple[float, Requirement | None]] = {}  # by uid, in the order of the draws
+        self._counts: dict[tuple[Spread, Selection], Counter[str]] = {}
+        self._roomy: dict[tuple[Spread, Selection, Demand], list[str]] = {}
+
+    def begin(self, waiting: Iterable[Pod]) -> None:
+        """All draw again, in the order in which they came."""
+        self._drawn.clear()
+        self._counts.clear()
+        self._roomy.clear()
+        for pod in sorted(waiting, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)):
+            self.of(pod)
+
+    def of(self, pod: Pod) -> Requirement | None:
+        """What the pod has to select beside what it says; None where it is not spread, or over too many domains."""
+        if not pod.spec.topology_spread_constraints:
+            return None
+        uid = pod.metadata.uid
+        if uid not in self._drawn:
+            self._drawn[uid] = monotonic(), self._draw(pod)
+        return self._drawn[uid][1]
+
+    def waited(self) -> float:
+        """Seconds since the first draw of those who still wait with a lot."""
+        for uid, (when, lot) in list(self._drawn.items()):
+            pod = self.mirror.pods.get(uid)
+            if lot is not None and pod is not None and not pod.spec.node_name:
+                return monotonic() - when
+            if pod is None or pod.spec.node_name:
+                del self._drawn[uid]
+        return 0.0
+
+    def _draw(self, pod: Pod) -> Requirement | None:
+        spreads = spreads_of(pod)
+        if len(spreads) != 1 or spreads[0].like.key == HOSTNAME or not spreads[0].like.is_about(pod):
+            return None
+        spread, wishes, size = spreads[0], selection(pod), used_of(pod.spec)
+        counts = self._counts.get((spread, wishes))
+        if counts is None:
+            counts = self._counts[spread, wishes] = self.companions.spread_over(spread, pod)
+        if not 1 < len(counts) <= MOST:
+            return None
+        roomy = self._roomy.get((spread, wishes, size))
+        if roomy is None:
+            roomy = self._roomy[spread, wishes, size] = self._with_room(spread, pod, size)
+        emptiest = min(counts.values()) if len(counts) >= spread.least else 0
+        domain = min(roomy, key=lambda name: (counts[name], name), default="")
+        if not domain or counts[domain] + 1 - emptiest > spread.skew:
+            return None
+        counts[domain] += 1
+        return Requirement(spread.like.key, "In", (domain,))
+
+    def _with_room(self, spread: Spread, pod: Pod, size: Demand) -> list[str]:
+        found: dict[str, None] = {}
+        for node, domain in self.companions.eligible(spread, pod).items():
+            if domain not in found and self.has_room(node, size):
+                found[domain] = None
+        return list(found)
