@@ -116,3 +116,27 @@ def test_a_folder_that_was_changed_is_refused_in_a_sentence(folder: Path, tmp_pa
 def test_a_run_without_a_moment_has_a_page(folder: Path) -> None:
     summaries = json.loads((folder / "summary.json").read_text())["runs"]
     assert "Nothing was served" in page_text(summaries, pl.DataFrame(schema=COLUMNS))
+
+
+def test_engines_have_a_tab_in_the_report_of_a_cluster(folder: Path, browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("id,submit_s,runtime_s,gpus\na,0,60,4\nb,10,60,8\n")
+    kant("simulate", tmp_path / "jobs.csv", "--cluster", "1x8", "--out", tmp_path / "run")
+    file = tmp_path / "both.html"
+    kant("report", tmp_path / "run" / "journal.jsonl", folder, "--out", file)
+    page, said = opened(browser, file, "light")
+    page.wait_for_selector("html[data-ready]")
+    tab = page.get_by_label("Engines: out")
+    assert page.locator("#root").is_visible() and not page.locator("iframe").is_visible()
+    tab.check()
+    assert not page.locator("#root").is_visible() and page.locator("iframe").is_visible()
+    inside = page.frame_locator("iframe")
+    assert inside.locator("h1").is_visible()
+    first = series(folder)[0, 0]
+    at = first[len(first) // 2][0]
+    inside.locator("#time").evaluate(f"bar => {{ bar.value = {at}; bar.dispatchEvent(new Event('input')); }}")
+    shown = inside.locator("[data-run='0'][data-column='running'] li span").first.text_content()
+    assert shown == f"{[row for row in first if row[0] <= at][-1][1]:.0f}"
+    page.get_by_label("Cluster").check()
+    assert page.locator("#root").is_visible() and not page.locator("iframe").is_visible()
+    assert said == []
+    page.close()

@@ -14,7 +14,8 @@ def report(
     journal: Annotated[
         list[Path],
         Parameter(
-            help="A journal.jsonl, or several to compare: the first is the baseline. Or a folder of `kant serve`."
+            help="A journal.jsonl, or several to compare: the first is the baseline. A folder of `kant serve` gets a "
+            "tab of its own, or is the page where no journal is given."
         ),
     ],
     /,
@@ -32,14 +33,20 @@ def report(
     if len(journal) == 1 and journal[0].is_dir():
         _served(journal[0], out, title)
         return 0
-    found = [recount(path) for path in journal]
+    served = [path for path in journal if path.is_dir()]
+    if len(served) == len(journal):
+        raise InputError("JOURNAL", "a journal beside folders of `kant serve`, or one of these alone")
+    parts = {f"Engines: {path.absolute().name}": _part(path) for path in served}
+    if len(parts) < len(served):
+        raise InputError("JOURNAL", "folders with different names", ", ".join(map(str, served)))
+    found = [recount(path) for path in journal if not path.is_dir()]
     zeros = {one.zero for one in found}
     if len(zeros) > 1:
         raise InputError("JOURNAL", "journals whose clocks were at zero at one time")
     runs = [one.result for one in found]
     name = title or f"{runs[0].workload}: {', '.join(dict.fromkeys(run.profile for run in runs))}"
     try:
-        write_report(out, runs, name, zeros.pop())
+        write_report(out, runs, name, zeros.pop(), parts)
     except OSError as error:
         raise InputError(f"--out {out}", f"a place where a file can be written ({error.strerror})") from None
     console.print(f"report: {out}", soft_wrap=True)
@@ -49,13 +56,19 @@ def report(
 def _served(folder: Path, out: Path, title: str | None) -> None:
     """The page of a folder that `kant serve simulate` or `compare` has written."""
     from kant.cli.show import console
-    from kant.serving.bundle import is_bundle, page_of
 
-    if not is_bundle(folder):
-        raise InputError(str(folder), "a journal, or a folder of `kant serve simulate --out`")
-    text = page_of(folder, title)
+    text = _part(folder, title)
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out}", f"a place where a file can be written ({error.strerror})") from None
     console.print(f"report: {out}", soft_wrap=True)
+
+
+def _part(folder: Path, title: str | None = None) -> str:
+    """The page of such a folder. Raises InputError where it is none."""
+    from kant.serving.bundle import is_bundle, page_of
+
+    if not is_bundle(folder):
+        raise InputError(str(folder), "a journal, or a folder of `kant serve simulate --out`")
+    return page_of(folder, title)

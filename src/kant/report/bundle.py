@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from types import MappingProxyType
 
 _TEMPLATE = """<!DOCTYPE html>
 <html lang="en">
@@ -22,8 +24,8 @@ _TEMPLATE = """<!DOCTYPE html>
 </head>
 <body>
 <noscript>This page needs JavaScript.</noscript>
-<div id="root"></div>
-<script type="application/json" id="kant-data">{{data}}</script>
+{{tabs}}<div id="root"></div>
+{{parts}}<script type="application/json" id="kant-data">{{data}}</script>
 <script>{{script}}</script>
 </body>
 </html>
@@ -31,23 +33,66 @@ _TEMPLATE = """<!DOCTYPE html>
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def page(title: str, data: str, *, connect: bool = False) -> str:
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_TABS = """
+.tabs { display: flex; gap: .3rem 1.4rem; border: 0; margin: 0; padding: .7rem 2.2rem; }
+.tabs label { cursor: pointer; }
+.tabs input:checked + span { font-weight: 600; text-decoration: underline; }
+.part { display: none; width: 100%; height: calc(100vh - 4rem); border: 0; }
+"""
+
+
+def page(title: str, data: str, *, connect: bool = False, parts: Mapping[str, str] = MappingProxyType({})) -> str:
     """The whole page. `data` is JSON that is safe in a script element (`as_json`).
 
     It may run its one script and style itself. It may fetch nothing, or with `connect` only from where it came from.
+    `parts` are further pages by their names, whole HTML documents, each of which gets a tab beside the cluster's.
     """
     script = _read("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    scripts = [script, *(found for text in parts.values() for found in _SCRIPT.findall(text))]
+    sources = " ".join(map(_digest, scripts))
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {sources}"
     slots = {
         "title": escape(title),
         "policy": policy + ("; connect-src 'self'" if connect else ""),
         "licences": _read("LICENSES").replace("--", "- -"),
-        "style": _read("page.css"),
+        "style": _read("page.css") + (_TABS + _shown(len(parts)) if parts else ""),
+        "tabs": _tabs(list(parts)) if parts else "",
+        "parts": "".join(_part(k, name, text) for k, (name, text) in enumerate(parts.items(), start=1)),
         "data": data,
         "script": script,
     }
     return _SLOT.sub(lambda slot: slots[slot[1]], _TEMPLATE)
+
+
+def _digest(script: str) -> str:
+    """A script as the policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _tabs(names: Sequence[str]) -> str:
+    """One of several choices, which needs no script."""
+    labels = "".join(
+        f'<label><input type="radio" name="tab" id="tab-{k}"{" checked" if k == 0 else ""}>'
+        f" <span>{escape(name)}</span></label>"
+        for k, name in enumerate(["Cluster", *names])
+    )
+    return f'<fieldset class="tabs" aria-label="What is shown">{labels}</fieldset>\n'
+
+
+def _shown(parts: int) -> str:
+    """Of the cluster and the parts, only what is chosen."""
+    rules = (
+        f"body:has(#tab-{k}:checked) {rule}"
+        for k in range(1, parts + 1)
+        for rule in ("#root { display: none; }", f"#part-{k} {{ display: block; }}")
+    )
+    return "\n".join(rules)
+
+
+def _part(number: int, name: str, text: str) -> str:
+    """A document of its own, under the policy of this page and its own."""
+    return f'<iframe class="part" id="part-{number}" title="{escape(name)}" srcdoc="{escape(text)}"></iframe>\n'
 
 
 def live_page(title: str = "Kant") -> str:

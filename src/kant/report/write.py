@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from kant.metrics.result import RunResult
 from kant.report.bundle import page
 from kant.report.data import as_json, report_data
 
+NO_PARTS: Mapping[str, str] = MappingProxyType({})
 
-def write_report(path: Path, runs: Sequence[RunResult], title: str, zero: int | None = None) -> None:
+
+def write_report(
+    path: Path, runs: Sequence[RunResult], title: str, zero: int | None = None, parts: Mapping[str, str] = NO_PARTS
+) -> None:
     """Write `runs` side by side to `path`, the first as the baseline of the others.
 
     The page shows times as dates where `zero` is given: the moment of the Unix epoch, in microseconds, at which the
-    runs' clock stood at 0. The file is whole or is not there: it is written beside `path` and then renamed.
+    runs' clock stood at 0. `parts` are further pages by name, each of which gets a tab. The file is whole or is not
+    there: it is written beside `path` and then renamed.
     """
-    text = render(runs, title, zero)
+    text = render(runs, title, zero, parts)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         beside.write_bytes(text.encode("utf-8", "replace"))
@@ -26,8 +32,8 @@ def write_report(path: Path, runs: Sequence[RunResult], title: str, zero: int | 
         beside.unlink(missing_ok=True)
 
 
-def render(runs: Sequence[RunResult], title: str, zero: int | None = None) -> str:
+def render(runs: Sequence[RunResult], title: str, zero: int | None = None, parts: Mapping[str, str] = NO_PARTS) -> str:
     """The page as text. It depends on nothing but its arguments."""
     if not runs:
         raise ValueError("a report needs at least one run")
-    return page(title, as_json(report_data(runs, title, zero)))
+    return page(title, as_json(report_data(runs, title, zero)), parts=parts)
