@@ -193,15 +193,16 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
     asyncio.run(scenario())
 
 
-def test_pods_may_be_changed_only_where_they_get_gates() -> None:
-    def changes(gates: bool) -> list[str]:
-        things = [thing for thing in yaml.safe_load_all(render(ManifestSettings(gates=gates))) if thing]
+def test_pods_and_nodes_may_be_changed_only_where_that_is_asked_for() -> None:
+    def changes(resource: str, **asked: bool) -> list[str]:
+        things = [thing for thing in yaml.safe_load_all(render(ManifestSettings(**asked))) if thing]
         roles = {thing["metadata"]["name"]: thing["rules"] for thing in things if thing["kind"] == "ClusterRole"}
         bound = [thing["roleRef"]["name"] for thing in things if thing["kind"] == "ClusterRoleBinding"]
         rules = [(name, rule) for name in bound for rule in roles[name]]
-        return [name for name, rule in rules if rule["resources"] == ["pods"] and "patch" in rule["verbs"]]
+        return [name for name, rule in rules if rule["resources"] == [resource] and "patch" in rule["verbs"]]
 
-    assert changes(gates=False) == [] and changes(gates=True) == ["kant-gates"]
+    assert changes("pods") == changes("nodes") == []
+    assert changes("pods", gates=True) == ["kant-gates"] and changes("nodes", hami=True) == ["kant-hami"]
 
 
 def test_kant_may_read_the_object_of_every_group_that_a_pod_can_name(installed: ControlPlane) -> None:

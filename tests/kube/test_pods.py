@@ -149,7 +149,7 @@ REFUSED = [
     (pod(notes={f"{OWN}/training": "gpt-9"}), f"pod ml/p, {OWN}/training, field model: expected one of llama-3-8b"),
     (pod(notes={f"{OWN}/preemptible": "yes"}), "expected true or false, got 'yes'"),
     (pod(notes={"x": "y" * (257 << 10)}), "pod ml/p, annotations: expected at most 256 KiB in all"),
-    (pod(notes={"gpu-fraction": "0.5"}), "expected no shares of a GPU, which Kant does not support"),
+    (pod(notes={"gpu-fraction": "0.5"}), "expected a share of a GPU that KAI's own binder need not give out"),
     (pod(affinity=k.Affinity(pod_affinity=WITH)), "podAffinity, namespaceSelector: expected no labels of namespaces"),
     (pod(affinity=FAR), "podAntiAffinity, namespaceSelector: expected no labels of namespaces: Kant lacks the right"),
     (pod(active_deadline_seconds=0), "spec.activeDeadlineSeconds: expected a whole number from 1"),

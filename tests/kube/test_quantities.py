@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kant.kube.objects.quantity import count, exact, mib, milli
 from kant.kube.objects.views import Container, PodSpec, Resources
-from kant.kube.translate.resources import check_parts, requests_of, used_of
+from kant.kube.translate.resources import check_parts, others_of, requests_of, used_of
 from kant.model.errors import InputError
 from kant.model.job import Demand
 from kant.model.tenant import Queue, QueueConfig, Quota
@@ -81,7 +81,6 @@ def test_a_pod_asks_for_what_it_needs_at_its_busiest_moment(starting: list[tuple
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}, "shares of a GPU"),
         ({"nvidia.com/gpu": 1, "amd.com/gpu": 1}, "GPUs of one kind"),
         ({"nvidia.com/gpu": "1.5"}, "a whole number"),
         ({"cpu": "lots"}, "pod ml/a, spec.containers[0].resources.limits.cpu: expected a quantity"),
@@ -97,6 +96,12 @@ def test_other_devices_are_asked_for_beside_gpus() -> None:
     limits: dict[str, str | int | float] = {"nvidia.com/gpu": 8, "rdma/hca": 1, "ephemeral-storage": "1Gi"}
     asked = requests_of(PodSpec(containers=(Container(Resources(None, limits)),)))
     assert (asked.demand.gpus, asked.others) == (8, (("ephemeral-storage", 1024), ("rdma/hca", 1)))
+
+
+def test_no_node_has_to_have_what_hami_gives_out() -> None:
+    limits: dict[str, str | int | float] = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000, "nvidia.com/gpucores": 30}
+    spec = PodSpec(containers=(Container(Resources(limits, limits)),))
+    assert requests_of(spec).others == () and others_of(spec) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,22 @@ from pathlib import Path
 
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, change, name, of_queue, perform, queue, says, status, until, waiting, where
-from tests.kube.objects import GPU, Object, make_node, make_pod
+from tests.kube.hami_plugin import LOCK, HamiPlugin
+from tests.kube.live import (
+    bound,
+    change,
+    deputy_of_kant,
+    name,
+    of_queue,
+    perform,
+    queue,
+    says,
+    status,
+    until,
+    waiting,
+    where,
+)
+from tests.kube.objects import GPU, Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
 
 REPLICAS, SHARED = "nvidia.com/gpu.replicas", "nvidia.com/gpu.shared"
@@ -25,8 +39,11 @@ def asks(pod: Object, **amounts: int) -> Object:
     """The pod with limits of other resources of NVIDIA's, by their last name: gpumem=4000."""
     resources = pod["spec"]["containers"][0].setdefault("resources", {})
     for words in (resources.setdefault("requests", {}), resources.setdefault("limits", {})):
-        words.update({f"nvidia.com/{name.replace('__', '.').replace('_', '-')}": str(n) for name, n in amounts.items()})
+        words.update({f"nvidia.com/{name.replace('__', SIGNS.get(name, '.'))}": str(n) for name, n in amounts.items()})
     return pod
+
+
+SIGNS = {"gpumem__percentage": "-"}
 
 
 async def gone(api: Api, pod: str) -> None:
@@ -59,5 +76,91 @@ def test_a_replica_of_a_gpu_counts_as_its_part_in_queues_and_on_nodes(plane: Con
             await until(api, lambda pods: all(says(pods, one, "0 of 1 pods fit now") for one in late))
             await gone(api, "t0")
             await until(api, lambda pods: len(waiting(pods)) == len(late) - 1)
+
+    perform(plane, story, tmp_path)
+
+
+MIB, CARDS = 24_576, 2
+
+
+def hami_node(name: str) -> Object:
+    """A node whose two cards HAMi has registered, each for ten pods."""
+    node = make_node(name, 10 * CARDS)
+    cards = (f"GPU-{name}-{n},10,{MIB},100,NVIDIA-A10,0,true,{n},hami-core:" for n in range(CARDS))
+    node["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "".join(cards)}
+    return node
+
+
+def given_out(pods: list[Object]) -> dict[str, int]:
+    """MiB of each card that pods have, as stands on them."""
+    found: dict[str, int] = {}
+    for pod in pods:
+        for entry in pod["metadata"].get("annotations", {}).get("hami.io/vgpu-devices-allocated", "").split(":"):
+            uuid, _, memory, _ = (*entry.strip(";").split(","), "", "", "0", "0")[:4]
+            if uuid:
+                found[uuid] = found.get(uuid, 0) + int(memory)
+    return found
+
+
+def test_parts_of_gpus_are_given_out_by_hami_and_counted_exactly(plane: ControlPlane, tmp_path: Path) -> None:
+    def half(name: str, queue: str = "team") -> Object:
+        return asks(make_pod(name, 1, labels=of_queue(queue)), gpumem=MIB // 2)
+
+    async def story(api: Api) -> None:
+        await api.create_all([hami_node("n0"), make_node("n1", 1)])
+        async with HamiPlugin(api) as plugin:
+            async with kant(plane, journal=tmp_path):
+                await api.apply([queue("team", 1), queue("free", 100)])
+                await api.create_all([half(f"h{n}") for n in range(3)])
+                pods = await until(api, lambda pods: len(bound(pods)) == 2)
+                assert set(where(pods).values()) == {"n0"} and set(given_out(pods).values()) == {MIB}  # one card
+                (left,) = {"h0", "h1", "h2"} - where(pods).keys()
+                await until(api, lambda pods: says(pods, left, "quota"))
+                found = await status(api, "queues", "team", lambda one: one.get("running") == 2)
+                assert [use["amount"] for use in found["used"] if use["resource"] == "gpu"] == ["1"]
+                await change(api, "queues", "team", quotas=[{"resource": "gpu", "nominal": 2}])
+                await until(api, lambda pods: left in bound(pods))
+            async with kant(plane, journal=tmp_path):  # a new leader, which reads the pods
+                whole = [make_pod(f"w{n}", 1, labels=of_queue("free")) for n in range(2)]
+                await api.create_all([*whole, half("h3", "free")])
+                pods = await until(api, lambda pods: "h3" in bound(pods) and len(bound(pods)) == 5)
+                assert where(pods)["h3"] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
+                (late,) = {"w0", "w1"} - where(pods).keys()
+                await plugin.until(lambda: {"h0", "h1", "h2", "h3"} == {*plugin.given})
+                await gone(api, "h3")
+                await gone(api, left)
+                pods = await until(api, lambda pods: late in bound(pods))
+                assert where(pods)[late] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
+                await plugin.until(lambda: late in plugin.given)
+            assert not plugin.mistaken
+            assert LOCK not in (await api.get("/api/v1/nodes/n0"))["metadata"]["annotations"]
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_gang_on_one_node_of_hami_gets_its_devices_one_pod_after_the_other(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([hami_node("n0"), hami_node("n1")])
+        async with HamiPlugin(api, takes_s=0.2) as plugin, kant(plane, journal=tmp_path, recovery=60.0) as driver:
+            gang = make_gang("g", 8, 1)
+            await api.create_all([asks(pod, gpumem__percentage=50, gpucores=40) for pod in gang])
+            pods = await until(api, lambda pods: len(bound(pods)) == 8)
+            await plugin.until(lambda: len(plugin.given) == 8)
+            assert not plugin.mistaken and driver.counts.released == 0
+            assert Counter(where(pods).values()) == {"n0": 4, "n1": 4}
+            assert sorted(given_out(pods).values()) == [MIB] * 4
+
+    perform(plane, story, tmp_path)
+
+
+def test_without_the_right_to_lock_nodes_the_pod_is_told(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await deputy_of_kant(api)
+        await api.create(hami_node("n0"))
+        async with kant(plane, user="deputy", journal=tmp_path):
+            await api.create_all([asks(make_pod("part", 1), gpumem=1000), make_pod("none", 0)])
+            await until(api, lambda pods: "none" in bound(pods) and says(pods, "part", "node n0 cannot be locked"))
 
     perform(plane, story, tmp_path)

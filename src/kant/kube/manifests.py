@@ -21,7 +21,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[\w.\-/:@]{1,500}", re.ASCII)
 
 PARTS = (
-    "rbac", "config", "fencing", "orders", "gates", "deployment", "network-policy", "service-monitor",
+    "rbac", "config", "fencing", "orders", "gates", "hami", "deployment", "network-policy", "service-monitor",
     "prometheus-rule", "dashboard",
 )  # fmt: skip
 """The files of the package after the namespace and the definitions of Kant's own kinds (`crd-*.yaml`), in order."""
@@ -36,6 +36,7 @@ limits:
 
 OPTIONAL = {
     "gates": "gates",
+    "hami": "hami",
     "network-policy": "networkPolicy",
     "service-monitor": "serviceMonitor",
     "prometheus-rule": "prometheusRule",
@@ -53,6 +54,7 @@ class ManifestSettings:
     replicas: int = 2
     profile: str = ""
     gates: bool = False
+    hami: bool = False
     network_policy: bool = False
     service_monitor: bool = False
     prometheus_rule: bool = False

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kant.kube.act.claim_binder import ClaimBinder, ClaimRefusedError
+from kant.kube.act.device_locks import DeviceLocks, LockRefusedError
 from kant.kube.act.gates import open_gate, our_gate
 from kant.kube.act.volume_binder import VolumeBinder, VolumeRefusedError
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
@@ -44,7 +45,7 @@ class Outcome(Enum):
 class BindResult:
     """What became of the pod `uid` of a workload; `pod` as it was read, where it was.
 
-    `code` is that of the last refusal, or a word.
+    `code` is that of the last refusal, or a word. `notes` are annotations that came with the binding.
     """
 
     workload: Workload
@@ -55,6 +56,7 @@ class BindResult:
     pod: Pod | None = None
     why: str = ""
     code: int | str = 201
+    notes: dict[str, str] | None = None
 
 
 class Binder:
@@ -74,6 +76,7 @@ class Binder:
         token: Callable[[], str],
         volumes: VolumeBinder | None = None,
         claims: ClaimBinder | None = None,
+        locks: DeviceLocks | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = client
@@ -83,6 +86,7 @@ class Binder:
         self.token = token
         self.volumes = volumes
         self.claims = claims
+        self.locks = locks
         self.clock = clock
         self.results: deque[BindResult] = deque()
         self.leaving: dict[str, dict[str, None]] = {}
@@ -110,10 +114,16 @@ class Binder:
                 if not any(result.workload is workload for result in self.results):
                     placed.append(workload)
                 continue
+            waits = False
             for slot in workload.slots:
                 if slot.pod and not slot.bound and slot.pod not in self.in_flight:
-                    self.in_flight.add(slot.pod)
-                    self._queue.append((workload, slot, slot.pod))
+                    if self._has_lock(workload, slot):
+                        self.in_flight.add(slot.pod)
+                        self._queue.append((workload, slot, slot.pod))
+                    else:
+                        waits = True
+            if waits and not any(result.workload is workload for result in self.results):
+                placed.append(workload)
         if self._queue:
             self._more.set()
 
@@ -126,6 +136,17 @@ class Binder:
             self.results.append(
                 BindResult(workload, error.slot, error.slot.pod, Outcome.REFUSED, 0.0, why=str(error), code=error.word)
             )
+            self.wake()
+            return False
+
+    def _has_lock(self, workload: Workload, slot: Slot) -> bool:
+        """Whether the pod may be sent to its node now; where it never may, that is a result."""
+        if self.locks is None:
+            return True
+        try:
+            return self.locks.is_held_for(slot, self.in_flight)
+        except LockRefusedError as error:
+            self.results.append(BindResult(workload, slot, slot.pod, Outcome.REFUSED, 0.0, why=str(error), code="lock"))
             self.wake()
             return False
 
@@ -179,13 +200,14 @@ class Binder:
                 await self._more.wait()
             workload, slot, uid = self._queue.popleft()
             began = self.clock()
-            outcome, pod, why, code = await self._bind(workload, slot, uid, began)
+            notes = self.locks.notes(slot) if self.locks is not None else {}
+            outcome, pod, why, code = await self._bind(workload, slot, uid, began, notes)
             self.in_flight.discard(uid)
-            self.results.append(BindResult(workload, slot, uid, outcome, self.clock() - began, pod, why, code))
+            self.results.append(BindResult(workload, slot, uid, outcome, self.clock() - began, pod, why, code, notes))
             self.wake()
 
     async def _bind(
-        self, workload: Workload, slot: Slot, uid: str, began: float
+        self, workload: Workload, slot: Slot, uid: str, began: float, notes: dict[str, str]
     ) -> tuple[Outcome, Pod | None, str, int]:
         wait, last, pod, is_known = FIRST_WAIT, "", self.mirror.pods.get(uid), True
         if pod is None or slot.pod != uid or workload.phase is not Phase.PLACED:
@@ -203,7 +225,7 @@ class Binder:
                 if not self._may_be_sent(slot):
                     raise FencedError
                 await self.client.bind(
-                    namespace, name, uid, slot.node, {LEADER: self.token()},
+                    namespace, name, uid, slot.node, {LEADER: self.token(), **notes},
                     guard=lambda: self.holds() and self._may_be_sent(slot), timeout=self.timeout,
                 )  # fmt: skip
                 return Outcome.BOUND, None, "", 201

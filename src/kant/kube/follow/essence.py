@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kant.kube.objects.views import Claim, Loose, Node
+from kant.kube.translate.hami import REGISTER
 from kant.kube.translate.provisioning import PROVISIONING
 from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE
 
@@ -23,4 +24,5 @@ def essence_of_node(node: Node) -> tuple[object, ...]:
     """All of a node that anything depends on."""
     meta, status = node.metadata, node.status
     states = [(one.type, one.status) for one in status.conditions]
-    return meta.uid, meta.labels, meta.deletion_timestamp, node.spec, status.capacity, status.allocatable, states
+    known = (meta.uid, meta.labels, (meta.annotations or {}).get(REGISTER), meta.deletion_timestamp)
+    return *known, node.spec, status.capacity, status.allocatable, states

@@ -33,7 +33,8 @@ class Mirror:
     node's pods, `ruled` those with required anti-affinity, and `wide` those with such beyond their node. `version`
     counts changes of pods and nodes.
 
-    `bound_here` has the node of pods that we have bound, until the watch says so. `budgets` of disruptions and `claims`
+    `bound_here` has the node of pods that we have bound, until the watch says so, and `notes_here` the annotations that
+    came with that. `budgets` of disruptions and `claims`
     are by (namespace, name), `volumes` and `storage_classes` by name; `unreadable` are the paths of those of the last
     three that we may not read. `users` are the uids of the pods that use a claim.
 
@@ -57,6 +58,7 @@ class Mirror:
     wide: dict[str, None] = field(default_factory=dict)
     touched: dict[str, Pod] = field(default_factory=dict)
     bound_here: dict[str, str] = field(default_factory=dict)
+    notes_here: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes_touched: dict[str, None] = field(default_factory=dict)
     objects_touched: dict[tuple[str, str, str], None] = field(default_factory=dict)
     budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -101,8 +103,14 @@ class Mirror:
             return pod
         if gone or pod.spec.node_name:
             del self.bound_here[pod.metadata.uid]
+            self.notes_here.pop(pod.metadata.uid, None)
             return pod
-        return replace(pod, spec=replace(pod.spec, node_name=node))
+        pod = replace(pod, spec=replace(pod.spec, node_name=node))
+        notes = self.notes_here.get(pod.metadata.uid)
+        if notes:
+            own = {**(pod.metadata.annotations or {}), **notes}
+            pod = replace(pod, metadata=replace(pod.metadata, annotations=own))
+        return pod
 
     def hear(self, uids: Iterable[str]) -> None:
         """Of these pods take the answers to our bindings for what the watch will say."""

@@ -76,6 +76,8 @@ class Answers:
         if outcome is Outcome.BOUND and pod is not None:
             if not pod.spec.node_name:
                 self.mirror.bound_here[uid] = slot.node
+                if result.notes:
+                    self.mirror.notes_here[uid] = result.notes
             self.notifier.bound(pod, slot.node)
         if self.workloads.members.by_key.get(workload.key) is not workload:
             return

@@ -18,6 +18,7 @@ from typing import Any
 
 from kant.kube.act.binder import Binder
 from kant.kube.act.claim_binder import ClaimBinder
+from kant.kube.act.device_locks import DeviceLocks
 from kant.kube.act.evictor import Eviction, Evictor
 from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
 from kant.kube.act.volume_binder import VolumeBinder
@@ -86,7 +87,10 @@ class KubeDriver:
         self.translation.groups = self.informers.groups
         self.volume_binder = VolumeBinder(client, self.mirror, self._awake.set, holds)
         self.claim_binder = ClaimBinder(client, self.mirror, self.translation.devices, self._awake.set, holds)
-        self.binder = Binder(client, self.mirror, self._awake.set, holds, token, self.volume_binder, self.claim_binder)
+        self.device_locks = DeviceLocks(client, self.mirror, self._awake.set, holds, settings.scheduler_name)
+        self.binder = Binder(
+            client, self.mirror, self._awake.set, holds, token, self.volume_binder, self.claim_binder, self.device_locks
+        )
         self.evictor = Evictor(client, self._awake.set, holds, token, self.mirror)
         recorder.busy = self.is_binding
         self.notifier = Notifier(client, recorder, self.mirror, holds)
@@ -150,6 +154,7 @@ class KubeDriver:
             await self.evictor.close()
             await self.volume_binder.close()
             await self.claim_binder.close()
+            await self.device_locks.close()
             if self.rounds is not None:
                 self.rounds.close()
             if self.core is not None:

@@ -60,17 +60,18 @@ class ExistingPods:
         pieces: list[list[int]] = []
         free, slots = self._free or FreeCapacity(core.state.table), []
         for pod in here:
-            node, demand = pod.spec.node_name, self.translation.used(pod)
-            pieces.append(free.take(index[node], demand))
-            if demand_of_piece(pieces[-1]) != demand:
-                self.short.setdefault(node, {})[workload.key] = None
-                self.overrun[node] = None
-            slots.append(Slot(node, demand, pod.metadata.uid, True))
+            node, holdings = pod.spec.node_name, self.translation.holdings(pod)
+            for demand, devices in holdings:
+                pieces.append(free.take(index[node], demand, devices))
+                if demand_of_piece(pieces[-1]) != demand:
+                    self.short.setdefault(node, {})[workload.key] = None
+                    self.overrun[node] = None
+            slots.append(Slot(node, holdings[0][0], pod.metadata.uid, True, devices=holdings[0][1]))
         if not pieces or (workload.foreign and not any(piece[2] or piece[4] or piece[5] for piece in pieces)):
             return False
         job = self.translation.existing_job(core, workload.group, here, workload.foreign)
         floors = Counter(slot.demand for slot in slots[:floor])
-        whole = all(demand_of_piece(piece) == slot.demand for piece, slot in zip(pieces, slots, strict=True))
+        whole = [demand_of_piece(piece) for piece in pieces] == [slot.demand for slot in slots]
         if not (whole and len(here) == len(bound) > floor and set(floors) == {slot.demand for slot in slots}):
             floors.clear()
         self._start(job, pieces, self.translation.bound_at(here), floors)
@@ -99,7 +100,8 @@ class ExistingPods:
         for slot in workload.slots:
             if slot.node not in index:
                 return None
-            piece = free.take(index[slot.node], slot.demand)
+            named = self.translation.shares.names_devices(slot.node)
+            piece = free.take(index[slot.node], slot.demand, slot.devices if named else 0)
             if demand_of_piece(piece) != slot.demand:
                 return None
             pieces.append(piece)

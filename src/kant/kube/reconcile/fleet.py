@@ -12,6 +12,7 @@ from kant.cluster import columns as c
 from kant.kube.follow.mirror import Mirror
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.translation import Translation
+from kant.kube.translate.hami import registered
 from kant.live.core import Core
 from kant.model.event import DevicesChanged, NodeChanged
 from kant.model.node import ClusterSpec
@@ -59,7 +60,7 @@ class Fleet:
             assert view is not None
             self.pod_capacity.limit(name, (view.status.allocatable or {}).get("pods"))
             self._serve(index, name, status, until)
-            self._count_devices(index, name, lost)
+            self._count_devices(index, name, lost, registered(view).unhealthy)
 
     def take_overrun(self) -> list[str]:
         """The nodes of `overrun`, once."""
@@ -77,16 +78,20 @@ class Fleet:
             self.core.happen(NodeChanged(self.core.now, name, shown, until))
         (self.closed.discard if status == NodeStatus.IN_SERVICE else self.closed.add)(name)
 
-    def _count_devices(self, index: int, name: str, lost: int) -> None:
-        """So many of its GPUs are not to be had. Which ones nobody says: those that are free, from the last on."""
+    def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:
+        """So many of its GPUs are not to be had: those that are `named`, as bits, else those that are free.
+
+        Those from the last on. What somebody holds is lost when it comes free.
+        """
         state = self.core.state
         before = state.health.lost.get(index, 0)
-        if before.bit_count() == lost:
+        if before.bit_count() == lost and (not named or before == named):
             return
         own = state.table[index, c.DEVICES : c.DEVICES + state.spec.nodes[index].gpus].tolist()
         mask = 0
         for device in reversed(range(len(own))):
-            if mask.bit_count() < lost and (own[device] == GPU or (before >> device) & 1):
+            meant = not named or named.bit_count() < lost or (named >> device) & 1
+            if meant and mask.bit_count() < lost and (own[device] == GPU or (before >> device) & 1):
                 mask |= 1 << device
         if mask.bit_count() < lost:
             self.overrun[name] = None

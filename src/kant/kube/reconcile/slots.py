@@ -114,18 +114,18 @@ class FreeCapacity:
         self._devices = c.devices_of(table)
         self._rows: dict[int, list[int]] = {}
 
-    def take(self, node: int, demand: Demand) -> list[int]:
+    def take(self, node: int, demand: Demand, devices: int = 0) -> list[int]:
         """A piece for a pod that is on a node whatever we think of it: what it asks for, as far as that is free.
 
-        Which devices it has only its kubelet knows; those with the least free that is enough stand for them, of equal
-        ones the first.
+        `devices` are the GPUs that it has, as bits. 0: only its kubelet knows which; those with the least free that is
+        enough stand for them, of equal ones the first.
         """
         row = self._rows.get(node)
         if row is None:
             row = self._rows[node] = self._table[node].tolist()
         mask, milli = 0, demand.milli
-        devices = range(self._devices if demand.gpus else 0)
-        able = [(row[c.DEVICES + one], one) for one in devices if row[c.DEVICES + one] >= milli]
+        among = [one for one in range(self._devices if demand.gpus else 0) if not devices or devices >> one & 1]
+        able = [(row[c.DEVICES + one], one) for one in among if row[c.DEVICES + one] >= milli]
         for _, device in sorted(able)[: demand.gpus]:
             row[c.DEVICES + device] -= milli
             mask |= 1 << device

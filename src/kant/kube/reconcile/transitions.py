@@ -21,6 +21,7 @@ from kant.kube.reconcile.workload import Phase, Workload, give_up
 from kant.live.core import Core
 from kant.live.sentences import public_id
 from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
+from kant.model.job import Demand
 from kant.model.placement import Allocation
 
 
@@ -80,7 +81,7 @@ class Transitions:
         workload.least = len(bound) + len(waiting)
         core.happen(JobSubmitted(self.existing_pods.came(job), job))
         workload.job, workload.members, workload.phase, workload.reason = job.id, members, Phase.WAITING, ""
-        workload.slots = [Slot(p.spec.node_name, self.translation.demand(p), p.metadata.uid, True) for p in bound]
+        workload.slots = [self._slot_of(pod, self.translation.demand(pod)) for pod in bound]
         workload.adopted = False
         self.by_job[job.id] = workload
 
@@ -90,6 +91,11 @@ class Transitions:
         job = workload.job
         self.end(workload)
         return public_id(job)
+
+    def _slot_of(self, pod: Pod, demand: Demand) -> Slot:
+        """The place of a pod that is bound."""
+        devices = self.translation.holdings(pod)[0][1]
+        return Slot(pod.spec.node_name, demand, pod.metadata.uid, True, devices=devices)
 
     def adopt(self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = ()) -> None:
         """Its bound pods become a job that runs where they are, whatever they ask for; `floor` of them its floor."""
@@ -179,7 +185,7 @@ class Transitions:
         """Note a start by somebody else, who has bound all of its pods as they were to be. False: nobody has."""
         pods = [self.mirror.pods.get(member.pod.metadata.uid) for member in workload.members]
         workload.slots = [
-            Slot(pod.spec.node_name, member.demand, pod.metadata.uid, True)
+            self._slot_of(pod, member.demand)
             for pod, member in zip(pods, workload.members, strict=True)
             if pod is not None and pod.spec.node_name
         ]

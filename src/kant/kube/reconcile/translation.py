@@ -30,7 +30,7 @@ from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_fi
 from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
-from kant.kube.translate.shares import GpuShares
+from kant.kube.translate.shares import GpuShares, Holding
 from kant.kube.translate.sharing import SHARED
 from kant.kube.translate.volumes import ClaimWaitsError, Storage, check_claims, why_out_of_reach
 from kant.live.core import Core
@@ -103,7 +103,7 @@ class Translation:
         self.flavors = Flavors(turns=self.flavors.turns)
         self.devices.begin()
         waiting = [pod for pod in mirror.pods.values() if not pod.spec.node_name and self.is_ours(pod)]
-        self.shares.begin(mirror.nodes.values())
+        self.shares.begin(tuple(mirror.nodes.values()))
         self.filters.begin(waiting)
         self.flavors.failing = self.filters.failing
         for pod in waiting:
@@ -252,6 +252,10 @@ class Translation:
 
     def _demand(self, pod: Pod, where: str) -> Demand:
         return with_gpus(self.shares.demand(pod, where), self.devices.requests.gpus(pod))
+
+    def holdings(self, pod: Pod) -> list[Holding]:
+        """What a pod holds of the node that it is bound to, and which GPUs of it."""
+        return self.shares.holdings(pod)
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
         """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""

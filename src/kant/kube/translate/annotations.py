@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.names import OWN
-from kant.kube.objects.validation import MAX_TEXT, name_of, unsupported, whole
+from kant.kube.objects.validation import MAX_TEXT, name_of, whole
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.levels import Levels, level_asked
 from kant.model.errors import InputError
@@ -48,8 +48,13 @@ RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
 RESERVATION = f"{OWN}/reservation"
 MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
-FRACTIONS = ("gpu-fraction", "gpu-memory")
-"""Shares of a GPU in the words of KAI."""
+FRACTIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
+"""Shares of a GPU in the words of KAI.
+
+Its containers ask the kubelet for no GPU: KAI's binder starts a pod that takes the whole GPU, learns from it which one
+that is, and hands it to the container by a config map that KAI's webhook has put into the pod when it was made.
+Source: KAI-Scheduler, pkg/binder/binding/resourcereservation and pkg/binder/plugins/gpusharing.
+"""
 
 
 class Annotations(NamedTuple):
@@ -73,7 +78,8 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
     group = spec or GroupSpec(0)
     for key in FRACTIONS:
         if key in said:
-            unsupported(f"{where}, {key}", "shares of a GPU")
+            enforced = "nvidia.com/gpumem or nvidia.com/gpumem-percentage on nodes of HAMi's"
+            raise InputError(f"{where}, {key}", f"a share of a GPU that KAI's own binder need not give out: {enforced}")
     queue = next((name_of(f"{where}, {key}", said[key]) for key in QUEUES if said.get(key)), "")
     queue = queue or group.queue or "default"
     required, place = _first(said, REQUIRED, group.required)

@@ -13,7 +13,7 @@ from kant.kube.objects import views as k
 from kant.kube.translate.nodes import STATE_TAINTS, model_of
 from kant.kube.translate.resources import amount_of
 from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, tolerates
-from kant.kube.translate.sharing import SHARING, sharing_of
+from kant.kube.translate.sharing import LEAST_MEMORY, SHARING, sharing_of
 from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS
 
@@ -217,8 +217,11 @@ def _facts(view: k.Node) -> dict[str, str]:
     facts = dict(view.metadata.labels or {})
     facts[NAME] = view.metadata.name
     with suppress(InputError):  # then nothing is placed there
-        if word := sharing_of(view).word:
-            facts[SHARING] = word
+        sharing = sharing_of(view)
+        if sharing.word:
+            facts[SHARING] = sharing.word
+        if sharing.devices:
+            facts[LEAST_MEMORY] = str(min(device.memory for device in sharing.devices))
     for name, amount in (view.status.allocatable or {}).items():
         try:
             facts[DEVICE + name] = str(amount_of(name, amount, name, up=False))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import Quantity, count, mib, milli
 from kant.kube.objects.validation import InvalidObject, invalid
+from kant.kube.translate.hami import registered
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.resources import GPU_RESOURCES
 from kant.kube.translate.sharing import SHARED, sharing_of
@@ -77,6 +78,9 @@ def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...], devi
     there = _gpus(capacity, f"{place}.capacity", gpus)
     usable = _gpus(left, f"{place}.allocatable", gpus) if left else there
     replicas = sharing_of(view).replicas
+    known = registered(view)
+    if known.devices:
+        there, usable = len(known.devices), len(known.devices) - known.unhealthy.bit_count() if usable else 0
     if replicas > 1:
         shared = count(capacity.get(SHARED, 0), f"{place}.capacity.{SHARED}")
         if there and shared:

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from kant.kube.objects.quantity import Quantity, count, exact, mib, milli
-from kant.kube.objects.validation import unsupported
 from kant.kube.objects.views import Container, PodSpec, Resources
 from kant.model.errors import InputError
 from kant.model.job import Demand
@@ -23,7 +22,7 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.int
 """Extended resources that count as GPUs, unless the driver is told others."""
 
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
-"""Shares of a GPU in the words of HAMi."""
+"""Shares of a GPU in the words of HAMi, which no node says that it has."""
 
 PARTS = re.compile(r"nvidia\.com/(mig-[\w.]+|gpu\.shared)")
 """Parts of GPUs that a device plugin gives out: MIG devices, and replicas of GPUs that are shared by turns.
@@ -130,7 +129,7 @@ def _others(spec: PodSpec, gpus: tuple[str, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
     with suppress(InputError):
         for name, amount in _total(spec, "spec").items():
-            if amount and name not in (*gpus, "cpu", "memory", *UNCOUNTED):
+            if amount and name not in (*gpus, "cpu", "memory", *UNCOUNTED, *SHARES):
                 with suppress(InputError):
                     found[name] = amount_of(name, amount, name)
     return found
@@ -175,10 +174,8 @@ def _asked(spec: PodSpec, where: str, gpus: tuple[str, ...]) -> PodRequests:
         raise InputError(place, "GPUs of one kind", ", ".join(kinds))
     others = []
     for name, amount in sorted(total.items()):
-        if not amount or name in (*kinds, "cpu", "memory", *UNCOUNTED):
+        if not amount or name in (*kinds, "cpu", "memory", *UNCOUNTED, *SHARES):
             continue
-        if name in SHARES:
-            unsupported(f"{place}, {name}", "shares of a GPU")
         others.append((name, amount_of(name, amount, f"{place}, {name}")))
     demand = Demand(
         count(total[kinds[0]], f"{place}, {kinds[0]}") if kinds else 0,
@@ -204,16 +201,16 @@ def _total(spec: PodSpec, where: str) -> Amounts:
         running = _sum(running, _of_container(container, f"{where}.containers[{number}]"))
     total = _most(running, starting)
     if spec.resources is not None:  # of the pod as a whole (KEP-2837): in place of what its containers add up to
-        total |= _requests(spec.resources, f"{where}.resources")
+        total |= amounts_of(spec.resources, f"{where}.resources")
     return _sum(total, _amounts(spec.overhead, f"{where}.overhead"))
 
 
 def _of_container(container: Container, where: str) -> Amounts:
-    return _requests(container.resources, f"{where}.resources")
+    return amounts_of(container.resources, f"{where}.resources")
 
 
-def _requests(resources: Resources, where: str) -> Amounts:
-    """Requests; where only a limit is given it is the request too."""
+def amounts_of(resources: Resources, where: str) -> Amounts:
+    """Requests; where only a limit is given it is the request too. Raises InputError."""
     return _amounts(resources.limits, f"{where}.limits") | _amounts(resources.requests, f"{where}.requests")
 
 

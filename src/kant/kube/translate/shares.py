@@ -1,28 +1,44 @@
 """What part of a GPU a pod asks for, which depends on the nodes that it may go to.
 
-A node gives out whole GPUs, or replicas of them. A pod that asks for `nvidia.com/gpu` means whole GPUs where a node
-that it selects has some, and replicas where all of them have replicas. Where replicas of different sizes are in
-question it is counted with the largest.
+A node gives out whole GPUs, replicas of them, or parts by HAMi. A pod that asks for `nvidia.com/gpu` alone means whole
+GPUs where a node that it selects has some, and replicas where all of them have replicas; one that asks for memory or
+cores of a GPU means HAMi. Where parts of different sizes are in question it is counted with the largest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kant.kube.objects import views as k
+from kant.kube.translate import hami
 from kant.kube.translate.flavors import admits
-from kant.kube.translate.resources import key_of, others_of, requests_of, used_of
+from kant.kube.translate.hami import NVIDIA
+from kant.kube.translate.resources import SHARES, key_of, others_of, requests_of, used_of
 from kant.kube.translate.selectors import Selection, selection_of
-from kant.kube.translate.sharing import MANY, NVIDIA, ONE, SHARED, SHARING, WHOLE, Sharing, sharing_of
+from kant.kube.translate.sharing import (
+    HAMI,
+    LEAST_MEMORY,
+    MANY,
+    ONE,
+    SHARED,
+    SHARING,
+    WHOLE,
+    Sharing,
+    sharing_of,
+)
 from kant.model.errors import InputError
 from kant.model.job import Demand
+from kant.model.units import GPU
 
-NO_REPLICAS = k.Requirement(
-    SHARING, "NotIn", tuple(f"{word} {name}" for word in (MANY, ONE) for name in (NVIDIA, SHARED))
-)
+REPLICATED = tuple(f"{word} {name}" for word in (MANY, ONE) for name in (NVIDIA, SHARED))
+NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
+NO_SHARES = k.Requirement(SHARING, "NotIn", (*REPLICATED, HAMI))
+NO_HAMI = f"no node that it selects gives out parts of GPUs by HAMi (annotation {hami.REGISTER})"
+Holding = tuple[Demand, int]
+"""What a pod holds of a node, and which GPUs, as bits; 0: nobody knows which."""
 
 
 class Asked(NamedTuple):
@@ -41,16 +57,22 @@ class GpuShares:
         self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
         self._known: dict[Hashable, Asked] = {}
 
-    def begin(self, nodes: Iterable[k.Node]) -> None:
+    def begin(self, nodes: Collection[k.Node]) -> None:
         """Learn of all nodes there are."""
         self._views = [view for view in nodes if _has_gpus(view)]
-        found = {view.metadata.name: _sharing(view) for view in self._views}
+        found = {view.metadata.name: _sharing(view) for view in nodes}
         self._sharing = {name: sharing for name, sharing in found.items() if sharing != WHOLE}
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
         """Whether a node shares its GPUs in another way than when they were learned."""
-        return (_sharing(view) if _has_gpus(view) else WHOLE) != self._sharing.get(view.metadata.name, WHOLE)
+        return _sharing(view) != self._sharing.get(view.metadata.name, WHOLE)
+
+    def names_devices(self, node: str) -> bool:
+        """Whether it matters which GPUs of a node a pod has: they are named on it."""
+        return bool(self._sharing.get(node, WHOLE).devices)
+
+    # --- of pods that wait ----------------------------------------------------------------------------------------
 
     def demand(self, pod: k.Pod, where: str = "spec") -> Demand:
         """What the pod asks for. Raises InputError."""
@@ -64,43 +86,98 @@ class GpuShares:
         """Why no node shares its GPUs so that the pod could have what it asks for; "" where one does."""
         return self._asked(pod, "spec").why
 
-    def used(self, pod: k.Pod) -> Demand:
-        """What a pod takes of the node that it is bound to, whatever it says; nothing where nobody can tell."""
-        used = used_of(pod.spec)
-        sharing = self._sharing.get(pod.spec.node_name, WHOLE)
-        replicas = used.gpus or others_of(pod.spec).get(SHARED, 0)
-        return used if sharing == WHOLE or not replicas else replace(used, gpus=replicas, milli=sharing.part)
-
     def _asked(self, pod: k.Pod, where: str) -> Asked:
         asked = requests_of(pod.spec, where)
+        shares = _asks_for_shares(pod.spec)
         replicas = asked.demand.gpus if asked.kind == NVIDIA else dict(asked.others).get(SHARED, 0)
-        if not self._sharing or not replicas:
+        if not shares and (not self._sharing or not replicas):
             return Asked(asked.demand)
         select = selection_of(pod.spec, where)
         key = (key_of(pod.spec), select)
         found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._find(asked.demand, asked.kind or SHARED, replicas, select)
+        if found is None and shares:
+            found = self._find_part(asked.demand, pod.spec, where, select)
+        elif found is None:
+            found = self._find(asked.demand, asked.kind or SHARED, replicas, select, hami.fits(pod.spec))
+        self._known[key] = found
         return found
 
-    def _find(self, whole: Demand, kind: str, replicas: int, select: Selection) -> Asked:
-        if kind == NVIDIA and any(self._eligible(select, kind, lambda sharing: sharing.replicas == 1)):
-            return Asked(whole, (NO_REPLICAS,))
+    def _find(self, whole: Demand, kind: str, replicas: int, select: Selection, fits: bool) -> Asked:
+        """Whole GPUs, or replicas of GPUs."""
+        own = (NO_REPLICAS if fits else NO_SHARES,)
+        if kind == NVIDIA and any(
+            self._eligible(select, kind, lambda one: one.replicas == 1 and (fits or not one.devices))
+        ):
+            return Asked(whole, own)
         words = tuple(f"{word} {kind}" for word in ((MANY, ONE) if replicas == 1 else (MANY,)))
-        parts = [sharing.part for sharing in self._eligible(select, kind, lambda sharing: sharing.word in words)]
-        if not parts and any(self._eligible(select, kind, lambda sharing: sharing.single)):
+        parts = [one.part for one in self._eligible(select, kind, lambda one: one.word in words)]
+        if not parts and any(self._eligible(select, kind, lambda one: one.single)):
             why = f"the nodes that it selects give a pod one replica of a GPU, and it asks for {replicas}"
-            return Asked(whole, (NO_REPLICAS,), why)
+            return Asked(whole, own, why)
         if not parts:
-            return Asked(whole, (NO_REPLICAS,) if kind == NVIDIA else ())
+            return Asked(whole, own if kind == NVIDIA else ())
         return Asked(replace(whole, gpus=replicas, milli=max(parts)), (k.Requirement(SHARING, "In", words),))
 
-    def _eligible(self, select: Selection, kind: str, holds: Callable[[Sharing], bool]) -> Iterable[Sharing]:
+    def _find_part(self, whole: Demand, spec: k.PodSpec, where: str, select: Selection) -> Asked:
+        """Parts of GPUs by HAMi."""
+        part = next(one for one in hami.parts_of(spec, where) if one.gpus)
+        nodes: tuple[k.Requirement, ...] = (k.Requirement(SHARING, "In", (HAMI,)),)
+        if not hami.fits(spec):
+            raise InputError(f"{where}.initContainers", f"no {NVIDIA} beside shares of a GPU", NVIDIA)
+        found = [one.devices for one in self._eligible(select, NVIDIA, lambda one: bool(one.devices))]
+        if not found:
+            return Asked(whole, nodes, NO_HAMI)
+        if part.memory:
+            nodes = (*nodes, k.Requirement(LEAST_MEMORY, "Gt", (str(part.memory - 1),)))
+            found = [devices for devices in found if all(part.memory <= one.memory for one in devices)]
+        if not found:
+            return Asked(whole, nodes, f"no node of HAMi's that it selects has GPUs of {part.memory} MiB each")
+        milli = max(part.milli_of(device) for devices in found for device in devices)
+        return Asked(replace(whole, milli=min(milli, GPU)), nodes)
+
+    def _eligible(self, select: Selection, kind: str, holds: Callable[[Sharing], bool]) -> Iterator[Sharing]:
         """How the nodes share their GPUs that will do, and that give out GPUs of this name."""
         for view in self._views:
             sharing = self._sharing.get(view.metadata.name, WHOLE)
             if holds(sharing) and _count(view, kind) and admits(select, view):
                 yield sharing
+
+    # --- of pods that have nodes ----------------------------------------------------------------------------------
+
+    def used(self, pod: k.Pod) -> Demand:
+        """What a pod takes of the node that it is bound to, whatever it says; nothing where nobody can tell."""
+        return self.holdings(pod)[0][0]
+
+    def holdings(self, pod: k.Pod) -> list[Holding]:
+        """What a pod holds of the node that it is bound to: one piece, or more where its parts of GPUs are unlike."""
+        used = used_of(pod.spec)
+        sharing = self._sharing.get(pod.spec.node_name, WHOLE)
+        if sharing.devices:
+            return _held(used, hami.held(pod, sharing.devices))
+        replicas = used.gpus or others_of(pod.spec).get(SHARED, 0)
+        shared = sharing != WHOLE and replicas
+        return [(replace(used, gpus=replicas, milli=sharing.part) if shared else used, 0)]
+
+
+def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:
+    """CPU and memory are part of the first piece. Without annotations the GPUs count as whole, whichever they are."""
+    if not devices:
+        return [(used, 0)]
+    masks: dict[int, int] = {}
+    for number, milli in sorted(devices.items()):
+        masks[milli] = masks.get(milli, 0) | 1 << number
+    found = [(Demand(mask.bit_count(), milli), mask) for milli, mask in masks.items()]
+    (first, mask), *rest = found
+    return [(replace(first, cpu=used.cpu, memory=used.memory), mask), *rest]
+
+
+def _asks_for_shares(spec: k.PodSpec) -> bool:
+    every = (*spec.containers, *spec.init_containers)
+    return any(name in (amounts or {}) for one in every for amounts in _both(one.resources) for name in SHARES)
+
+
+def _both(resources: k.Resources) -> Iterable[dict[str, str | int | float] | None]:
+    return resources.requests, resources.limits
 
 
 def _sharing(view: k.Node) -> Sharing:

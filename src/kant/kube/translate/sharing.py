@@ -1,4 +1,4 @@
-"""How the GPUs of a node are given out: whole, or as replicas by time-slicing or MPS.
+"""How the GPUs of a node are given out: whole, as replicas by time-slicing or MPS, or in parts by HAMi.
 
 Sources: NVIDIA's k8s-device-plugin, README, "Shared Access to GPUs" (labels `nvidia.com/gpu.replicas`,
 `nvidia.com/gpu.sharing-strategy`, resource `nvidia.com/gpu.shared`); GKE, "GPU sharing strategies" (label
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.validation import whole
+from kant.kube.translate.hami import NVIDIA, Device, registered
 from kant.model.errors import InputError
 from kant.model.units import GPU
 
-NVIDIA = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 """What NVIDIA's device plugin calls a replica where it is told not to call it a GPU (`renameByDefault`)."""
 
@@ -29,16 +29,29 @@ MANY, ONE = "replicas", "one replica"
 """A pod may have many replicas of such a node; or but one, as with MPS and on GKE. The name of the resource follows."""
 
 
+HAMI = "HAMi"
+"""HAMi gives out parts of its GPUs."""
+
+LEAST_MEMORY = "gpu memory:"
+"""Stands beside the labels of a node of HAMi's: MiB of the smallest of its GPUs."""
+
+
 class Sharing(NamedTuple):
-    """So many `replicas` of each GPU are given out as `resource`; 1: whole GPUs. `single`: a pod may have but one."""
+    """So many `replicas` of each GPU are given out as `resource`; 1: whole GPUs. `single`: a pod may have but one.
+
+    `devices` are GPUs of which HAMi gives out parts.
+    """
 
     replicas: int = 1
     single: bool = False
     resource: str = NVIDIA
+    devices: tuple[Device, ...] = ()
 
     @property
     def word(self) -> str:
         """The value of `SHARING`; "" for whole GPUs."""
+        if self.devices:
+            return HAMI
         return "" if self.replicas == 1 else f"{ONE if self.single else MANY} {self.resource}"
 
     @property
@@ -55,6 +68,9 @@ def sharing_of(view: k.Node) -> Sharing:
 
     Also for so many replicas that thousandths could not tell that one more does not fit: 36, and most above 42.
     """
+    devices = registered(view).devices
+    if devices:
+        return Sharing(devices=devices)
     labels = view.metadata.labels or {}
     key = next((key for key in (REPLICAS, CLIENTS) if labels.get(key)), "")
     if not key or labels.get(STRATEGY) == "none":
