@@ -141,6 +141,13 @@ def test_the_header_comes_first_and_once() -> None:
         list(read_lines(iter([good, event, good]), "f"))
 
 
+def test_a_fabric_that_carries_nothing_is_refused() -> None:
+    header = msgspec.to_builtins(HEADER)
+    header["cluster"]["fabric"] = {"node": {"bandwidth": 0.0, "latency": 1.0}}
+    with pytest.raises(InputError, match=r"^f:1: .*bandwidth"):
+        list(read_lines(iter([json.dumps(header).encode() + b"\n"]), "f"))
+
+
 def test_a_mix_without_typical_pods_is_read_back() -> None:
     lines: list[bytes] = []
     journal = Journal(lines.append)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Bandwidth = Annotated[float, Meta(ge=0.001, le=1e6)]
+Latency = Annotated[float, Meta(ge=0, le=1e6)]
+Contention = Annotated[float, Meta(ge=1, le=1e6)]
 
 
 class Link(Struct, frozen=True):
@@ -12,9 +18,9 @@ class Link(Struct, frozen=True):
     `contention` is the factor by which a transfer takes longer where all traffic of a job leaves its domain.
     """
 
-    bandwidth: float
-    latency: float
-    contention: float = 1.0
+    bandwidth: Bandwidth
+    latency: Latency
+    contention: Contention = 1.0
 
 
 class Fabric(Struct, frozen=True):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from msgspec import Struct
 
-from msgspec import Meta, Struct
-
-from kant.model.fabric import Fabric, Link
+from kant.model.fabric import Bandwidth, Contention, Fabric, Latency, Link
 
 
 class Wire(Struct, frozen=True, forbid_unknown_fields=True):
     """One level; what is left out is that of the default fabric."""
 
-    bandwidth_gb_s: Annotated[float, Meta(ge=0.001, le=1e6)] | None = None
-    latency_us: Annotated[float, Meta(ge=0, le=1e6)] | None = None
-    contention: Annotated[float, Meta(ge=1, le=1e6)] | None = None
+    bandwidth_gb_s: Bandwidth | None = None
+    latency_us: Latency | None = None
+    contention: Contention | None = None
 
 
 class Wires(Struct, frozen=True, forbid_unknown_fields=True):
