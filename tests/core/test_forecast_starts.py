@@ -27,15 +27,12 @@ from kant.workload.generate import generate
 from kant.workload.tenants_draft import proportional
 from kant.workload.workload import Workload
 
-UNTOLD = ("muri-srsf", "muri-srtf", "muri-tiresias")
-"""Their simulator charges overheads at every event, which nobody tells a forecast."""
-
 SLOW = ("mdd-vnd",)
 """Its order is compiled for many seconds in each process."""
 
 PROFILES = [
     name for name in builtin_texts() if not read_options(builtin_profile(name).simulation, name).static
-    and name not in UNTOLD + SLOW
+    and name not in SLOW
 ]  # fmt: skip
 
 

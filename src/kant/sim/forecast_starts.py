@@ -65,7 +65,7 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
     wanted = {row for row in asked if not _is_hopeless(diagnosis, row)}
     choices = {} if bare else domain_choices(first.scheduler, moment.now, only)
     told = state.jobs[asked][:, [c.J_QUEUE, c.J_MILLI, c.J_SINCE]].tolist()
-    work, certain = _draw(state, moment, futures or _enough(len(ranked)))
+    work, certain = _draw(state, moment, futures or _enough(len(ranked)), first.execution.speed.reports)
     comes = moment.past.days(moment.now) > 0
     count = 1 if certain and not comes else futures or _enough(len(ranked))
     found = []
@@ -127,8 +127,11 @@ def _strata(seed: int, keys: Draws, futures: int) -> Draws:
     return order
 
 
-def _draw(state: ClusterState, moment: Moment, futures: int) -> tuple[dict[int, Draws], bool]:
-    """How much longer each live job runs in each future, and whether that is certain for all of them."""
+def _draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> tuple[dict[int, Draws], bool]:
+    """How much longer each live job runs in each future, and whether that is certain for all of them.
+
+    Where jobs report their progress, one that has done so runs as long as it said.
+    """
     rows = list(state.live)
     past = moment.past
     kinds = np.array([past.kind_of(state.live[row]) for row in rows], dtype=np.int64)
@@ -141,6 +144,10 @@ def _draw(state: ClusterState, moment: Moment, futures: int) -> tuple[dict[int, 
     work: dict[int, Draws] = {}
     certain = True
     for at, row in enumerate(rows):
+        remaining, attained = state.jobs[row, [c.J_REMAINING, c.J_ATTAINED]].tolist()
+        if reports and attained > 0 and remaining > 0 and row not in state.elastic:
+            work[row] = np.full(futures, remaining, dtype=np.int64)
+            continue
         known = np.array([past.left(state, row, moment.now, each) for each in permille], dtype=np.int64)
         certain = certain and bool((known == known[0]).all())
         work[row] = known[parts[at]]
@@ -189,6 +196,8 @@ class _Future:
     def begin(self, work: Mapping[int, int], coming: Iterator[JobSubmitted]) -> None:
         """Tell the speed how much work the live jobs have left, and who comes."""
         self.coming = coming
+        if self.execution.speed.reports:
+            self.execution.speed.progress(self.now)  # nothing runs in it yet: it counts from here on
         for row in list(self.state.live):
             self.execution.admit(row, min(work[row], FOREVER // 64), 0)
             if row in self.state.running:
@@ -217,7 +226,7 @@ class _Future:
             while arrival is not None and arrival.time <= now:
                 execution.arrive(arrival)
                 arrival = next(self.coming, None)
-            if speed.reports:
+            if speed.reports and now > self.now:  # it was reported before the cycle that has just been
                 execution.report_progress(now)
             plan = self.scheduler.cycle(now)
             wake = plan.review_at if plan.review_at > now else FOREVER
