@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
@@ -12,6 +13,9 @@ from tests.kube.live import bound, condition, deputy_of_kant, perform, says, unt
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
 from tests.kube.storage_objects import CLAIMS, COMPLETED, claim, storage_class, uses, volume
+from tests.patience import PATIENCE_S
+
+from kant.kube.act import volume_binder
 
 ONE_POD = "ReadWriteOncePod"
 ZONE = "topology.kubernetes.io/zone"
@@ -100,12 +104,8 @@ def test_a_gang_waits_for_the_volumes_that_are_made_where_it_goes(plane: Control
 def test_a_volume_that_cannot_be_made_or_lies_elsewhere_sends_its_pod_on(plane: ControlPlane, tmp_path: Path) -> None:
     async def story(api: Api) -> None:
         await api.create_all([*zoned("a", "b"), storage_class("disk"), claim("d", storage_class="disk")])
-        await api.create_all(
-            [storage_class("local", "kubernetes.io/no-provisioner"), claim("l", storage_class="local")]
-        )
         async with kant(plane, journal=tmp_path) as driver:
-            await api.create_all([make_pod("d", **uses("d")), make_pod("l", **uses("l"))])
-            await until(api, lambda pods: says(pods, "l", "class local has no provisioner"))
+            await api.create(make_pod("d", **uses("d")))
             while not (node := await selected(api, "d")):
                 await asyncio.sleep(0.05)
             await until(api, lambda pods: all(one.seen for one in driver.volume_binder.asked.values()))
@@ -115,6 +115,96 @@ def test_a_volume_that_cannot_be_made_or_lies_elsewhere_sends_its_pod_on(plane: 
             await provision(api, "d", other)
             pods = await until(api, lambda pods: bound(pods) == ["d"])
             assert where(pods)["d"] != node
+
+    perform(plane, story, tmp_path)
+
+
+async def local(api: Api, name: str, node: str, size: str) -> None:
+    """A volume that somebody has made on a node, and that the volume controller has seen."""
+    found = volume(name, "", "kubernetes.io/hostname", node)
+    del found["spec"]["claimRef"]
+    found["spec"] |= {"storageClassName": "local", "capacity": {"storage": size}}
+    await api.create(found)
+    await api.patch(f"/api/v1/persistentvolumes/{name}/status", {"status": {"phase": "Available"}})
+
+
+async def kept_for(api: Api) -> dict[str, str]:
+    """Whose each volume is to be."""
+    volumes = await api.list("/api/v1/persistentvolumes")
+    return {one["metadata"]["name"]: one["spec"].get("claimRef", {}).get("name", "") for one in volumes}
+
+
+async def bind(api: Api, claim: str, to: str) -> None:
+    """As the volume controller does."""
+    change = {"metadata": {"annotations": COMPLETED}, "spec": {"volumeName": to}}
+    await api.patch(f"{CLAIMS}/{claim}", change)
+
+
+async def local_gang(api: Api) -> None:
+    """A gang of two, each with a claim."""
+    await api.create_all([claim(name, storage_class="local") for name in ("g-0", "g-1")])
+    pods = make_gang("g", 2, 4)
+    for pod in pods:
+        pod["spec"] |= uses(pod["metadata"]["name"])
+    await api.create_all(pods)
+
+
+def test_local_volumes_are_chosen_for_a_whole_gang_and_kept_for_its_claims(plane: ControlPlane, tmp_path: Path) -> None:
+    """The smallest that fits, where the pods go; with what the shipped role may do."""
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}", labels={"kubernetes.io/hostname": f"n{i}"}) for i in range(3)])
+        await api.create(storage_class("local", "kubernetes.io/no-provisioner"))
+        for name, size in {"big": "9Gi", "small": "2Gi", "middle": "4Gi"}.items():
+            await local(api, name, "n1", size)
+        await local(api, "tiny", "n0", "1Mi")
+        await api.create(claim("late", storage_class="local"))
+        await deputy_of_kant(api)
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path, user="deputy"):
+            await local_gang(api)
+            async with asyncio.timeout(PATIENCE_S):
+                while {"g-0", "g-1"} - set((kept := await kept_for(api)).values()):
+                    await asyncio.sleep(0.05)
+            assert kept["tiny"] == kept["big"] == "" and not bound(await api.list("pods"))
+            await api.delete("/api/v1/persistentvolumes/big")
+            await api.create(make_pod("late", **uses("late")))
+            words = "no node that would do has free volumes that fit its claims (late)"
+            await until(api, lambda pods: says(pods, "late", words))
+            for name, of in kept.items():
+                if of:
+                    await bind(api, of, name)
+            pods = await until(api, lambda pods: len(bound(pods)) == 2)
+            assert set(where(pods).values()) == {"n1"}
+            await local(api, "more", "n2", "3Gi")
+            async with asyncio.timeout(PATIENCE_S):
+                while (await kept_for(api))["more"] != "late":
+                    await asyncio.sleep(0.05)
+            await bind(api, "late", "more")
+            pods = await until(api, lambda pods: len(bound(pods)) == 3)
+            assert where(pods)["late"] == "n2"
+            (await auditor.report()).assert_kept(all_bound=True)
+
+    perform(plane, story, tmp_path)
+
+
+def test_local_volumes_that_are_never_bound_are_given_back(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The volume controller does nothing: the gang is not bound, and does not keep the volumes."""
+    monkeypatch.setattr(volume_binder, "PATIENCE", 1.0)
+
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0", labels={"kubernetes.io/hostname": "n0"}))
+        await api.create(storage_class("local", "kubernetes.io/no-provisioner"))
+        await local(api, "a", "n0", "2Gi")
+        await local(api, "b", "n0", "2Gi")
+        async with kant(plane, journal=tmp_path):
+            await local_gang(api)
+            async with asyncio.timeout(PATIENCE_S):
+                for wanted in (["g-0", "g-1"], ["", ""]):
+                    while sorted((await kept_for(api)).values()) != wanted:
+                        await asyncio.sleep(0.02)
+            assert not bound(await api.list("pods"))
 
     perform(plane, story, tmp_path)
 

@@ -133,6 +133,8 @@ class Binder:
             has_volumes = self.volumes is None or self.volumes.prepare(workload)
             return (self.claims is None or self.claims.prepare(workload)) and has_volumes
         except (VolumeRefusedError, ClaimRefusedError) as error:
+            if self.volumes is not None:
+                self.volumes.give_back(workload)
             self.results.append(
                 BindResult(workload, error.slot, error.slot.pod, Outcome.REFUSED, 0.0, why=str(error), code=error.word)
             )

@@ -31,7 +31,7 @@ def is_over(pod: Pod) -> bool:
 class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
     node's pods, `ruled` those with required anti-affinity, and `wide` those with such beyond their node. `version`
-    counts changes of pods and nodes.
+    counts changes of pods and nodes, `volume_version` those of volumes.
 
     `bound_here` has the node of pods that we have bound, until the watch says so, and `notes_here` the annotations that
     came with that. `budgets` of disruptions and `claims`
@@ -52,6 +52,7 @@ class Mirror:
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
+    volume_version: int = 0
     version: int = 0
     on_node: dict[str, dict[str, None]] = field(default_factory=dict)
     ruled: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -221,12 +222,14 @@ class Mirror:
             self.volumes.pop(volume.metadata.name, None)
         else:
             self.volumes[volume.metadata.name] = volume
+        self.volume_version += 1
         if volume.spec.claim_ref is not None:
             self.claims_touched[volume.spec.claim_ref.namespace, volume.spec.claim_ref.name] = None
 
     def replace_volumes(self, volumes: Iterable[PersistentVolume]) -> None:
         """All volumes there are."""
         self.volumes = {volume.metadata.name: volume for volume in volumes}
+        self.volume_version += 1
         self.claims_touched.update(dict.fromkeys(self.users))
 
     def storage_class(self, kind: str, found: StorageClass) -> None:

@@ -86,6 +86,7 @@ class KubeDriver:
         self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed)
         self.translation.groups = self.informers.groups
         self.volume_binder = VolumeBinder(client, self.mirror, self._awake.set, holds)
+        self.volume_binder.chosen = lambda: self.translation.filters.chosen_volumes.chosen
         self.claim_binder = ClaimBinder(client, self.mirror, self.translation.devices, self._awake.set, holds)
         self.device_locks = DeviceLocks(client, self.mirror, self._awake.set, holds, settings.scheduler_name)
         self.binder = Binder(
@@ -112,6 +113,7 @@ class KubeDriver:
         self._change_at = 0
         self._built_at = self._build_s = self._look_at = 0.0
         self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
+        self._volume_version = 0
         self._journal_trouble = ""
 
     def take_profile(self, profile: Profile) -> None:
@@ -420,7 +422,10 @@ class KubeDriver:
     def _look_at_filters(self, nodes: dict[str, None], pods: dict[str, Pod]) -> None:
         """Build the state anew, but not too often, where nodes that failed a filter of waiting pods do not any more."""
         assert self.core is not None
-        filters = self.translation.filters
+        filters, version = self.translation.filters, self.mirror.volume_version
+        if version != self._volume_version and filters.chooses_volumes:
+            self._touched.update(dict.fromkeys(filters.failing))
+        self._volume_version = version
         self._touched.update(nodes)
         self._touched.update((pod.spec.node_name, None) for pod in pods.values() if pod.spec.node_name)
         if not filters.failing:

@@ -240,6 +240,9 @@ class ClaimSpec(View, frozen=True):
     storage_class_name: str | None = None
     volume_name: str = ""
     access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    resources: Resources = Resources()
+    selector: LabelSelector | None = None
 
 
 class ClaimStatus(View, frozen=True):
@@ -261,16 +264,22 @@ class VolumeNodeAffinity(View, frozen=True):
 class ClaimRef(View, frozen=True):
     namespace: str = ""
     name: str = ""
+    uid: str = ""
 
 
 class PersistentVolumeSpec(View, frozen=True):
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeNodeAffinity | None = None
+    capacity: dict[str, str | int | float] | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    storage_class_name: str = ""
 
 
 class PersistentVolume(View, frozen=True):
     metadata: Meta = Meta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: ClaimStatus = ClaimStatus()
 
 
 class LabelValues(View, frozen=True):

@@ -18,12 +18,14 @@ from hashlib import blake2s
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
+from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.companions import Companions
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_requests import has_plugin
 from kant.kube.reconcile.lots import Lots
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
+from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of, spreads_of, wanted_beside
 from kant.kube.translate.pods import selection
 from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of, with_gpus
@@ -46,6 +48,7 @@ class NodeFilters:
         self.neighbours = Neighbours(mirror, scheduler)
         self.companions = Companions(self.neighbours)
         self.lots = Lots(mirror, self.companions, lambda node, size: _fits(size, self._core_free(node)))
+        self.chosen_volumes = ChosenVolumes(self.neighbours)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, Pod] = {}  # one for each filter in use
         self.spread: set[str] = set()
@@ -54,6 +57,11 @@ class NodeFilters:
         self._held: dict[tuple[str, int], dict[str, frozenset[str]]] = {}  # nodes that victims cannot help, and by whom
         self._short_devices: dict[str, set[Demand]] = {}  # likewise claims to devices, by what they ask for
         self._rules: dict[Rule, None] = {}  # of pods that have nodes
+
+    @property
+    def chooses_volumes(self) -> bool:
+        """Whether somebody waits for whom volumes are to be chosen."""
+        return any(name.startswith(f"{FILTER}volumes ") for name in self.pods)
 
     # --- what nodes fail, for flavors ---------------------------------------------------------------------------
 
@@ -121,6 +129,9 @@ class NodeFilters:
             return f"no node that would do has the devices that its claims ask for ({_claims(pod)})"
         if kind == "free-devices":
             return f"the devices that its claims ask for ({_claims(pod)}) are taken on the nodes that would do"
+        if kind == "volumes":
+            names = ", ".join(claim.metadata.name for claim in chosen_claims(pod, self.mirror.storage))
+            return f"no node that would do has free volumes that fit its claims ({names})"
         if kind == "near":
             return "no pod beside which it has to run is where it would fit (podAffinity)"
         if kind == "spread":
@@ -137,6 +148,8 @@ class NodeFilters:
             names += [f"{FREE_DEVICES}{digest}"] if digest in self._short_devices else []
         if self.mirror.devices.slices and used_of(pod.spec).gpus:
             names.append(PLUGIN)
+        if pod.spec.volumes and (claims := chosen_claims(pod, self.mirror.storage)):
+            names.append(f"{FILTER}volumes {_digest([repr((*key_of(one), one.spec)) for one in claims])}")
         rules = rules_of(pod)
         theirs = [rule for rule in self._rules if rule.is_about(pod)] if self._rules else []
         if rules or theirs:
@@ -156,6 +169,8 @@ class NodeFilters:
             return any(not self.neighbours.is_kin(pod, one) for one in there)
         if kind == "beside":
             return self.neighbours.conflict(pod, node, counted=True) is not None
+        if kind == "volumes":
+            return self.chosen_volumes.match([(node, pod)]) is None
         if kind == "near":
             return self.companions.lacks(pod, node) is not None
         if kind == "plugin":
@@ -213,6 +228,9 @@ class NodeFilters:
         if why:
             self._clean.clear()
             return why
+        if self.chosen_volumes.match(placed) is None:
+            self._clean.clear()
+            return "the nodes that it was to go to have not the free volumes that its claims ask for"
         for node, pod in placed:
             other = self.neighbours.conflict(pod, node, placed, going)
             if other is not None:

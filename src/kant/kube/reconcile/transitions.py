@@ -150,6 +150,10 @@ class Transitions:
                 self.translation.filters.neighbours.promise(slot.node, slot.pod)
                 self.crowded[slot.node] = None
         self._plan_devices(workload, slots)
+        pods = self.mirror.pods
+        self.translation.filters.chosen_volumes.promise(
+            [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
+        )
         self.unbound[workload] = None
         self.unprotected[workload] = None
         self.to_bind.append(workload)

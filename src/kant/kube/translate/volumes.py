@@ -13,7 +13,6 @@ from itertools import product
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
-from kant.kube.objects.validation import unsupported
 from kant.kube.translate.selectors import NAME, Selection, Term, terms_of
 from kant.model.errors import InputError
 
@@ -102,8 +101,6 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
         own = _class_of(claim, storage)
         if own is None or own.volume_binding_mode != FIRST_CONSUMER:
             raise ClaimWaitsError(f"its claim {name} is not bound to a volume yet")
-        if own.provisioner == NO_PROVISIONER:
-            unsupported(where, f"volumes that the scheduler chooses (class {own.metadata.name} has no provisioner)")
 
 
 def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:

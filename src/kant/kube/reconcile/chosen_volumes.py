@@ -1,0 +1,60 @@
+"""Chosen volumes: which local volumes the claims of pods get that have a place and are not bound yet.
+
+They are decided for all pods of a workload at once, before any is written, and nobody else gets these volumes as long
+as one of the pods is there and has a place. Once the API server has them (`claimRef` of a volume), that says so itself.
+"""
+
+from __future__ import annotations
+
+from kant.kube.follow.mirror import is_over
+from kant.kube.objects import views as k
+from kant.kube.reconcile.neighbours import Neighbours, Placed
+from kant.kube.translate.local_volumes import chosen_claims, key_of, match
+from kant.kube.translate.volumes import ClaimName, is_bound
+
+
+class ChosenVolumes:
+    """`chosen` has the volume of each claim for which one has been chosen."""
+
+    def __init__(self, neighbours: Neighbours) -> None:
+        self.neighbours = neighbours
+        self.mirror = neighbours.mirror
+        self.chosen: dict[ClaimName, str] = {}
+
+    def match(self, placed: Placed) -> dict[ClaimName, str] | None:
+        """Volumes for the claims of these pods at these nodes; None where there are too few."""
+        wants: dict[ClaimName, tuple[k.Claim, list[k.Node]]] = {}
+        for node, pod in placed:
+            for claim in chosen_claims(pod, self.mirror.storage) if pod.spec.volumes else ():
+                view = self.mirror.nodes.get(node)
+                if view is None:
+                    return None
+                wants.setdefault(key_of(claim), (claim, []))[1].append(view)
+        if not wants:
+            return {}
+        for key, (_, nodes) in wants.items():  # a claim that others of its pods use at other nodes
+            nodes += [view for name in self._nodes_of(key) if (view := self.mirror.nodes.get(name)) is not None]
+        taken = {volume for key, volume in self.chosen.items() if key not in wants and self._stands(key)}
+        return match(list(wants.values()), self.mirror.volumes.values(), taken)
+
+    def promise(self, placed: Placed) -> None:
+        """Choose volumes for these pods, of which `match` has said that there are some."""
+        self.chosen = {key: volume for key, volume in self.chosen.items() if self._stands(key)}
+        self.chosen |= self.match(placed) or {}
+
+    def _stands(self, key: ClaimName) -> bool:
+        """Whether a pod that uses the claim has a place, and the claim no volume yet."""
+        claim = self.mirror.claims.get(key)
+        return claim is not None and not is_bound(claim) and bool(self._nodes_of(key))
+
+    def _nodes_of(self, key: ClaimName) -> list[str]:
+        """The nodes of the pods that use a claim, be they bound there or to be bound."""
+        found = []
+        for uid in self.mirror.users.get(key, ()):
+            pod = self.mirror.pods.get(uid)
+            if pod is None or is_over(pod):
+                continue
+            if pod.spec.node_name:
+                found.append(pod.spec.node_name)
+            found += [node for node, uids in self.neighbours.promised.items() if uid in uids]
+        return found

@@ -1,0 +1,129 @@
+"""Which volume each claim gets, where its class has no provisioner: local volumes, which somebody has made beforehand.
+
+A volume is for one claim. It fits a claim if it is free, large enough, of the same class and mode, has the access modes
+and labels that the claim asks for, and reaches the node. A claim for which somebody has kept a volume gets that.
+
+Source: kube-scheduler's plugin VolumeBinding, and FindMatchingVolume of k8s.io/component-helpers. It gives the claims
+of one pod, the smallest first, the smallest volume that fits, and may so find none where there is one. Here a volume
+that was chosen gives way where that lets all claims have one, and those of a whole gang are matched together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from kant.kube.objects import views as k
+from kant.kube.objects.quantity import milli
+from kant.kube.translate.flavors import admits
+from kant.kube.translate.selectors import Selection, selects, terms_of
+from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, is_bound
+from kant.model.errors import InputError
+
+ANY_TAINT = (k.Toleration(operator="Exists"),)
+
+
+def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
+    """The claims of a pod for which the scheduler chooses volumes."""
+    found = []
+    for name in claims_of(pod):
+        claim = storage.claims.get((pod.metadata.namespace, name))
+        if claim is None or is_bound(claim):
+            continue
+        own = storage.classes.get(claim.spec.storage_class_name or "")
+        if own is not None and own.provisioner == NO_PROVISIONER:
+            found.append(claim)
+    return found
+
+
+def key_of(claim: k.Claim) -> ClaimName:
+    return claim.metadata.namespace, claim.metadata.name
+
+
+def is_kept_for(volume: k.PersistentVolume, claim: k.Claim) -> bool:
+    """Whether a volume is this claim's already, or kept for it."""
+    ref = volume.spec.claim_ref
+    return ref is not None and (ref.namespace, ref.name) == key_of(claim) and ref.uid in ("", claim.metadata.uid)
+
+
+def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
+    """Whether a claim may have a volume, wherever its pod is."""
+    spec, own = volume.spec, claim.spec
+    if volume.metadata.deletion_timestamp is not None:
+        return False
+    if spec.claim_ref is not None and not is_kept_for(volume, claim):
+        return False
+    if spec.claim_ref is None and volume.status.phase not in ("", "Available"):
+        return False
+    same = spec.storage_class_name == (own.storage_class_name or "") and spec.volume_mode == own.volume_mode
+    modes = set(own.access_modes) <= set(spec.access_modes)
+    labelled = own.selector is None or selects(own.selector, volume.metadata.labels or {})
+    return same and modes and labelled and size_of(volume) >= asked_of(claim)
+
+
+def size_of(volume: k.PersistentVolume) -> int:
+    """Thousandths of a byte; 0 for one that does not say it."""
+    return _bytes(volume.spec.capacity or {}, f"persistentvolume {volume.metadata.name}, spec.capacity", up=False)
+
+
+def asked_of(claim: k.Claim) -> int:
+    """The least size that a claim asks for, thousandths of a byte."""
+    return _bytes(claim.spec.resources.requests or {}, f"claim {claim.metadata.name}, spec.resources.requests", up=True)
+
+
+def _bytes(amounts: Mapping[str, str | int | float], where: str, up: bool) -> int:
+    try:
+        return milli(amounts.get("storage", 0), f"{where}.storage", up=up)
+    except InputError:
+        return 0
+
+
+def reaches(volume: k.PersistentVolume, node: k.Node) -> bool:
+    """Whether a volume can be used at a node."""
+    required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
+    if required is None:
+        return True
+    try:
+        terms = terms_of(required, f"persistentvolume {volume.metadata.name}, spec.nodeAffinity")
+    except InputError:
+        return False
+    return admits(Selection((), terms, ANY_TAINT), node)
+
+
+Wants = Sequence[tuple[k.Claim, Sequence[k.Node]]]
+"""Claims, each with the nodes of the pods that are to use it."""
+
+
+def match(
+    wants: Wants, volumes: Iterable[k.PersistentVolume], taken: Collection[str] = ()
+) -> dict[ClaimName, str] | None:
+    """A volume for each claim that reaches all of its nodes, none twice and none `taken`; None where not all get one.
+
+    The smallest claims choose first, the smallest volume that fits, then by name; a claim for which a volume is kept
+    has no other choice.
+    """
+    free = [one for one in volumes if one.metadata.name not in taken]
+    free.sort(key=lambda one: (size_of(one), one.metadata.name))
+    order = sorted(wants, key=lambda want: (asked_of(want[0]), key_of(want[0])))
+    options: dict[ClaimName, list[str]] = {}
+    for claim, nodes in order:
+        able = [one for one in free if fits(one, claim) and all(reaches(one, node) for node in nodes)]
+        kept = any(is_kept_for(one, claim) for one in free)
+        options[key_of(claim)] = [one.metadata.name for one in able if not kept or is_kept_for(one, claim)]
+    holder: dict[str, ClaimName] = {}
+
+    def give(claim: ClaimName, seen: set[str]) -> bool:
+        for name in options[claim]:
+            if name not in holder:
+                holder[name] = claim
+                return True
+        for name in options[claim]:
+            if name not in seen:
+                seen.add(name)
+                if give(holder[name], seen):
+                    holder[name] = claim
+                    return True
+        return False
+
+    if not all(give(claim, set()) for claim in options):
+        return None
+    return {claim: name for name, claim in holder.items()}
