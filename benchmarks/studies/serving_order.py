@@ -206,7 +206,8 @@ first come.
                 f" (x {base[1] / found[1]:.1f}) | {found[2]:.1f} s (x {base[2] / found[2]:.2f}) |"
             )
     yield """
-The paper has 65 times, and its engine preempts between layers. Priority does it, at admission and then between steps.
+The paper has 65 times, and its engine preempts between layers. Priority does it, at admission and then between steps;
+on the slow engine it falls short of 65, with a wait that is less than two steps.
 Between layers there is less than one step to gain, since after a preemption between two steps an urgent request waits
 for the step under way and no longer, and the interrupted step takes longer for all others.
 """

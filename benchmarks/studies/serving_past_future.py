@@ -139,17 +139,24 @@ step (`tests/serving/test_memory_only.py`). The published figures are of one uns
 """
     yield "| requests | rule | decode steps | published | ours / published | evicted | published | memory used |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
+    ratios = []
     for name, lengths in LENGTHS.items():
         for rule, (steps, evicted) in zip(RULES, PUBLISHED[name], strict=True):
             runs = [artifact(rule, lengths, seed) for seed in SEEDS]
             steps_found = interval([float(run.steps) for run in runs])
+            ratios.append(steps_found.mean / steps)
             yield (
                 f"| {name} | {rule} | {steps_found.mean:,.0f} ± {steps_found.half:,.0f} | {steps:,}"
                 f" | {steps_found.mean / steps:.3f}"
                 f" | {100 * np.mean([run.evicted for run in runs]):.1f} % | {evicted} %"
                 f" | {100 * np.mean([run.use for run in runs]):.1f} % |"
             )
+    near, far = sum(abs(ratio - 1) <= 0.01 for ratio in ratios), 100 * max(abs(ratio - 1) for ratio in ratios)
     yield f"""
+{near} of the {len(ratios)} numbers of steps are within 1 % of the published ones, and the farthest is {far:.1f} % off.
+A single draw of Dist-1 has a standard deviation of 0.4 to 0.6 % (twelve seeds); the published draws of the aggressive
+and the conservative rule lie 2.7 and 2.5 of these from our mean, the other two within one.
+
 ## With time
 
 The same rules on the engine: Llama-2-7B on one A100, {MEMORY:,} tokens of KV, {REQUESTS} requests, {len(SEEDS)} seeds,

@@ -143,8 +143,9 @@ can.
     yield """\
 The paper has 1.5 to 4 times the throughput of an engine with prefix cache at equal latency, and up to 15 times of one
 without. In its table MLFQ is worse than first come on searches, as here: calls that are nearly equal take turns, and
-the cache loses what they share. Between programs that differ, what a program has had says more than any order of calls.
-A prior that errs by a factor of two in the mean is better still.
+the cache loses what they share. On all kinds together that is so only at the lower rates, and beyond them MLFQ is the
+better one by less than the intervals. Between programs that differ, what a program has had says more than any order of
+calls. A prior that errs by a factor of two in the mean is better still.
 """
 
 

@@ -353,6 +353,10 @@ def test_the_command_says_what_became_of_the_services(tmp_path: Path) -> None:
     assert found["service"] == "chat" and found["minutes"] == 120 and found["gpu_hours"] > 2
     assert found["engine"]["judged"] > 10 and found["kept_by_capacity"] > 0.9
     assert "judged" in kant(*words).out
+    both = ("compare", *words[1:], "--profile", "fifo", "--profile", "kant", "--out", tmp_path / "both", "--json")
+    runs = kant(*both).json()["runs"]
+    assert [run["services"][0]["requests"] for run in runs] == [found["requests"]] * 2
+    assert runs[1]["services"] == [found]
     assert "heeds the bursts" in kant(*words, "--profile", "srtf").refusal()
     jobs.write_text("id,submit_s,runtime_s,gpus\nchat,0,600,4\n")
     assert "called unlike services" in kant(*words).refusal()
