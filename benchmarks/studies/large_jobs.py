@@ -304,6 +304,9 @@ whose short jobs wait less and whose large ones hardly start sooner. `srtf` and 
 quotas, and lose four times as much work. The default is `kant` all the same, as long as the bar for short jobs is
 missed where it was held back: `kant-stretch` loses more work than `kant`, and whoever takes it should have large jobs
 that starve and are not most of the load.
+
+[Turns](turns.md) are the other way: all sizes in one queue, and whoever has run for long gives way. There short jobs
+seldom pay.
 """
 
 if __name__ == "__main__":
