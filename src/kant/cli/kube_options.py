@@ -40,8 +40,9 @@ class KubeQuestion(Kube):
     """With what a question about the whole cluster needs."""
 
     profile: Annotated[
-        str, Parameter(name="--kube-profile", help="The profile that Kant runs with there: built-in, or a TOML file.")
-    ] = "kant"
+        str,
+        Parameter(name="--kube-profile", help="A built-in profile or a TOML file. Default: that of the Kant there."),
+    ] = ""
     system: Annotated[str, Parameter(name="--kube-system", help="The namespace in which Kant runs there.")] = (
         "kant-system"
     )

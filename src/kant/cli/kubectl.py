@@ -1,7 +1,8 @@
 """`kubectl kant`: questions to a live cluster, and orders. kubectl finds the program by its name, `kubectl-kant`,
 on the path.
 
-The state is built from the API server by the code that a replica starts with; the core is asked and nothing is changed.
+The state is built from the API server by the code that a replica starts with; the core is asked and nothing is
+changed. Who may see their own pods alone is told what Kant has written on them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json
 from kant.cli.kubectl_orders import add_orders
 from kant.cli.live import SYSTEM, Live, stand
+from kant.cli.own_pods import OwnPods
 
-Namespace = Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace of the pod.")]
+Namespace = Annotated[
+    str, Parameter(name=["--namespace", "-n"], help="The namespace of the pod. Default: that of the context.")
+]
 Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
 Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
-ProfileName = Annotated[str, Parameter(help="The profile that Kant runs with there: built-in, or a TOML file.")]
+ProfileName = Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")]
 System = Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")]
-Stand = Callable[[Path | None, str | None, str, str], Live]
+Stand = Callable[[Path | None, str | None, str, str], Live | OwnPods]
 """Builds the state of a cluster, from a kubeconfig, a context, a profile by its name, and the namespace of Kant."""
 
 
@@ -34,10 +38,10 @@ def kubectl_app(stand: Stand) -> App:
         pod: Annotated[str, Parameter(help="A pod, or a job.")],
         /,
         *,
-        namespace: Namespace = "default",
+        namespace: Namespace = "",
         kubeconfig: Kubeconfig = None,
         context: Context = None,
-        profile: ProfileName = "kant",
+        profile: ProfileName = "",
         system: System = SYSTEM,
         json: Json = False,
     ) -> int:
@@ -49,10 +53,10 @@ def kubectl_app(stand: Stand) -> App:
         pod: Annotated[str | None, Parameter(help="One pod alone. Default: all that wait.")] = None,
         /,
         *,
-        namespace: Namespace = "default",
+        namespace: Namespace = "",
         kubeconfig: Kubeconfig = None,
         context: Context = None,
-        profile: ProfileName = "kant",
+        profile: ProfileName = "",
         system: System = SYSTEM,
         json: Json = False,
     ) -> int:
@@ -64,7 +68,7 @@ def kubectl_app(stand: Stand) -> App:
         *,
         kubeconfig: Kubeconfig = None,
         context: Context = None,
-        profile: ProfileName = "kant",
+        profile: ProfileName = "",
         json: Json = False,
     ) -> int:
         """Print what each queue may use, uses, borrows and waits for."""
@@ -75,7 +79,7 @@ def kubectl_app(stand: Stand) -> App:
         *,
         kubeconfig: Kubeconfig = None,
         context: Context = None,
-        profile: ProfileName = "kant",
+        profile: ProfileName = "",
         json: Json = False,
     ) -> int:
         """Print what the pools hold, and the largest jobs that run."""

@@ -16,6 +16,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.cli.live import Live
+    from kant.cli.own_pods import OwnPods
     from kant.kube.user.jobs import UserJobs
     from kant.sim.past import Past
 
@@ -164,15 +165,20 @@ class KubernetesPlace:
 
         def work(folder: Path) -> tuple[Path, int]:
             from kant.kube.connect.config import load
+            from kant.kube.user.glance import glance
             from kant.kube.user.rebuild import record
+            from kant.scheduler.profile import parse_profile
 
-            return asyncio.run(record(load(there.kubeconfig, there.context), load_profile(there.profile), folder))
+            config, where = load(there.kubeconfig, there.context), "the profile on the Lease of Kant"
+            text = "" if there.profile else asyncio.run(glance(config, there.system)).profile
+            profile = parse_profile(text, where) if text else load_profile(there.profile or "kant")
+            return asyncio.run(record(config, profile, folder))
 
         with TemporaryDirectory(prefix="kant-") as folder:
             journal, now = _with_extra(lambda: work(Path(folder)))
             return read_past(journal, today=now)
 
-    def _live(self) -> Live:
+    def _live(self) -> Live | OwnPods:
         """The present state of the cluster, as `kubectl kant` sees it."""
         from kant.cli.live import stand
 

@@ -15,6 +15,7 @@ from kant.model.errors import InputError
 from kant.model.units import show_duration
 
 if TYPE_CHECKING:
+    from kant.cli.own_pods import OwnPods
     from kant.cluster.state import ClusterState
     from kant.insight.calibration import Calibration
     from kant.insight.expected_start import StartForecast
@@ -29,7 +30,7 @@ class Live:
 
     `complaints` has what is wrong with a pod in one sentence, where it could not be read. `calibration` is what the
     Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
-    what of the cluster Kant cannot understand, or may not read.
+    what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named.
     """
 
     scheduler: Scheduler
@@ -39,6 +40,7 @@ class Live:
     calibration: Calibration | None = None
     remarks: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    namespace: str = "default"
 
     @property
     def state(self) -> ClusterState:
@@ -46,6 +48,7 @@ class Live:
 
     def job(self, namespace: str, pod: str) -> str:
         """The job that a pod belongs to; a job's own name will do. Raises InputError."""
+        namespace = namespace or self.namespace
         if (namespace, pod) in self.complaints:
             raise InputError(f"pod {namespace}/{pod}", f"a pod that can be read: {self.complaints[namespace, pod]}")
         for name in (self.jobs.get((namespace, pod)), pod, f"{namespace}/{pod}"):
@@ -60,6 +63,7 @@ class Live:
         from kant.live.answers import as_json
         from kant.model.decision import NoFit
 
+        namespace = namespace or self.namespace
         if wrong := self.complaints.get((namespace, pod), ""):
             return Reply(
                 {"job": f"{namespace}/{pod}", "status": "untried", "sentence": wrong},
@@ -128,6 +132,7 @@ class Live:
 
         pools, jobs = pool_rows(self.state), job_rows(self.state, self.now)
         answer = {"time_us": self.now, "pools": pools, "jobs": jobs, "unread": list(self.unread)}
+        answer["profile"] = self.scheduler.profile.name
 
         def show() -> None:
             _show().show_top(pools, jobs)
@@ -178,16 +183,38 @@ def facts(live: Live, job: str) -> dict[str, Any]:
     return found | {"nodes": nodes, "size": size, "waited_us": {"total": waited}}
 
 
-def stand(kubeconfig: Path | None, context: str | None, profile: str, system: str = SYSTEM) -> Live:
-    """The present state of a cluster, read from its API server."""
-    import asyncio
+PLAIN_UP_TO = 2_000
+"""Nodes of a cluster up to which one question is answered sooner by kernels as they are written than by compiled ones,
+which take longer to load than they run."""
 
-    from kant.cli.inputs import load_profile
+
+def stand(kubeconfig: Path | None, context: str | None, profile: str = "", system: str = SYSTEM) -> Live | OwnPods:
+    """The present state of a cluster, read from its API server; or one's own pods, for whoever may see no others.
+
+    Without a `profile` that of the Kant that leads there is used, where its Lease tells; else the default one.
+    """
+    import asyncio
+    import os
+    import sys
+
+    from kant.cli.own_pods import OwnPods
     from kant.kube.connect.config import load
+    from kant.kube.user.glance import glance
+
+    config = load(kubeconfig, context)
+    seen = asyncio.run(glance(config, system))
+    if seen.nodes is None:
+        return OwnPods(config)
+    if seen.nodes <= PLAIN_UP_TO and "kant.compiled" not in sys.modules:
+        os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+    from kant.cli.inputs import load_profile
     from kant.kube.user.rebuild import rebuilt
     from kant.model.units import count_from
+    from kant.scheduler.profile import parse_profile
 
-    found = asyncio.run(rebuilt(load(kubeconfig, context), load_profile(profile), namespace=system))
+    where = "the profile on the Lease of Kant"
+    own = parse_profile(seen.profile, where) if seen.profile and not profile else load_profile(profile or "kant")
+    found = asyncio.run(rebuilt(config, own, namespace=system))
     count_from(found.zero)
     return Live(
         scheduler=found.scheduler,
@@ -197,4 +224,5 @@ def stand(kubeconfig: Path | None, context: str | None, profile: str, system: st
         calibration=found.calibration,
         remarks=found.remarks,
         unread=found.unread,
+        namespace=config.namespace,
     )

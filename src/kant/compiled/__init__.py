@@ -1,7 +1,7 @@
 """The one door to Numba: `@compiled` for a kernel, `@inlined` for a function that kernels call.
 
 A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as
-the oracle that the compiled one is tested against.
+the oracle that the compiled one is tested against; Numba, which takes half a second to load, is not loaded then.
 
 Four things keep the first run short. Numba looks up the type of each kind of call once (`compiler.py`). LLVM optimises
 an inlined function only as a part of the kernels that call it (`inner.py`). It does not vectorise loops: most of them
@@ -11,41 +11,11 @@ all that it depends on (`kept.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
+import os
 
-import numba
-from numba.core.registry import cpu_target
+if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+    from kant.compiled.plain import compiled, inlined
+else:
+    from kant.compiled.numba_door import compiled, inlined
 
-from kant.compiled.compiler import KernelCompiler
-from kant.compiled.inner import InnerCompiler, InnerType
-from kant.compiled.kept import KeptCode
-
-F = TypeVar("F", bound=Callable[..., object])
-
-numba.config.LOOP_VECTORIZE = 0
-
-_inner: list[object] = []
-"""Dispatchers of inlined functions: Numba's types have only weak references to them."""
-
-
-def compiled(function: F) -> F:
-    """Compile `function` on its first call for the types it is called with, and keep the result on disk."""
-    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
-    if kernel is not function:
-        kernel._cache = KeptCode(function)
-    return cast(F, kernel)
-
-
-def inlined(function: F) -> F:
-    """Let kernels call `function`; called from Python it stays plain Python.
-
-    A kernel made by a factory may close over such a function and still be found again on disk, because a plain
-    function has a stable name where a compiled one has not.
-    """
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": InnerCompiler}
-    dispatcher = numba.njit(**options)(function)
-    if dispatcher is not function:
-        _inner.append(dispatcher)
-        cpu_target.typing_context.insert_global(function, InnerType(dispatcher))
-    return function
+__all__ = ["compiled", "inlined"]

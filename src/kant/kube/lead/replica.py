@@ -22,6 +22,7 @@ from kant.kube.lead.lease import Lease, own_identity
 from kant.kube.lead.lease_thread import LeaseThread
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
+from kant.kube.objects.names import PROFILE
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
@@ -246,10 +247,8 @@ class Replica:
 
     def _notes(self) -> dict[str, str]:
         """What goes along on the Lease."""
-        driver = self.driver
-        return (
-            {ANNOTATION: driver.calibration_store.note} if driver is not None and driver.calibration_store.note else {}
-        )
+        note = self.driver.calibration_store.note if self.driver is not None else ""
+        return {PROFILE: self.profile.text} | ({ANNOTATION: note} if note else {})
 
     def _in_flight(self) -> float:
         """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""

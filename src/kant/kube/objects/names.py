@@ -21,3 +21,6 @@ PRIORITY = f"{OWN}/priority"
 """The annotation of a pod that waits with another priority than that of its PriorityClass: a whole number."""
 ALLOCATED = f"{OWN}/allocated"
 """The annotation of a claim to devices that Kant has allocated, and takes back when nobody uses it."""
+
+PROFILE = f"{OWN}/profile"
+"""The annotation of the Lease that has the text of the profile with which its holder decides."""

@@ -1,0 +1,18 @@
+"""Kernels as they are written: to be compared with the compiled ones, and for one question to a small cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def compiled(function: F) -> F:
+    """The function itself."""
+    return function
+
+
+def inlined(function: F) -> F:
+    """The function itself."""
+    return function
