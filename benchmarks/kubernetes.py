@@ -188,12 +188,11 @@ def restart(bench: Bench) -> Iterator[Figure]:
 
 def recovery(bench: Bench) -> Iterator[Figure]:
     """A leader is killed while it binds 50 gangs of 8: seconds from then to the next bind, the longest of all runs."""
-    for rival in (SCHEDULER, KANT):
-        if bench.has(rival):
-            runs = [recover(rival) for _ in range(bench.repeats)]
-            whole = ", ".join(f"{each.whole:.1f}" for each in runs)
-            note = f"{len(runs)} kills after {runs[0].bound} pods; all {ALL_PODS} are bound after {whole} s"
-            yield Figure(f"kube-recovery-{rival.name}", max(each.first for each in runs), "s", None, "", note)
+    if bench.has(KANT):
+        runs = [recover() for _ in range(bench.repeats)]
+        whole = ", ".join(f"{each.whole:.1f}" for each in runs)
+        note = f"{len(runs)} kills after {runs[0].bound} pods; all {ALL_PODS} are bound after {whole} s"
+        yield Figure("kube-recovery-kant", max(each.first for each in runs), "s", None, "", note)
 
 
 async def _create(plane: Plane, count: int) -> None:

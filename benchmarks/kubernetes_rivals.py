@@ -28,14 +28,14 @@ class Rival:
     start: Callable[[Plane], None]
 
 
-def kube_scheduler(plane: Plane, name: str = "kube-scheduler", elects: bool = False) -> None:
+def kube_scheduler(plane: Plane) -> None:
     """The default scheduler with its default profile; with the gates of native gangs where the API server has them."""
-    config = plane.folder / f"{name}.json"
+    config = plane.folder / "scheduler.json"
     settings = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(plane.config), "qps": LIMITLESS, "burst": LIMITLESS},
-        "leaderElection": {"leaderElect": elects},
+        "leaderElection": {"leaderElect": False},
         "profiles": [{"schedulerName": "default-scheduler"}],
     }
     config.write_bytes(msgspec.json.encode(settings))

@@ -77,8 +77,12 @@ def pods(op: Object, count: int, scheduler: str, workload: Workload) -> Iterator
 
 
 def _of(pod: Object, scheduler: str) -> Object:
-    """The pod, asking for a scheduler. Go reads fields whatever their case, and the templates make use of it."""
+    """The pod, asking for a scheduler. Go reads fields whatever their case, and the templates make use of it.
+
+    It may be preempted: kube-scheduler takes that of any pod, Kant only of those that have a controller or say so.
+    """
     pod["spec"]["schedulerName"] = scheduler
+    pod["metadata"].setdefault("annotations", {})["scheduling.kant.dev/preemptible"] = "true"
     spreading = pod["spec"].get("topologySpreadConstraints", [])
     for constraint in spreading:
         for key in list(constraint):

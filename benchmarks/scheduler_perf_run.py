@@ -22,7 +22,7 @@ from benchmarks.scheduler_perf_files import Object, Workload, rendered
 from benchmarks.scheduler_perf_ops import for_scheduler, nodes, pods, resource_slice, volumes
 
 PODS = "/api/v1/pods"
-STALL = 30.0
+STALL = 45.0
 """Seconds without a new bind after which a run has failed, or the scheduler has refused the rest."""
 SETTLE = 10.0
 """Seconds in which the Events of the last binds must come."""
