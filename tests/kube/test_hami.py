@@ -205,6 +205,25 @@ def test_a_node_has_the_devices_that_are_registered_and_lacks_the_sick_ones() ->
     assert slot.devices == 0b10
 
 
+def test_nothing_more_of_a_sick_card_is_given_out_while_a_part_of_it_is_held() -> None:
+    mirror = Mirror()
+    mirror.node("added", node("n0", [Card()]))
+    mirror.pod("added", pod("held", Ask(1, 12_288)))
+    first = leader(mirror)
+    assert len(first.turn()) == 1
+    mirror.node("modified", node("n0", [Card()], sick=(0,)))
+    mirror.pod("added", pod("new", Ask(1, 1000)))
+    for own in (first, leader(mirror)):  # who leads already, and who begins
+        own.fleet.follow(["n0"])
+        own.settle()
+        assert not own.turn() and "n0" in own.fleet.closed
+    mirror.pod("deleted", mirror.pods["held"])
+    gone = leader(mirror)
+    assert not gone.turn() and gone.core.state.health.lost == {0: 1}
+    mirror.node("modified", node("n0", [Card()]))
+    assert len(leader(mirror).turn()) == 1
+
+
 @pytest.mark.parametrize(
     ("one", "sentence"),
     [

@@ -59,8 +59,10 @@ class Fleet:
                 continue
             assert view is not None
             self.pod_capacity.limit(name, (view.status.allocatable or {}).get("pods"))
-            self._serve(index, name, status, until)
-            self._count_devices(index, name, lost, registered(view).unhealthy)
+            sick = registered(view).unhealthy
+            closed = status == NodeStatus.IN_SERVICE and self._is_held_in_part(index, sick)
+            self._serve(index, name, NodeStatus.CORDONED if closed else status, until)
+            self._count_devices(index, name, lost, sick)
 
     def take_overrun(self) -> list[str]:
         """The nodes of `overrun`, once."""
@@ -77,6 +79,11 @@ class Fleet:
         if self.core.state.table[index, c.STATUS] != shown:
             self.core.happen(NodeChanged(self.core.now, name, shown, until))
         (self.closed.discard if status == NodeStatus.IN_SERVICE else self.closed.add)(name)
+
+    def _is_held_in_part(self, index: int, devices: int) -> bool:
+        """Whether one of these GPUs, as bits, has something left beside what is held of it: it cannot be lost yet."""
+        row = self.core.state.table[index].tolist()
+        return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 
     def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:
         """So many of its GPUs are not to be had: those that are `named`, as bits, else those that are free.
