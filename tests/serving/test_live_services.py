@@ -114,7 +114,7 @@ def test_a_utilisation_is_kept_by_what_the_routers_count(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ('forecast = "day.csv"\n', "service chat: begins: expected when the first row"),
+        ('forecast = "day.csv"\n', "service chat: begins: expected a TOML time, at which the first row"),
         ('scale = "static"\nreplicas = 2\nbegins = 2026-11-23T00:00:00Z\n', "begins: expected a forecast or a history"),
         ('scale = "utilisation"\n', "service chat: operators: expected the operators' addresses"),
         ('history = "day.csv"\nbegins = 2026-11-23T00:00:00Z\n', "history: expected days that are over"),

@@ -75,7 +75,11 @@ class LocalReplicas:
         self.tried: dict[int, float] = {}  # when a number was last submitted
         self.leaving: dict[str, float] = {}  # jobs of replicas that get no new requests, and when they end at last
         if table.operators:
-            known, own = self.operators.known(), self._urls(range(table.most))
+            try:
+                known = self.operators.known()
+            except InputError as error:
+                raise InputError(f"{where}: {error.where}", error.expected, error.got) from None
+            own = self._urls(range(table.most))
             if not own <= known:
                 first = min(own - known, key=lambda url: int(url.rpartition(":")[2]))
                 raise InputError(f"{where}: operators", f"routers with the backend {first} (one for each of `most`)")

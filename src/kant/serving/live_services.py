@@ -107,7 +107,9 @@ def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService,
             raise InputError(f"{where}: name", "letters, digits, dots, _ and -, 63 at most", table.name)
         begins = table.begins
         if begins is None and (table.forecast or table.history):
-            raise InputError(f"{where}: begins", "when the first row of its forecast or history begins, as a TOML time")
+            raise InputError(
+                f"{where}: begins", "a TOML time, at which the first row of its forecast or history begins"
+            )
         if begins is not None and not (table.forecast or table.history):
             raise InputError(f"{where}: begins", "a forecast or a history beside it")
         start = int(begins.timestamp() // 60) if begins is not None else 0
