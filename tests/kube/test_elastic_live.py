@@ -25,6 +25,7 @@ from tests.kube.live import (
 )
 from tests.kube.objects import Object, make_budget, make_gang, make_node, make_pod
 from tests.kube.running import kant
+from tests.kube.test_words_live import answer
 from tests.patience import PATIENCE_S
 
 from kant.kube.lead.driver import KubeDriver
@@ -53,7 +54,7 @@ async def delete(api: Api, *pods: str) -> None:
 
 
 def test_a_gang_grows_and_shrinks_with_its_pods_and_never_below_its_minimum(
-    plane: ControlPlane, tmp_path: Path
+    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(api: Api) -> None:
         await api.create(make_node("n0"))
@@ -68,6 +69,8 @@ def test_a_gang_grows_and_shrinks_with_its_pods_and_never_below_its_minimum(
             await sized(driver, "g", "runs with 6 of 2 to 6 pods")
             await delete(api, "g-1", "g-4", "g-5")
             await sized(driver, "g", "runs with 3 of 2 to 3 pods")
+            why, _ = await answer(plane, capsys, "why", "g-0")
+            assert (why["status"], why["size"]) == ("running", "runs with 3 of 2 to 3 pods")
             await api.create(make_pod("other", 5))  # what is given back is free at once
             await until(api, lambda pods: "other" in bound(pods))
             await api.create_all([pods[4], pods[5]])
