@@ -25,8 +25,9 @@ from tests.kube.device_objects import (
     uses,
 )
 from tests.kube.faults import Fault, FaultProxy
-from tests.kube.live import bound, perform, says, until, where
-from tests.kube.objects import Object, make_gang, make_pod
+from tests.kube.kubelet import FakeKubelet
+from tests.kube.live import bound, perform, profile, says, until, where
+from tests.kube.objects import Object, make_gang, make_pod, make_priority_class
 from tests.kube.running import KantProcess, kant
 from tests.patience import PATIENCE_S
 
@@ -138,5 +139,23 @@ def test_a_gang_that_shares_devices_of_a_domain_goes_into_it(plane: ControlPlane
             assert await allocated(api) == {"shared": [("b", "channel-0")]}
             one = await api.get(f"/apis/{API}/namespaces/default/resourceclaims/shared")
             assert len(one["status"]["reservedFor"]) == 3
+
+    perform(plane, story, tmp_path)
+
+
+def test_who_is_evicted_gives_its_devices_to_who_comes_for_them(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([make_priority_class("high", 1000), bare_node("n0"), device_class()])
+        await api.create(device_slice("n0", gpus(4)))
+        two = template("two", request("gpu", count=2))
+        ruled = profile("[preemption]\npriority = true\nmin_run_s = 0\n")
+        async with FakeKubelet(api), kant(plane, profile=ruled, journal=tmp_path) as driver:
+            stoppable = {"scheduling.kant.dev/preemptible": "true"}
+            low = await create_claiming(api, [make_pod(f"low-{at}", 0, annotations=stoppable) for at in range(2)], two)
+            await until(api, lambda pods: len(bound(pods)) == 2)
+            high = await create_claiming(api, [make_pod("high", 0, priority_class="high")], two)
+            await until(api, lambda pods: "high" in bound(pods))
+            assert driver.counts.evicted == 1 and driver.counts.refused == 0
+            assert len(await allocated(api, *low.values())) == 1 and len(await allocated(api, *high.values())) == 1
 
     perform(plane, story, tmp_path)

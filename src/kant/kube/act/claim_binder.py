@@ -20,7 +20,7 @@ import msgspec
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
 from kant.kube.connect.errors import advice
 from kant.kube.follow.informers import DEVICES
-from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.device_views import Consumer, ResourceClaim
 from kant.kube.objects.names import ALLOCATED
 from kant.kube.objects.views import Pod
@@ -221,14 +221,12 @@ class ClaimBinder:
         """Whether a pod is on its way to use the claim, or may be: the watch of pods may be behind that of claims."""
         now, awaited = self.clock(), False
         plan = self.allocations.plans.get(key_of(claim))
-        uids = [one.uid for one in claim.status.reserved_for] + list(plan.pods if plan is not None else ())
-        for uid in uids:
-            pod = self.mirror.pods.get(uid)
-            if pod is None:
+        for uid in [*(one.uid for one in claim.status.reserved_for), *(plan.pods if plan is not None else ())]:
+            if self.allocations.is_left(uid):
+                continue
+            if uid not in self.mirror.pods:
                 unseen[uid] = self._since.get(uid, now)
-                awaited = awaited or now - unseen[uid] < GRACE
-            else:
-                awaited = awaited or (not is_over(pod) and self.allocations.stands(uid))
+            awaited = awaited or uid in self.mirror.pods or now - unseen[uid] < GRACE
         return awaited
 
     async def _release(self, claim: ResourceClaim) -> None:

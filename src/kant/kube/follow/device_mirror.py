@@ -11,11 +11,14 @@ from kant.kube.translate.device_claims import held_by, is_ours, key_of, known_na
 from kant.kube.translate.devices import DeviceId, Inventory
 from kant.kube.translate.volumes import ClaimName
 
+REMEMBERED = 10_000
+
 
 @dataclass(slots=True)
 class DeviceMirror:
     """`slices` by name, `classes` by name, `claims` by (namespace, name). `users` are the uids of the pods that use a
-    claim, `holders` the claims that a device is allocated to, `ours` the allocated claims that Kant has allocated.
+    claim, `gone` those of pods that did, the last of them. `holders` are the claims that a device is allocated to, and
+    `ours` those that Kant has allocated.
 
     `is_served`: the cluster has this API; `unreadable` are the paths of it that we may not read. `touched` has claims
     of which something changed, and `is_new` says whether slices or classes have.
@@ -29,6 +32,7 @@ class DeviceMirror:
     ours: dict[ClaimName, None] = field(default_factory=dict)
     is_served: bool = False
     unreadable: set[str] = field(default_factory=set)
+    gone: dict[str, None] = field(default_factory=dict)
     touched: dict[ClaimName, None] = field(default_factory=dict)
     is_new: bool = False
     version: int = 0
@@ -107,6 +111,10 @@ class DeviceMirror:
 
     def pod(self, pod: Pod, gone: bool) -> None:
         """Note which claims a pod uses, and touch them where it does so no more."""
+        if gone:
+            self.gone[pod.metadata.uid] = None
+            if len(self.gone) > REMEMBERED:
+                del self.gone[next(iter(self.gone))]
         for name in known_names(pod):
             key = pod.metadata.namespace, name
             if not gone:

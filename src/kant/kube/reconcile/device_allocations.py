@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from kant.kube.follow.mirror import Mirror
+from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.views import Pod, Toleration
 from kant.kube.reconcile.device_requests import DeviceRequests
@@ -89,9 +89,9 @@ class DeviceAllocations:
         """Why these pods cannot have their devices at these nodes, in one sentence; "" where they can."""
         return self._decide(placed, going)[0]
 
-    def promise(self, placed: Placed) -> str:
+    def promise(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
         """Plan the devices of these pods at these nodes. Returns why that cannot be; "" where it is done."""
-        why, plans = self._decide(placed, NOBODY)
+        why, plans = self._decide(placed, going)
         if not why:
             self.plans.update({plan.claim: plan for plan in plans})
         return why
@@ -119,7 +119,8 @@ class DeviceAllocations:
             if claim is None:
                 return f"its claim {key[1]} is not there", []
             if self.is_settled(claim):
-                if not empty and (node := self._beyond(claim, [node for node, _ in there])):
+                node = "" if empty else self._beyond(claim, [node for node, _ in there])
+                if node:
                     return f"node {node} does not reach the devices of its claim {key[1]}", []
                 continue
             pods = tuple(pod.metadata.uid for _, pod in there)
@@ -166,7 +167,11 @@ class DeviceAllocations:
 
     def _beyond(self, claim: ResourceClaim, nodes: Iterable[str]) -> str:
         """One of these nodes at which an allocated claim cannot be used; "" where there is none."""
-        terms = reach_terms(claim)
+        nodes = list(nodes)
+        try:
+            terms = reach_terms(claim)
+        except InputError:
+            return nodes[0]
         if terms is None:
             return ""
         views = self.mirror.nodes
@@ -222,8 +227,15 @@ class DeviceAllocations:
         return claim is not None and claim.metadata.uid == plan.uid and any(map(self.stands, plan.pods))
 
     def _goes(self, key: ClaimName, going: Collection[str]) -> bool:
-        """Whether a claim is held only by pods that will be gone, and is ours to take back."""
+        """Whether a claim is ours to take back, and held only by pods that are gone, or will be, or got no place."""
         claim = self.devices.claims.get(key)
-        if claim is None or not going or not is_ours(claim):
+        if claim is None or not is_ours(claim):
             return False
-        return all(one.uid in going for one in claim.status.reserved_for)
+        return all(one.uid in going or self.is_left(one.uid) for one in claim.status.reserved_for)
+
+    def is_left(self, uid: str) -> bool:
+        """Whether a pod uses its claims no more, or not yet: it is gone, is over, or has no place."""
+        if uid in self.devices.gone:
+            return True
+        pod = self.mirror.pods.get(uid)
+        return pod is not None and (is_over(pod) or not (self.requests.is_bound(uid) or self.stands(uid)))

@@ -139,9 +139,9 @@ class DeviceRequests:
             return False
         if not is_ours(claim):
             return True
-        return any(self._is_bound(one.uid) for one in claim.status.reserved_for)
+        return any(self.is_bound(one.uid) for one in claim.status.reserved_for)
 
-    def _is_bound(self, uid: str) -> bool:
+    def is_bound(self, uid: str) -> bool:
         """Whether a pod has its node, or somebody else sees to that."""
         pod = self.mirror.pods.get(uid)
         if pod is None or is_over(pod):

@@ -165,7 +165,8 @@ class Transitions:
         claiming = [(node, pod) for node, pod in found if pod.spec.resource_claims]
         if claiming:
             self.translation.devices.expect(workload)
-            self.translation.devices.promise(claiming)
+            leaving = self.translation.filters.neighbours.leaving
+            self.translation.devices.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
         """Why a job could not have these places though the pods of others were gone; "" where it could."""

@@ -29,7 +29,7 @@ REFILL = 0.02
 Facts = dict[str, Any]
 """What expressions see of a device, as `device`."""
 
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\[|[\[\]]')
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?)|[\[\]]')
 _VERSION = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
@@ -77,7 +77,7 @@ class DeviceSelectors:
             self._admit(tenant)
             began = self.cpu()
             program = self._program(expression)
-            found = known[name] = program.eval(data={"device": facts()}).value() is True
+            found = known[name] = _holds(program, facts)
             if tenant:
                 spent, at = self._spent.get(tenant, (0.0, self.clock()))
                 self._spent[tenant] = spent + self.cpu() - began, at
@@ -110,6 +110,14 @@ class DeviceSelectors:
                 raise SelectorError(f"the device selector {_short(expression)} cannot be read: {why}") from None
             self._programs[expression] = program
         return program
+
+
+def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
+    """Whether a program says true, and not something else, or nothing: it may loop too often, or lack what it reads."""
+    try:
+        return program.eval(data={"device": facts()}).value() is True
+    except (RuntimeError, ValueError, InputError):
+        return False
 
 
 def facts_of(device: d.Device, driver: str) -> Facts:
@@ -159,11 +167,11 @@ def with_defaults(expression: str) -> str:
         written.append(expression[at : token.start()])
         at, text = token.end(), token[0]
         if text == "]":
-            written.append("].orValue({})" if open_brackets and open_brackets.pop() else "]")
+            written.append("].orValue({}))" if open_brackets and open_brackets.pop() else "]")
         elif text[-1] == "[":
             is_map = len(text) > 1
             open_brackets.append(is_map)
-            written.append(f"{text}?" if is_map else text)
+            written.append(f"dyn({text}?" if is_map else text)
         else:
             written.append(text)
     return "".join([*written, expression[at:]])

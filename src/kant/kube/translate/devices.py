@@ -124,7 +124,10 @@ class Inventory:
         count = slices[0].spec.pool.resource_slice_count
         if len(slices) != count:
             pool.wrong = f"pool {pool.id[1]} of driver {pool.id[0]} has {len(slices)} of its {count} slices"
-        counters = self._counters(pool, slices)
+        try:
+            counters = self._counters(pool, slices)
+        except InputError as error:
+            pool.wrong, counters = str(error), {}
         for one in slices:
             stamp = f"{one.metadata.uid} {one.metadata.resource_version}"
             self.stamps.add(stamp)
