@@ -29,7 +29,9 @@ REFILL = 0.02
 Facts = dict[str, Any]
 """What expressions see of a device, as `device`."""
 
-_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?)|[\[\]]')
+_TOKEN = re.compile(
+    r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?)|[\[\]]'
+)
 _VERSION = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
