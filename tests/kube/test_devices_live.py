@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from tests.kube.api import Api
@@ -25,6 +26,7 @@ from tests.kube.device_objects import (
 from tests.kube.live import bound, condition, deputy_of_kant, of_queue, perform, queue, says, until, where
 from tests.kube.objects import make_node, make_pod
 from tests.kube.running import kant
+from tests.patience import PATIENCE_S
 
 
 async def gone(api: Api, pod: str) -> None:
@@ -71,7 +73,9 @@ def test_pods_get_the_devices_that_their_claims_ask_for(plane: ControlPlane, tmp
             assert where(pods)["late"] == "n0"
             await gone(api, "two")
             await freed(api, "two")
-            assert not (await api.get(f"{CLAIMS}/two"))["metadata"].get("finalizers")
+            async with asyncio.timeout(PATIENCE_S):
+                while (await api.get(f"{CLAIMS}/two"))["metadata"].get("finalizers"):
+                    await asyncio.sleep(0.05)
             reasons = {pod["metadata"]["name"]: condition(pod).get("reason") for pod in pods}
             assert reasons["none"] == "Unschedulable"
 

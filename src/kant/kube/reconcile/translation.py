@@ -255,7 +255,8 @@ class Translation:
 
     def holdings(self, pod: Pod) -> list[Holding]:
         """What a pod holds of the node that it is bound to, and which GPUs of it."""
-        return self.shares.holdings(pod)
+        (demand, devices), *more = self.shares.holdings(pod)
+        return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
         """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
