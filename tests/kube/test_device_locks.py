@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.kube.test_hami import Ask, Card, node, pod
 
-from kant.kube.act.device_locks import EXPIRES, LOCK, DeviceLocks, LockRefusedError
+from kant.kube.act.device_locks import EXPIRES, LOCK, PAUSE, DeviceLocks, LockRefusedError
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
@@ -78,8 +78,8 @@ def asked(server: Server, *others: k.Pod) -> tuple[bool, DeviceLocks]:
         (lock("q", EXPIRES + 5), there("q", scheduler="hami-scheduler"), True),
         (lock("q"), there("q", "n0", "allocating"), False),
         (lock("q", EXPIRES + 5), there("q", "n0", "allocating"), True),
-        (lock("q"), there("q", "n0", "success"), True),
-        (lock("q"), there("q", "n0", "failed"), True),
+        (lock("q"), there("q", "n0", "success"), False),  # the plugin is about to let go
+        (lock("q"), there("q", "n1", "success"), True),
         (lock(""), None, False),  # as older releases write it
         (lock("", EXPIRES + 5), None, True),
         (lock("p"), None, True),  # taken for this very pod, before a restart
@@ -119,6 +119,11 @@ def test_the_next_pod_waits_until_the_first_has_its_devices() -> None:
         mirror.pod("modified", there("p", "n0", "allocating"))
         assert not locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",p")
         mirror.pod("modified", there("p", "n0", "success"))
+        assert not locks.is_held_for(second, ())
+        await asyncio.sleep(0.01)
+        assert not locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",p")  # until the plugin lets go
+        del server.notes[LOCK]
+        await asyncio.sleep(2 * PAUSE)
         assert not locks.is_held_for(second, ())
         await asyncio.sleep(0.01)
         assert locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",q")

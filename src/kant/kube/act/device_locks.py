@@ -26,7 +26,7 @@ from kant.model.errors import InputError
 
 LOCK = "hami.io/mutex.lock"
 EXPIRES = 300.0  # seconds after which a lock that nobody has let go of is no lock, as for HAMi
-PAUSE = 0.5  # seconds before a lock is asked for again
+PAUSE = 0.2  # seconds before a lock is asked for again
 
 
 class LockRefusedError(Exception):
@@ -136,6 +136,8 @@ class DeviceLocks:
             return True
         if not owner.spec.node_name and owner.spec.scheduler_name != self.scheduler:
             return False  # it is about to be bound; one of our own was left behind by the leader before us
+        if owner.spec.node_name == node and not is_over(owner):
+            return False  # though it may have its devices: the plugin lets go of the lock after it has said so
         return not self._is_allocating(owner.metadata.uid, node)
 
     def _is_allocating(self, uid: str, node: str) -> bool:
