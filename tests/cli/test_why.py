@@ -84,6 +84,7 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
         "job runs ends (expected at 0d 01:00:00): then there is a place",
         "starts now if",
         "job runs stops: 0.2 GPU-hours lost (proven the cheapest)",
+        "1 more node like node-00000 (8 GPUs) comes",
         "position",
         "1 of 1 among the waiting jobs that compete for its GPUs, 1 of 1 in its queue",
         "expected start",
