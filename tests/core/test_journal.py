@@ -172,6 +172,7 @@ def test_a_cycle_that_decides_nothing_leaves_a_line_where_it_had_something_to_lo
     ):
         journal.plan(plan)
     journal.write(JobFinished(7, "a"))
+    journal.plan(Plan(7, [], mending=True))
     journal.plan(Plan(7, []))
     assert [line.time for line in read_lines(iter(lines), "f") if isinstance(line, Cycled)] == [1, 5, 7]
     assert journal.digest == digest and journal.decisions == 0

@@ -109,6 +109,8 @@ class Journal:
             self.decisions += len(plan.decisions)
             if self.sink is not None:
                 self.sink(line)
+        elif plan.mending or plan.proposed:  # of no cycle
+            return
         elif self.sink is not None and (self._news or 0 <= self._review <= plan.time):
             self.sink(_ENCODER.encode(Cycled(plan.time)) + b"\n")
         self._news, self._review = False, plan.review_at
