@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tests.kube.api import Api
+from tests.kube.conftest import NewPlane
 from tests.kube.control_plane import ControlPlane
 from tests.kube.device_objects import (
     CLAIMS,
@@ -147,5 +148,21 @@ def test_without_the_right_to_read_claims_pods_that_have_some_are_refused(plane:
             await until(
                 api, lambda pods: says(pods, "one", "expected the right to list") and bound(pods) == ["without"]
             )
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_cluster_without_claims_to_devices_is_what_it_was(new_plane: NewPlane, tmp_path: Path) -> None:
+    plane = new_plane(gates=(), flags=("--runtime-config=resource.k8s.io/v1=false",))
+
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        async with kant(plane, journal=tmp_path) as driver:
+            await api.create_all([make_pod("plain", 8), claiming_pod("claims", "any")])
+            await until(
+                api,
+                lambda pods: bound(pods) == ["plain"] and says(pods, "claims", "that has the API resource.k8s.io/v1"),
+            )
+            assert not driver.informers.forbidden and not driver.mirror.devices.unreadable
 
     perform(plane, story, tmp_path)
