@@ -146,3 +146,12 @@ def test_devices_are_found_exactly_if_there_are_some(found, counter, asked, held
                 given_ = [grant for grant in own if grant.want.name.startswith(f"r{at}/")]
                 (want,) = {grant.want for grant in given_}
                 assert want in alternatives and len(given_) == (want.number or len(given_))
+
+
+def test_claims_of_one_gang_do_not_get_the_same_device() -> None:
+    one = (((("a", 1, False),),), (), (0,))
+    free = Free(lambda device: True, lambda counter: 9, matches)
+    for found, possible in (([("a", "", 0, (0,))], False), ([("a", "", 0, (0,)), ("a", "", 0, (0,))], True)):
+        answer = allocate(tasks_of([one, one], inventory(found, 0)), free)
+        assert (answer is not None) == possible
+        assert answer is None or len({grant.device.id for own in answer for grant in own}) == 2
