@@ -157,7 +157,7 @@ def test_a_mix_without_typical_pods_is_read_back() -> None:
     assert isinstance(mix, TypicalPodsGiven) and mix.rows.shape == (0, 5)
 
 
-def test_a_cycle_that_decides_nothing_leaves_a_line_where_it_had_something_to_look_at() -> None:
+def test_a_cycle_that_decides_nothing_leaves_a_line_where_it_had_something_to_look_at_and_something_follows() -> None:
     lines: list[bytes] = []
     journal = Journal(lines.append)
     journal.write(HEADER)
@@ -174,7 +174,10 @@ def test_a_cycle_that_decides_nothing_leaves_a_line_where_it_had_something_to_lo
     journal.write(JobFinished(7, "a"))
     journal.plan(Plan(7, [], mending=True))
     journal.plan(Plan(7, []))
-    assert [line.time for line in read_lines(iter(lines), "f") if isinstance(line, Cycled)] == [1, 5, 7]
+    journal.write(JobFinished(8, "b"))
+    journal.plan(Plan(9, []))
+    journal.write(Footer(8))
+    assert [line.time for line in read_lines(iter(lines), "f") if isinstance(line, Cycled)] == [1, 7]
     assert journal.digest == digest and journal.decisions == 0
 
 

@@ -83,7 +83,7 @@ class Journal:
         self.sink = sink
         self.decisions = 0
         self._news = False  # something has happened since the last cycle
-        self._review = -1  # when to look again though nothing happens
+        self._cycled = -1  # when a cycle decided nothing about it: a line, once something follows
         self._digest = hashlib.blake2b(digest_size=16)
 
     @property
@@ -94,16 +94,24 @@ class Journal:
     def write(self, line: Header | Event | Footer) -> None:
         """Record anything but a plan. An event comes here before the state applies it."""
         if self.sink is not None:
+            if not isinstance(line, Footer):
+                self._follow()
             self._news = True
             self.sink(_ENCODER.encode(line) + b"\n")
+
+    def _follow(self) -> None:
+        if self._cycled >= 0 and self.sink is not None:
+            self.sink(_ENCODER.encode(Cycled(self._cycled)) + b"\n")
+            self._cycled = -1
 
     def plan(self, plan: Plan, always: bool = False) -> None:
         """Record the decisions of one cycle.
 
         Without any, and unless `always`, it is a `Cycled` line, which the digest leaves out, or nothing where the cycle
-        had nothing new to look at.
+        had nothing new to look at, or is the last.
         """
         if plan.decisions or always:
+            self._follow()
             line = _ENCODER.encode(plan) + b"\n"
             self._digest.update(line)
             self.decisions += len(plan.decisions)
@@ -111,9 +119,10 @@ class Journal:
                 self.sink(line)
         elif plan.mending or plan.proposed:  # of no cycle
             return
-        elif self.sink is not None and (self._news or 0 <= self._review <= plan.time):
-            self.sink(_ENCODER.encode(Cycled(plan.time)) + b"\n")
-        self._news, self._review = False, plan.review_at
+        elif self._news and self.sink is not None:
+            self._follow()
+            self._cycled = plan.time
+        self._news = False
 
 
 def _fits(record: Line) -> bool:
