@@ -69,28 +69,33 @@ def asked(server: Server, *others: k.Pod) -> tuple[bool, DeviceLocks]:
 
 
 @pytest.mark.parametrize(
-    ("held", "other", "free"),
+    ("holder", "ago", "other", "free"),
     [
-        ("", None, True),
-        (lock("q"), None, True),  # its pod is gone
-        (lock("q"), there("q"), True),  # left behind by the leader before
-        (lock("q"), there("q", scheduler="hami-scheduler"), False),  # about to be bound
-        (lock("q", EXPIRES + 5), there("q", scheduler="hami-scheduler"), True),
-        (lock("q"), there("q", "n0", "allocating"), False),
-        (lock("q", EXPIRES + 5), there("q", "n0", "allocating"), True),
-        (lock("q"), there("q", "n0", "success"), False),  # the plugin is about to let go
-        (lock("q"), there("q", "n1", "success"), True),
-        (lock(""), None, False),  # as older releases write it
-        (lock("", EXPIRES + 5), None, True),
-        (lock("p"), None, True),  # taken for this very pod, before a restart
-        ("yesterday", None, True),
+        (None, 0, None, True),
+        ("q", 0, None, True),  # its pod is gone
+        ("q", 0, there("q"), True),  # left behind by the leader before
+        ("q", 0, there("q", scheduler="hami-scheduler"), False),  # about to be bound
+        ("q", EXPIRES + 5, there("q", scheduler="hami-scheduler"), True),
+        ("q", 0, there("q", "n0", "allocating"), False),
+        ("q", EXPIRES + 5, there("q", "n0", "allocating"), True),
+        ("q", 0, there("q", "n0", "success"), False),  # the plugin is about to let go
+        ("q", 0, there("q", "n1", "success"), True),
+        ("", 0, None, False),  # as older releases write it
+        ("", EXPIRES + 5, None, True),
+        ("p", 0, None, True),  # taken for this very pod, before a restart
     ],
 )
-def test_a_lock_is_taken_from_nobody_who_needs_it(held: str, other: k.Pod | None, free: bool) -> None:
-    server = Server(held)
+def test_a_lock_is_taken_from_nobody_who_needs_it(
+    holder: str | None, ago: float, other: k.Pod | None, free: bool
+) -> None:
+    server = Server(lock(holder, ago) if holder is not None else "")
     found, _ = asked(server, *([other] if other is not None else []))
     assert found == free
     assert server.notes.get(LOCK, "").endswith(",ml,p") == free
+
+
+def test_a_lock_without_a_time_is_nobodys() -> None:
+    assert asked(Server("yesterday"))[0]
 
 
 def test_whoever_changed_the_node_meanwhile_goes_first() -> None:
