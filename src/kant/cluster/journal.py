@@ -94,13 +94,13 @@ class Journal:
     def write(self, line: Header | Event | Footer) -> None:
         """Record anything but a plan. An event comes here before the state applies it."""
         if self.sink is not None:
-            if not isinstance(line, Footer):
+            if self._cycled >= 0 and not isinstance(line, Footer):
                 self._follow()
             self._news = True
             self.sink(_ENCODER.encode(line) + b"\n")
 
     def _follow(self) -> None:
-        if self._cycled >= 0 and self.sink is not None:
+        if self.sink is not None:
             self.sink(_ENCODER.encode(Cycled(self._cycled)) + b"\n")
             self._cycled = -1
 
@@ -111,7 +111,8 @@ class Journal:
         had nothing new to look at, or is the last.
         """
         if plan.decisions or always:
-            self._follow()
+            if self._cycled >= 0:
+                self._follow()
             line = _ENCODER.encode(plan) + b"\n"
             self._digest.update(line)
             self.decisions += len(plan.decisions)
@@ -120,7 +121,8 @@ class Journal:
         elif plan.mending or plan.proposed:  # of no cycle
             return
         elif self._news and self.sink is not None:
-            self._follow()
+            if self._cycled >= 0:
+                self._follow()
             self._cycled = plan.time
         self._news = False
 
