@@ -64,7 +64,7 @@ class GoProgram:
 
     def cached(self) -> Path | None:
         """The earlier build of this very module."""
-        places = (cache / self.name / self.key() / self.name for cache in _caches())
+        places = (cache / self.name / self.key() / self.name for cache in caches())
         return next((place for place in places if os.access(place, os.X_OK)), None)
 
     def how(self) -> str:
@@ -157,7 +157,7 @@ def _combined(binary: Path) -> Binaries:
     return Binaries((word, "etcd"), (word, "kube-apiserver"), (word, "kube-scheduler"), combined=True)
 
 
-def _caches() -> list[Path]:
+def caches() -> list[Path]:
     """Where builds lie; new ones go to the first. The user's own cache counts too: a build takes minutes."""
     given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     home = Path.home() / ".cache"
@@ -165,14 +165,14 @@ def _caches() -> list[Path]:
 
 
 def _built(program: GoProgram, go_bin: bool, say: Say) -> Path:
-    cache = _caches()[0] / program.name
+    cache = caches()[0] / program.name
     target = cache / program.key() / program.name
     if not go_bin and shutil.which("go") is None:
         raise NoBinariesError(f"no {program.what} to test against ({program.how()})")
     with _only_one(cache):
         if done := program.cached():  # another process built while this one waited
             return done
-        go = _go(_caches()[0] / CONTROL_PLANE.name, program, say)
+        go = _go(caches()[0] / CONTROL_PLANE.name, program, say)
         say(f"building {program.what} into {target}: some minutes, once")
         start = time.monotonic()
         target.parent.mkdir(parents=True, exist_ok=True)
