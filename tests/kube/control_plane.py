@@ -29,6 +29,7 @@ USERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "nobody": ("nobody", ()),
     "deputy": ("deputy", ()),
     "operator": ("operator", ()),
+    "scaler": ("scaler", ()),
 }
 """Who may be asked for, by a short name: the name and the groups by which the API server knows them."""
 

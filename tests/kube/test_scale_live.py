@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import Object
+from tests.patience import PATIENCE_S
 
 from kant.cli import app
 from kant.cli.kube_options import Kube
@@ -59,13 +61,23 @@ namespace = "models"
 
 
 def rights() -> list[Object]:
-    """The Role of the page, as people copy it, for the user `deputy`."""
+    """The Role of the page, as people copy it, for the user `scaler`."""
     text = DOCS.read_text()
     begin = text.index("kind: Role\n")
     block = text[text.rindex("```yaml", 0, begin) : text.index("```", begin)]
     role, binding = yaml.safe_load_all(block.removeprefix("```yaml"))
-    subject = {"kind": "User", "name": "deputy", "apiGroup": "rbac.authorization.k8s.io"}
+    subject = {"kind": "User", "name": "scaler", "apiGroup": "rbac.authorization.k8s.io"}
     return [role, {**binding, "subjects": [subject]}]
+
+
+async def has_rights(own: Api) -> None:
+    """Wait until the API server has heard of the new Role."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(RefusedError):
+                await own.get(f"{DEPLOYMENTS}/chat-burst/scale")
+                return
+            await asyncio.sleep(0.05)
 
 
 def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_said(
@@ -73,7 +85,7 @@ def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_sa
 ) -> None:
     file = write_service(tmp_path)
     (service,) = read_live_services(file, NOON, tmp_path)
-    kubeconfig = plane.kubeconfig("deputy")
+    kubeconfig = plane.kubeconfig("scaler")
     there = Kube(kubeconfig=kubeconfig)
 
     def refused(file: Path, sentence: str) -> None:
@@ -82,7 +94,7 @@ def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_sa
         assert sentence in capsys.readouterr().err
 
     async def scenario() -> None:
-        async with Api(plane) as api, Api(plane, "deputy") as own:
+        async with Api(plane) as api, Api(plane, "scaler") as own:
             await api.namespace("models")
             await api.create_all([deployment("chat-core", 1), deployment("chat-burst", 0)])
 
@@ -91,6 +103,7 @@ def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_sa
 
             await asyncio.to_thread(refused, file, "the right to get and patch its scale")
             await api.apply(rights())
+            await has_rights(own)
             follower = Follower(service, await asyncio.to_thread(place_of, service, tmp_path, None, there))
             await asyncio.to_thread(follower.turn, NOON)
             assert await wanted("chat-burst") == 3 and await wanted("chat-core") == 1
