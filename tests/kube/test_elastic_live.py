@@ -232,8 +232,10 @@ def test_workers_of_a_ray_cluster_come_and_go_with_its_autoscaler(plane: Control
             await sized(driver, "ray", "runs with 7 of 3 to 7 pods")
             await delete(api, "ray-gpu-a", "ray-gpu-c", "ray-gpu-e", "ray-gpu-f")  # any of them
             await sized(driver, "ray", "runs with 3 pods")
-            await api.create_all([make_pod("other", 6), of_ray("ray-gpu-g", "gpu", 1)])
-            await until(api, lambda pods: "other" in bound(pods) and says(pods, "ray-gpu-g", "3 of 3 to 4 pods"))
+            await api.create(make_pod("other", 6))
+            await until(api, lambda pods: "other" in bound(pods))
+            await api.create(of_ray("ray-gpu-g", "gpu", 1))
+            await until(api, lambda pods: says(pods, "ray-gpu-g", "3 of 3 to 4 pods"))
             await delete(api, "other")
             await until(api, lambda pods: "ray-gpu-g" in bound(pods))
         await api.delete("/apis/ray.io/v1/namespaces/default/rayclusters/ray")
