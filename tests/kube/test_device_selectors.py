@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.kube.objects import device_views as d
-from kant.kube.translate.device_selectors import BUDGET, DeviceSelectors, SelectorError, facts_of, with_defaults
+from kant.kube.translate.device_selectors import (
+    BUDGET,
+    MOST_KEPT,
+    DeviceSelectors,
+    SelectorError,
+    facts_of,
+    with_defaults,
+)
 
 DRIVER = "gpu.example.com"
 DEVICE = d.Device(
@@ -82,6 +89,27 @@ def test_a_namespace_that_has_used_up_its_time_waits_and_no_other() -> None:
     assert holds("2 < 9", selectors, "other") and holds("3 < 9", selectors)
     now[0] = 3600.0
     assert holds("4 < 9", selectors, "greedy")
+
+
+def test_what_cannot_be_read_costs_its_namespace_time_too() -> None:
+    cpu = [0.0]
+
+    def work() -> float:
+        cpu[0] += 0.6 * BUDGET
+        return cpu[0]
+
+    selectors = DeviceSelectors(lambda: 0.0, work)
+    for later in (False, False, True):
+        with pytest.raises(SelectorError) as refusal:
+            selectors.matches("device.nonsense(", "slice", "gpu", dict, "team")
+        assert refusal.value.later == later
+
+
+def test_expressions_without_end_are_not_remembered_without_end() -> None:
+    selectors = DeviceSelectors()
+    for number in range(MOST_KEPT + 10):
+        assert selectors.matches(f"{number} == {number}", "slice", "gpu", dict, "")
+    assert len(selectors._programs) <= MOST_KEPT and len(selectors._known) <= MOST_KEPT
 
 
 @given(st.lists(st.sampled_from(['"a]"', "'[\\''", "[", "]", "x", "device.attributes[", " . ", "1"])))

@@ -26,6 +26,9 @@ BUDGET = 2.0
 REFILL = 0.02
 """So much of each second of time they may take for ever."""
 
+MOST_KEPT = 4096
+"""Expressions that are remembered. With more of them all are forgotten, and read again when they are asked for."""
+
 Facts = dict[str, Any]
 """What expressions see of a device, as `device`."""
 
@@ -73,16 +76,17 @@ class DeviceSelectors:
         One that fails at a device, for lack of an attribute, does not hold. `tenant` is the namespace that pays for it,
         "" for nobody.
         """
-        known = self._known.setdefault((stamp, expression), {})
-        found = known.get(name)
+        found = self._known.get((stamp, expression), {}).get(name)
         if found is None:
             self._admit(tenant)
             began = self.cpu()
-            program = self._program(expression)
-            found = known[name] = _holds(program, facts)
-            if tenant:
-                spent, at = self._spent.get(tenant, (0.0, self.clock()))
-                self._spent[tenant] = spent + self.cpu() - began, at
+            try:
+                found = _holds(self._program(expression), facts)
+                self._known.setdefault((stamp, expression), {})[name] = found
+            finally:
+                if tenant:
+                    spent, at = self._spent.get(tenant, (0.0, self.clock()))
+                    self._spent[tenant] = spent + self.cpu() - began, at
         return found
 
     def _admit(self, tenant: str) -> None:
@@ -110,6 +114,9 @@ class DeviceSelectors:
             except (RuntimeError, ValueError) as error:
                 why = str(error).strip().splitlines()[0]
                 raise SelectorError(f"the device selector {_short(expression)} cannot be read: {why}") from None
+            if len(self._programs) >= MOST_KEPT:
+                self._programs.clear()
+                self._known.clear()
             self._programs[expression] = program
         return program
 
