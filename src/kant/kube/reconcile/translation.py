@@ -2,6 +2,8 @@
 
 The rules themselves are in the modules that it calls, each a pure function of the objects. What is malformed is a
 sentence about one object (`MalformedError`), and harms no other.
+
+Long: it keeps what the rules share, and asks each of them in one place.
 """
 
 from __future__ import annotations
