@@ -52,8 +52,8 @@ REFUSALS: dict[str, tuple[Any, list[str]]] = {
     "a field that is not known": ({"nodes": [], "pods": [POD | {"cores": 3}]}, ["pods[0]", "cores"]),
     "text for a number": ({"nodes": [NODE | {"resources": {"gpu": "8"}}], "pods": []}, ["nodes[0].resources", "int"]),
     "less than nothing": ({"nodes": [NODE], "pods": [POD | {"requests": {"gpu": -1}}]}, ["p0", "gpu", "2^40"]),
-    "a node twice": ({"nodes": [NODE, NODE], "pods": []}, ["nodes", "names that differ"]),
-    "a pod twice": ({"nodes": [NODE], "pods": [POD, POD]}, ["pods", "names that differ"]),
+    "a node twice": ({"nodes": [NODE, NODE], "pods": []}, ["nodes: ", "'n0' is there twice"]),
+    "a pod twice": ({"nodes": [NODE], "pods": [POD, POD]}, ["pods: ", "'p0' is there twice"]),
     "a node that is not there": ({"nodes": [NODE], "pods": [POD | {"node": "n9"}]}, ["p0", "'n9'"]),
     "a node of another model": ({"nodes": [NODE], "pods": [POD | {"node": "n0", "models": ["A100"]}]}, ["p0", "A100"]),
     "too much on a node": (

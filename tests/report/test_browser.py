@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.report.test_report import empty_run
 
 from kant.metrics.result import JobTable, RunResult
 from kant.model.node import ClusterSpec, Node
-from kant.model.units import DAY, GPU, HOUR
+from kant.model.units import DAY, GPU, HOUR, parse_duration
 from kant.report import write_report
 from kant.report.data import report_data
 
@@ -128,6 +129,11 @@ def test_names_from_a_trace_are_text(browser: Browser, tmp_path: Path) -> None:
         page.click("#spread")
         assert "<img src=x" in page.inner_text(".job h3")
         assert page.locator("img").count() == 0
+        late = int(jobs.wait.argmax())
+        page.fill("#when", str(int(jobs.submit[late] + jobs.wait[late] // 2)))
+        page.fill("#job", jobs.id[late])
+        page.press("#job", "Enter")
+        assert shlex.split(page.inner_text("#ask"))[2] == jobs.id[late]  # one word, whatever is in it
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -161,6 +167,15 @@ def test_a_job_that_is_picked_is_said_to_lie_where_it_does(browser: Browser, tmp
         causes = page.locator(".job .bars th").all_inner_texts()
         assert causes == (["capacity", "fragmentation"] if run.jobs.wait[row] else [])
         assert page.locator(".track i").count() == 1
+        assert page.locator("#ask").count() == 0  # it runs
+        late = int(run.jobs.wait.argmax())
+        moment = int(run.jobs.submit[late] + run.jobs.wait[late] // 2)
+        page.fill("#when", str(moment))
+        page.fill("#job", run.jobs.id[late])
+        page.press("#job", "Enter")
+        assert page.inner_text(".job .span") == "It waits at this moment."
+        _, why, job, _, _, at = shlex.split(page.inner_text("#ask"))
+        assert (why, job, parse_duration(at)) == ("why", run.jobs.id[late], int(page.input_value("#when")))
         page.fill("#job", "nobody")
         page.press("#job", "Enter")
         assert page.inner_text("#job-hint") == "There is no job nobody."

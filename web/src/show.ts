@@ -49,5 +49,8 @@ export const showCount = (value: number | null | undefined): string =>
 export const showGpus = (milli: number): string =>
   Number.isFinite(milli) ? (milli / 1000).toLocaleString("en", { maximumFractionDigits: 2 }) : NONE;
 
+/** A word of a command line, for a shell. */
+export const word = (text: string): string => (/^[\w.:@%+/][\w.:@%+/-]*$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
 export const counted = (count: number, one: string, many: string): string =>
   `${count.toLocaleString("en")} ${count === 1 ? one : many}`;

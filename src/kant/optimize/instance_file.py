@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, shown
 
 T = TypeVar("T", bound=Struct)
 
@@ -28,6 +29,15 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise InputError(where, expected + (f", got {got}" if got else "")) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(str(path), f"JSON ({error})") from None
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Raise InputError at the first name that was there before."""
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            raise InputError(where, f"names that differ ({shown(name)} is there twice)")
+        seen.add(name)
 
 
 def instance_text(instance: Struct) -> str:

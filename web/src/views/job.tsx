@@ -3,7 +3,7 @@
 import { useMemo } from "react";
 import type { Run } from "../data/model";
 import { inForce, ofFewest, type Piece, piecesOf, rowsOf, type Span, spanOf } from "../map/span";
-import { counted, showGpus, showMoment, showTime } from "../show";
+import { counted, showGpus, showMoment, showTime, word } from "../show";
 import { usePage } from "../store";
 import { useClock } from "../time/bar";
 import { CauseBars } from "./causes";
@@ -13,7 +13,7 @@ const STATUS = ["waiting", "running", "finished", "rejected", "cancelled"];
 
 export function JobPanel({ run, id }: { run: Run; id: string }) {
   const clock = useClock();
-  const { choice } = usePage();
+  const { choice, source } = usePage();
   const job = run.jobs.find(id);
   const version = run.version;
   const rows = useMemo(() => (job < 0 ? [] : rowsOf(run, job)), [run, job, version]);
@@ -37,6 +37,9 @@ export function JobPanel({ run, id }: { run: Run; id: string }) {
     ["End", jobs.end.get(job) >= 0 ? showMoment(jobs.end.get(job), clock.zero) : STATUS[jobs.status.get(job)]!],
     ["Waited", showTime(jobs.wait.get(job) / 1e6)],
   ];
+  const begins = rows.length ? run.intervals.start.get(rows[0]!) : -1;
+  const over = jobs.end.get(job) >= 0 && clock.at >= jobs.end.get(job);
+  const waits = !runs && !over && clock.at >= jobs.submit.get(job);
   if (jobs.user[job]) facts.splice(1, 0, ["User", jobs.user[job]]);
   if (jobs.preemptions.get(job)) facts.push(["Preempted", counted(jobs.preemptions.get(job), "time", "times")]);
   return (
@@ -49,8 +52,9 @@ export function JobPanel({ run, id }: { run: Run; id: string }) {
         {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
       </dl>
       <p className="span" aria-live="polite">
-        {runs ? placement(run, job, span) : nowhere(jobs.submit.get(job), rows.length ? run.intervals.start.get(rows[0]!) : -1, jobs.end.get(job), clock.at)}
+        {runs ? placement(run, job, span) : nowhere(waits, over, begins >= 0 && clock.at > begins)}
       </p>
+      {waits && source.report && <Ask id={id} at={clock.at} />}
       {runs && <Devices run={run} span={span} />}
       <Pieces run={run} job={job} pieces={pieces} />
       <Causes run={run} job={job} />
@@ -71,10 +75,16 @@ function placement(run: Run, job: number, span: Span): string {
   return parts.join(" · ");
 }
 
-function nowhere(submit: number, start: number, end: number, now: number): string {
-  if (now < submit) return "It has not been submitted at this moment.";
-  if (end >= 0 && now >= end) return "It has ended before this moment.";
-  return start >= 0 && now > start ? "It does not run at this moment." : "It waits at this moment.";
+function nowhere(waits: boolean, over: boolean, ran: boolean): string {
+  if (over) return "It has ended before this moment.";
+  if (!waits) return "It has not been submitted at this moment.";
+  return ran ? "It does not run at this moment." : "It waits at this moment.";
+}
+
+/** What to ask the journal of a run about a job that waits; a report has no scheduler that could answer. */
+function Ask({ id, at }: { id: string; at: number }) {
+  const command = `kant why ${word(id)} journal.jsonl --at ${at / 1e6}s`;
+  return <p className="hint">Why, and what would start it now, says the journal of this run: <code id="ask">{command}</code></p>;
 }
 
 /** Its devices, node by node, in blocks of leaves. */

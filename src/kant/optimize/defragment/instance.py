@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from kant.model.errors import InputError
-from kant.optimize.instance_file import read_json
+from kant.optimize.instance_file import check_names, read_json
 
 MOST_CORES = 4096
 MOST_MEMORY = 1 << 40
@@ -62,10 +62,8 @@ def check_instance(instance: DefragInstance, where: str) -> None:
     hosts = {host.name: host for host in instance.hosts}
     if not 1 <= instance.block <= MOST_CORES:
         raise InputError(f"{where}: block", f"a whole number of cores from 1 to {MOST_CORES}", instance.block)
-    if len(hosts) < len(instance.hosts):
-        raise InputError(f"{where}: hosts", "names that differ")
-    if len({vm.name for vm in instance.vms}) < len(instance.vms):
-        raise InputError(f"{where}: vms", "names that differ")
+    check_names((host.name for host in instance.hosts), f"{where}: hosts")
+    check_names((vm.name for vm in instance.vms), f"{where}: vms")
     for host in instance.hosts:
         if not host.numa:
             raise InputError(f"{where}: host {host.name}: numa", "one NUMA node or more")

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from kant.model.errors import InputError
-from kant.optimize.instance_file import read_json
+from kant.optimize.instance_file import check_names, read_json
 
 MOST = 1 << 40
 """The largest amount of a resource, and the largest priority either side of zero: sums of them stay exact."""
@@ -56,10 +56,8 @@ def read_instance(path: Path) -> PackingInstance:
 def check_instance(instance: PackingInstance, where: str) -> None:
     """Raise InputError at the first field that contradicts another: names, amounts, gangs, and what runs already."""
     nodes = {node.name: node for node in instance.nodes}
-    if len(nodes) < len(instance.nodes):
-        raise InputError(f"{where}: nodes", "names that differ")
-    if len({pod.name for pod in instance.pods}) < len(instance.pods):
-        raise InputError(f"{where}: pods", "names that differ")
+    check_names((node.name for node in instance.nodes), f"{where}: nodes")
+    check_names((pod.name for pod in instance.pods), f"{where}: pods")
     for node in instance.nodes:
         _check_amounts(node.resources, f"{where}: node {node.name}: resources")
     free = {node.name: dict(node.resources) for node in instance.nodes}
