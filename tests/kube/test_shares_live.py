@@ -80,6 +80,39 @@ def test_a_replica_of_a_gpu_counts_as_its_part_in_queues_and_on_nodes(plane: Con
     perform(plane, story, tmp_path)
 
 
+def vendor_node(name: str, resource: str, gpus: int) -> Object:
+    """A node whose device plugin gives out GPUs by this name."""
+    node = make_node(name, 0)
+    node["status"]["capacity"][resource] = str(gpus)
+    return node
+
+
+def vendor_pod(name: str, resource: str) -> Object:
+    pod = make_pod(name, 0)
+    pod["spec"]["containers"][0]["resources"]["limits"] = {resource: "1"}
+    return pod
+
+
+def test_gpus_of_one_vendor_are_never_given_to_pods_that_ask_for_another(plane: ControlPlane, tmp_path: Path) -> None:
+    """Not where models are unknown either, nor where those asked for are all taken, or not there."""
+    amd, gaudi = "amd.com/gpu", "habana.ai/gaudi"
+
+    async def story(api: Api) -> None:
+        await api.create_all([vendor_node("n0", GPU, 4), vendor_node("a0", amd, 2), make_node("cpu", 0)])
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([vendor_pod(f"a{n}", amd) for n in range(3)] + [vendor_pod("g", gaudi)])
+            await api.create_all([vendor_pod(f"n{n}", GPU) for n in range(3)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 5 and says(pods, "g", f"no node has {gaudi}"))
+            assert all(node == {"a": "a0", "n": "n0"}[pod[0]] for pod, node in where(pods).items())
+            (left,) = {"a0", "a1", "a2"} - where(pods).keys()
+            await until(api, lambda pods: says(pods, left, "0 of 1 pods fit now"))
+            await api.create_all([shared_node("n1", 1, 4, SHARED), vendor_node("a1", amd, 1)])
+            pods = await until(api, lambda pods: left in bound(pods))
+            assert where(pods)[left] == "a1"
+
+    perform(plane, story, tmp_path)
+
+
 MIB, CARDS = 24_576, 2
 
 

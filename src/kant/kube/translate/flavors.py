@@ -13,7 +13,7 @@ from kant.kube.objects import views as k
 from kant.kube.translate.nodes import STATE_TAINTS, model_of
 from kant.kube.translate.resources import amount_of
 from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, tolerates
-from kant.kube.translate.sharing import LEAST_MEMORY, SHARING, sharing_of
+from kant.kube.translate.sharing import KIND, LEAST_MEMORY, SHARING, kind_of, sharing_of
 from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS
 
@@ -216,6 +216,8 @@ def _facts(view: k.Node) -> dict[str, str]:
     """Labels, name and devices of a node under the keys that selections have for them."""
     facts = dict(view.metadata.labels or {})
     facts[NAME] = view.metadata.name
+    if kind := kind_of(view):
+        facts[KIND] = kind
     with suppress(InputError):  # then nothing is placed there
         sharing = sharing_of(view)
         if sharing.word:

@@ -1,6 +1,7 @@
 """What part of a GPU a pod asks for, which depends on the nodes that it may go to.
 
-A node gives out whole GPUs, replicas of them, or parts by HAMi. A pod that asks for `nvidia.com/gpu` alone means whole
+A node gives out whole GPUs, replicas of them, or parts by HAMi, all under the name of one resource: a pod that asks for
+`amd.com/gpu` goes to no node of another vendor. A pod that asks for `nvidia.com/gpu` alone means whole
 GPUs where a node that it selects has some, and replicas where all of them have replicas; one that asks for memory or
 cores of a GPU means HAMi. Where parts of different sizes are in question it is counted with the largest.
 """
@@ -16,10 +17,11 @@ from kant.kube.objects import views as k
 from kant.kube.translate import hami
 from kant.kube.translate.flavors import admits
 from kant.kube.translate.hami import NVIDIA
-from kant.kube.translate.resources import SHARES, key_of, others_of, requests_of, used_of
+from kant.kube.translate.resources import SHARES, PodRequests, key_of, others_of, requests_of, used_of
 from kant.kube.translate.selectors import Selection, selection_of
 from kant.kube.translate.sharing import (
     HAMI,
+    KIND,
     LEAST_MEMORY,
     MANY,
     ONE,
@@ -27,6 +29,7 @@ from kant.kube.translate.sharing import (
     SHARING,
     WHOLE,
     Sharing,
+    kind_of,
     sharing_of,
 )
 from kant.model.errors import InputError
@@ -55,6 +58,7 @@ class GpuShares:
     def __init__(self) -> None:
         self._views: list[k.Node] = []
         self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
+        self._kinds: dict[str, str] = {}  # of the nodes with GPUs of a device plugin
         self._known: dict[Hashable, Asked] = {}
 
     def begin(self, nodes: Collection[k.Node]) -> None:
@@ -62,11 +66,13 @@ class GpuShares:
         self._views = [view for view in nodes if _has_gpus(view)]
         found = {view.metadata.name: _sharing(view) for view in nodes}
         self._sharing = {name: sharing for name, sharing in found.items() if sharing != WHOLE}
+        self._kinds = {view.metadata.name: kind for view in nodes if (kind := kind_of(view))}
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
-        """Whether a node shares its GPUs in another way than when they were learned."""
-        return _sharing(view) != self._sharing.get(view.metadata.name, WHOLE)
+        """Whether a node shares its GPUs in another way than when they were learned, or has those of another vendor."""
+        name = view.metadata.name
+        return _sharing(view) != self._sharing.get(name, WHOLE) or kind_of(view) != self._kinds.get(name, "")
 
     def names_devices(self, node: str) -> bool:
         """Whether it matters which GPUs of a node a pod has: they are named on it."""
@@ -88,17 +94,25 @@ class GpuShares:
 
     def _asked(self, pod: k.Pod, where: str) -> Asked:
         asked = requests_of(pod.spec, where)
-        shares = _asks_for_shares(pod.spec)
+        found, kinds = self._shared(asked, pod.spec, where), set(self._kinds.values())
+        if not asked.kind or kinds <= {asked.kind}:
+            return found
+        why = found.why if asked.kind in kinds else f"no node has {asked.kind}"
+        return Asked(found.demand, (*found.nodes, k.Requirement(KIND, "In", (asked.kind,))), why)
+
+    def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
+        """What the pod asks for if it may go to the nodes of all vendors."""
+        shares = _asks_for_shares(spec)
         replicas = asked.demand.gpus if asked.kind == NVIDIA else dict(asked.others).get(SHARED, 0)
         if not shares and (not self._sharing or not replicas):
             return Asked(asked.demand)
-        select = selection_of(pod.spec, where)
-        key = (key_of(pod.spec), select)
+        select = selection_of(spec, where)
+        key = (key_of(spec), select)
         found = self._known.get(key)
         if found is None and shares:
-            found = self._find_part(asked.demand, pod.spec, where, select)
+            found = self._find_part(asked.demand, spec, where, select)
         elif found is None:
-            found = self._find(asked.demand, asked.kind or SHARED, replicas, select, hami.fits(pod.spec))
+            found = self._find(asked.demand, asked.kind or SHARED, replicas, select, hami.fits(spec))
         self._known[key] = found
         return found
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kant.kube.objects import views as k
 from kant.kube.objects.validation import whole
 from kant.kube.translate.hami import NVIDIA, Device, registered
+from kant.kube.translate.resources import GPU_RESOURCES
 from kant.model.errors import InputError
 from kant.model.units import GPU
 
@@ -34,6 +35,9 @@ HAMI = "HAMi"
 
 LEAST_MEMORY = "gpu memory:"
 """Stands beside the labels of a node of HAMi's: MiB of the smallest of its GPUs."""
+
+KIND = "gpu resource:"
+"""Stands beside the labels of a node with GPUs: the resource by which its device plugin gives them out."""
 
 
 class Sharing(NamedTuple):
@@ -84,3 +88,10 @@ def sharing_of(view: k.Node) -> Sharing:
     amounts = view.status.capacity or {}
     resource = SHARED if str(amounts.get(SHARED, 0)) != "0" else NVIDIA
     return Sharing(replicas, key == CLIENTS or labels.get(STRATEGY) == "mps", resource)
+
+
+def kind_of(view: k.Node) -> str:
+    """The resource by which a device plugin gives out the GPUs of a node, be they lost now; "" where none does."""
+    amounts = view.status.capacity or view.status.allocatable or {}
+    kind = next((name for name in (*GPU_RESOURCES, SHARED) if str(amounts.get(name, 0)) != "0"), "")
+    return NVIDIA if kind == SHARED else kind
