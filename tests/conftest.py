@@ -7,6 +7,7 @@ browser to one, so that one of each is started.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Generator
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.cost import Cost
 from tests.examples import examples
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +49,14 @@ def data_file() -> DataFile:
     return find
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cost", action="store_true", help="show the CPU seconds of folders, files and tests")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("cost"):
+        config.pluginmanager.register(Cost())
+    gc.disable()
     for line in (
         "cluster: talks to a real kube-apiserver",
         "browser: drives a browser",
@@ -55,6 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "long: takes seconds, and is not among those of make test-fast",
     ):
         config.addinivalue_line("markers", line)
+
+
+def pytest_collection_finish() -> None:
+    """What is here before the first test stays: no collection of garbage looks through all of it again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

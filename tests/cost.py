@@ -1,0 +1,57 @@
+"""`pytest --cost`: CPU seconds of the run by folder, file and test, with those of all processes that tests start.
+
+What tests share, as a browser or a control plane, counts for the one that is using it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+
+def used(pid: str = "self") -> float:
+    """CPU seconds so far of a process and its descendants: those that live, and those that were waited for."""
+    seconds = 0.0
+    with contextlib.suppress(OSError):
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+        seconds = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            seconds += sum(map(used, (thread / "children").read_text().split()))
+    return seconds
+
+
+class Cost:
+    """Each report brings what was spent since the last one, from a worker of pytest-xdist too."""
+
+    def __init__(self) -> None:
+        self.total: dict[int, Counter[str]] = {10: Counter(), 30: Counter(), 40: Counter()}
+
+    def pytest_collection_finish(self) -> None:
+        self.before = used()
+        self.spent = {"imports and collection": self.before}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        now = used()
+        self.spent[item.nodeid.partition("@")[0]] = max(0.0, now - self.before)  # less where a family has lost members
+        report.cpu_s, self.spent, self.before = self.spent, {}, now
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for test, seconds in getattr(report, "cpu_s", {}).items():
+            file = test.partition("::")[0]
+            for total, name in zip(self.total.values(), (str(Path(file).parent), file, test), strict=True):
+                total[name] += seconds
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        folders = self.total[10]
+        terminalreporter.section(f"{folders.total():.0f} CPU seconds, {folders['.']:.0f} of them before the first test")
+        for most, total in self.total.items():
+            for name, seconds in total.most_common(most):
+                terminalreporter.write_line(f"{seconds:8.2f}  {name}")
