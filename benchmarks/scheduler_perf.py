@@ -1,8 +1,8 @@
 """Kubernetes' own workloads for schedulers (scheduler_perf), for Kant and for kube-scheduler side by side.
 
-`python -m benchmarks.scheduler_perf [--workload NAME …] [--topic NAME] [--short] [--waiting] [--repeats N] [--list]`;
-`python -m benchmarks scheduler_perf` holds those of RANGED against benchmarks/ranges.toml. NAME is a test case, for
-which its first workload without labels is taken ("good for local usage"), or CASE/WORKLOAD.
+`python -m benchmarks.scheduler_perf [--workload NAME …] [--topic NAME] [--rivals NAME,…] [--short] [--waiting]
+[--repeats N] [--list]`; `python -m benchmarks scheduler_perf` holds those of RANGED against benchmarks/ranges.toml.
+NAME is a test case, for which its first workload without labels is taken ("good for local usage"), or CASE/WORKLOAD.
 
 Every run has a control plane of its own, and rivals take turns. With --waiting the scheduler stands still while the
 pods that are measured are created: as fast as it can, and not as fast as they come.
@@ -181,19 +181,27 @@ def main() -> int:
         "--workload", action="append", default=[], help="a test case, or CASE/WORKLOAD; may be repeated"
     )
     parser.add_argument("--topic", action="append", default=[], choices=TOPICS)
+    parser.add_argument("--rivals", default="", help=f"some of {','.join(each.name for each in RIVALS)}")
     parser.add_argument("--short", action="store_true", help="the smallest workload of each: does it run at all")
     parser.add_argument("--waiting", action="store_true", help="the pods are all there before the scheduler goes on")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--list", action="store_true", help="print the workloads and end")
     asked = parser.parse_args()
     topics = tuple(asked.topic) or TOPICS
+    names = [name for name in asked.rivals.split(",") if name] or [each.name for each in RIVALS]
+    rivals = [each for each in RIVALS if each.name in names]
+    if unknown := [name for name in names if name not in {each.name for each in RIVALS}]:
+        parser.error(f"expected rivals among {', '.join(each.name for each in RIVALS)}, got {unknown[0]}")
     try:
         if asked.list:
             for each in workloads(topics):
                 print(f"{each.topic}: {each.title} {' '.join(sorted(each.labels))}".rstrip())
             return 0
         print(HEAD, "|---" * HEAD.count(" | ") + "|---|", sep="\n", flush=True)
-        found = rows(asked.workload, short=asked.short, waiting=asked.waiting, repeats=asked.repeats, topics=topics)
+        found = rows(
+            asked.workload, short=asked.short, waiting=asked.waiting, repeats=asked.repeats, topics=topics,
+            rivals=rivals,
+        )  # fmt: skip
         for row in found:
             print(row.line(), flush=True)
         return 0

@@ -68,13 +68,18 @@ class ClaimBinder:
         self._tasks: dict[ClaimName, asyncio.Task[None]] = {}
         self._wrong: dict[ClaimName, str] = {}
         self._wrote: dict[ClaimName, str] = {}  # the version of a claim that a request was about, until another comes
+        self._written_at = -GRACE  # when the last of them began
         self._since: dict[str, float] = {}  # by the uid of a pod: since when it waits for devices, or is not to be seen
         self._looked = 0.0
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request has not been answered."""
-        return bool(self._tasks)
+        """Whether a request has not been answered, or the watch has not said yet what came of it."""
+        claims = self.mirror.devices.claims
+        unheard = self.clock() - self._written_at < GRACE and any(
+            key in claims and claims[key].metadata.resource_version == version for key, version in self._wrote.items()
+        )
+        return bool(self._tasks) or unheard
 
     async def close(self) -> None:
         """Take back what has not been sent."""
@@ -159,7 +164,7 @@ class ClaimBinder:
         self._start(key, claim, self._write(claim, plan, pods))
 
     def _start(self, key: ClaimName, claim: ResourceClaim, work: Coroutine[Any, Any, None]) -> None:
-        self._wrote[key] = claim.metadata.resource_version
+        self._wrote[key], self._written_at = claim.metadata.resource_version, self.clock()
         task = asyncio.get_running_loop().create_task(self._guarded(key, work))
         self._tasks[key] = task
 

@@ -189,6 +189,8 @@ class KubeDriver:
         self.answers.take()
         self.take_changes()
         if self._is_stale():
+            if not (self.fleet.stale or self.settings.shadow):  # else claims that were just written would be in vain
+                self.binder.pump(self.workloads.transitions.to_bind)
             if not self._is_calm():
                 return CALM / 4
             if not self.build():

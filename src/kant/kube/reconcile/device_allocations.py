@@ -53,8 +53,9 @@ class DeviceAllocations:
         self._version = -1
 
     def begin(self) -> None:
-        """A state is built."""
+        """A state is built, in which no pod has a place but those that are bound."""
         self._version = -1
+        self.coming.clear()
         self.requests.begin()
 
     def check(self, pod: Pod) -> None:

@@ -56,6 +56,7 @@ class NodeFilters:
         self._short: dict[tuple[str, int], set[Demand]] = {}  # amounts that were short where the core saw a place
         self._held: dict[tuple[str, int], dict[str, frozenset[str]]] = {}  # nodes that victims cannot help, and by whom
         self._short_devices: dict[str, set[Demand]] = {}  # likewise claims to devices, by what they ask for
+        self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
         self._rules: dict[Rule, None] = {}  # of pods that have nodes
 
     @property
@@ -68,6 +69,7 @@ class NodeFilters:
     def begin(self, waiting: Collection[Pod]) -> None:
         """Find out which nodes fail the filters of these pods now."""
         self.neighbours.forget_promises()
+        self._taken.clear()
         self.lots.begin(waiting)
         self._rules = dict.fromkeys(
             rule
@@ -289,11 +291,22 @@ class NodeFilters:
 
     def _devices(self, placed: Placed, going: Collection[str]) -> str:
         claiming = [(node, pod) for node, pod in placed if pod.spec.resource_claims]
-        why = self.devices.why_not(claiming, going) if claiming else ""
-        for _, pod in claiming if why else ():
-            if digest := self.devices.requests.digest(pod):
+        if not claiming:
+            return ""
+        asked = [(self.devices.requests.digest(pod), node) for node, pod in claiming]
+        known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
+        why = known or self.devices.why_not(claiming, going)
+        for (digest, _), (_, pod) in zip(asked, claiming, strict=True) if why else ():
+            if digest:
                 self._short_devices.setdefault(digest, set()).add(self._used(pod))
+        if why and asked[0][0] and len(asked) == 1 and not going:  # several may only be too many together
+            self._taken[asked[0]] = why
         return why
+
+    def is_told_apart(self, placed: Placed) -> bool:
+        """Whether the next state knows that these pods cannot be there, so that they are tried elsewhere at once."""
+        claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
+        return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)
 
     def _used(self, pod: Pod) -> Demand:
         return with_gpus(used_of(pod.spec), self.devices.requests.gpus(pod))

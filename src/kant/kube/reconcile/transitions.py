@@ -133,8 +133,10 @@ class Transitions:
             return
         why = self.check(workload, slots)
         if why:
-            core.happen(JobRefused(core.now, workload.job, why))
-            self.messages.say(workload, why, UNSCHEDULABLE)
+            elsewhere = self.translation.filters.is_told_apart(self._to_bind(slots))
+            core.happen(JobRefused(core.now, workload.job, why, elsewhere))
+            if not elsewhere:
+                self.messages.say(workload, why, UNSCHEDULABLE)
             return
         filled = {slot.pod for slot in slots}
         further = [member for member in members if member.pod.metadata.uid not in filled]
@@ -150,19 +152,14 @@ class Transitions:
                 self.translation.filters.neighbours.promise(slot.node, slot.pod)
                 self.crowded[slot.node] = None
         self._plan_devices(workload, slots)
-        pods = self.mirror.pods
-        self.translation.filters.chosen_volumes.promise(
-            [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
-        )
+        self.translation.filters.chosen_volumes.promise(self._to_bind(slots))
         self.unbound[workload] = None
         self.unprotected[workload] = None
         self.to_bind.append(workload)
 
     def _plan_devices(self, workload: Workload, slots: list[Slot]) -> None:
         """Decide which devices its pods get, so that nobody else does; `_check` has found that there are some."""
-        pods = self.mirror.pods
-        found = ((slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods)
-        claiming = [(node, pod) for node, pod in found if pod.spec.resource_claims]
+        claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
             self.translation.devices.expect(workload)
             leaving = self.translation.filters.neighbours.leaving
@@ -177,14 +174,17 @@ class Transitions:
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
         """Why its pods may not have these places, which the core does not know; "" where they may."""
-        filters, pods = self.translation.filters, self.mirror.pods
-        placed = [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
+        filters, placed = self.translation.filters, self._to_bind(slots)
         why = filters.check(placed, going)
         if why:
             self.translation.stale = True
             if filters.among_themselves(placed):
                 filters.spread.add(workload.key)
         return why
+
+    def _to_bind(self, slots: list[Slot]) -> list[tuple[str, Pod]]:
+        pods = self.mirror.pods
+        return [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
 
     def started_elsewhere(self, workload: Workload) -> bool:
         """Note a start by somebody else, who has bound all of its pods as they were to be. False: nobody has."""

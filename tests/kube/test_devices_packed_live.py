@@ -1,0 +1,68 @@
+"""Pods that ask for nothing but a device: the core packs them onto one node, whose devices it does not count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests.kube.api import Api
+from tests.kube.control_plane import ControlPlane
+from tests.kube.device_objects import (
+    allocated,
+    bare_node,
+    claim,
+    claiming_pod,
+    create_claiming,
+    device,
+    device_class,
+    device_slice,
+    request,
+    template,
+)
+from tests.kube.live import bound, perform, until, where
+from tests.kube.objects import make_pod
+from tests.kube.running import kant
+
+NODES, EACH = 4, 12
+DRIVER = "cards.example.com"  # none of its devices is a GPU
+
+
+async def cards(api: Api) -> None:
+    await api.create_all(
+        [*(bare_node(f"n{at}") for at in range(NODES)), device_class("card", f"device.driver == '{DRIVER}'")]
+    )
+    await api.create_all(
+        [device_slice(f"n{at}", [device(f"card-{i}") for i in range(EACH)], driver=DRIVER) for at in range(NODES)]
+    )
+
+
+def test_pods_with_a_claim_each_from_a_template_fill_all_nodes(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await cards(api)
+        one = template("one", request("card", "card"))
+        await create_claiming(api, [make_pod(f"p{at}", 0) for at in range(NODES * EACH)], one)
+        async with kant(plane, journal=tmp_path) as driver:
+            pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH)
+            assert Counter(where(pods).values()) == {f"n{at}": EACH for at in range(NODES)}
+            assert driver.counts.builds <= NODES  # what one state has decided is done before the next one is built
+        devices = [found for own in (await allocated(api)).values() for found in own]
+        assert len(set(devices)) == NODES * EACH
+
+    perform(plane, story, tmp_path)
+
+
+def test_pods_that_share_claims_fill_all_nodes(plane: ControlPlane, tmp_path: Path) -> None:
+    sharing = 3
+
+    async def story(api: Api) -> None:
+        await cards(api)
+        await api.create_all([claim(f"c{at}", request("card", "card")) for at in range(NODES * EACH)])
+        await api.create_all(
+            [claiming_pod(f"p{at}-{i}", f"c{at}") for at in range(NODES * EACH) for i in range(sharing)]
+        )
+        async with kant(plane, journal=tmp_path):
+            pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH * sharing)
+            assert Counter(where(pods).values()) == {f"n{at}": EACH * sharing for at in range(NODES)}
+        assert len({found for own in (await allocated(api)).values() for found in own}) == NODES * EACH
+
+    perform(plane, story, tmp_path)
