@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 from numba.core.types.functions import BaseFunction
+from tests.patience import PATIENCE_S
 
-from kant.compiled import compiled, compiler, inlined
+from kant.compiled import as_written, compiled, compiler, inlined
 
 
 @inlined
@@ -73,3 +76,27 @@ def test_the_collector_is_left_as_it_was(before: bool, tmp_path: Any, monkeypatc
         assert gc.isenabled() is before
     finally:
         gc.enable() if was else gc.disable()
+
+
+def test_a_thread_that_does_not_compile_runs_what_another_one_compiles_as_it_is_written(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KANT_CACHE_DIR", str(tmp_path))
+    begun, compile_now = Event(), Event()
+
+    @compiled
+    def half(number: int) -> int:
+        return number // 2
+
+    def other() -> int:
+        begun.set()
+        assert compile_now.wait(PATIENCE_S)
+        return half(9)
+
+    with as_written(), ThreadPoolExecutor(1) as pool:
+        there = pool.submit(other)
+        assert begun.wait(PATIENCE_S) and half(7) == 3 and half.signatures == []  # type: ignore[attr-defined]
+        compile_now.set()
+        assert there.result() == 4 and len(half.signatures) == 1  # type: ignore[attr-defined]
+        assert half(7) == 3 and half(0.5) == 0 and len(half.signatures) == 1  # type: ignore[attr-defined, arg-type]
+    assert half(1.5) == 0 and len(half.signatures) == 2, "now it compiles again"  # type: ignore[attr-defined, arg-type]

@@ -1,19 +1,16 @@
-"""The first minute of a Kant, while its kernels compile: it takes jobs, answers, and says why nothing starts."""
+"""The first minute of a Kant, while its kernels compile: it takes jobs, starts them, and answers."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
-import pytest
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
-from kant.local.jobs import STARTING
-from kant.service import client, daemon
+from kant.service import daemon
 
 
 class Compiling(Up):
@@ -40,40 +37,21 @@ class Compiling(Up):
         super().stop()
 
 
-def test_jobs_are_taken_while_kernels_compile_and_start_afterwards(tmp_path: Path) -> None:
+def test_jobs_run_and_questions_are_answered_while_kernels_compile(tmp_path: Path) -> None:
     with Compiling(tmp_path / "home") as up:
-        assert up.client.get("/v1/health")["starting"] == STARTING
-        job, held, gone = up.submit("echo done"), up.submit("true", hold=True), up.submit("true")
-        assert up.phase(job) == "blocked"
-        assert verb("why", job, "--home", up.home).out.startswith(f"{job}: it is blocked: {STARTING}")
-        assert job in verb("jobs", "--home", up.home).out
-        up.client.post(up.client.job(gone, "cancel"))
+        assert up.client.get("/v1/health")["starting"] == daemon.COMPILING
+        job, held = up.submit("echo done"), up.submit("true", hold=True)
         up.client.post(up.client.job(held, "release"))
-        assert up.phase(gone) == "cancelled" and up.phase(job) == up.phase(held) == "blocked"
+        assert up.over(job, held) == ["finished", "finished"] and up.log(job) == "done\n"
+        runs, waits = up.submit("sleep 600", gpus=8, grace_s=0.1), up.submit("true", gpus=1)
+        assert eventually(lambda: up.phase(runs) == "running")
+        assert "not enough free capacity" in verb("why", waits, "--home", up.home).out
+        assert verb("top", "--home", up.home).code == verb("queue", "--home", up.home).code == 0
+        up.client.post(up.client.job(runs, "cancel"))
+        assert up.over(waits) == ["finished"]
+        assert not up.gate.exists() and up.client.get("/v1/health")["starting"] == daemon.COMPILING
         up.compiled()
-        assert up.over(job, held) == ["finished", "finished"]
-        assert up.log(job) == "done\n" and up.client.get("/v1/health")["starting"] == ""
-
-
-def test_questions_wait_for_the_state_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Compiling(tmp_path / "home") as up:
-        answers: list[object] = []
-        asking = threading.Thread(target=lambda: answers.append(up.client.get("/v1/queues")["queues"]))
-        asking.start()
-        assert eventually(lambda: "compiles its kernels" in capsys.readouterr().err)
-        assert answers == []
-        up.compiled()
-        asking.join()
-        assert answers == [[]] and up.client.get("/v1/health")["starting"] == ""
-
-
-def test_questions_are_refused_where_kernels_compile_for_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "PATIENCE", 0.0)
-    with Compiling(tmp_path / "home") as up:
-        for words in (("top",), ("queue",), ("eta",)):
-            assert "one whose kernels are compiled" in verb(*words, "--home", up.home).refusal()
+        assert eventually(lambda: up.client.get("/v1/health")["starting"] == "")
 
 
 def test_a_run_is_adopted_and_can_be_cancelled_while_kernels_compile(tmp_path: Path) -> None:
@@ -87,7 +65,6 @@ def test_a_run_is_adopted_and_can_be_cancelled_while_kernels_compile(tmp_path: P
         up.client.post(up.client.job(goes, "cancel"))
         assert up.phase(goes) in ("stopping", "cancelled")
         (up.home / "go").touch()
-        up.compiled()
         assert up.over(stays, goes) == ["finished", "cancelled"] and up.log(stays) == "on\n"
 
 

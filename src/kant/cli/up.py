@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
 PATIENCE = 60.0  # seconds for a start
-SOON = 2.0  # seconds after which it is up although its kernels still compile
 
 
 def up(
@@ -69,11 +68,11 @@ def up(
     from kant.service.client import home_of
 
     place = home_of(home)
+    if detach:
+        return _detach(place)
     with needs("serve"):
         from kant.service.daemon import DaemonOptions, serve
         from kant.service.notices import NONE, read_notices
-    if detach:
-        return _detach(place)
     from kant.cli.page import tell
     from kant.model.tenant import QueueConfig
     from kant.service.reload import Files
@@ -147,11 +146,6 @@ def _detach(home: Path) -> int:
     import sys
     import time
 
-    from kant.cli.page import tell
-    from kant.cli.show import console
-    from kant.service.callers import page_token
-    from kant.service.client import ServiceClient
-
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     said = home / "kant.log"
     arguments = [each for each in sys.argv[1:] if each != "--detach"]
@@ -164,7 +158,12 @@ def _detach(home: Path) -> int:
             stderr=out,
             start_new_session=True,
         )
-    end, soon = time.monotonic() + PATIENCE, time.monotonic() + SOON
+    with needs("serve"):  # loaded while the other process starts
+        from kant.cli.page import tell
+        from kant.cli.show import console
+        from kant.service.callers import page_token
+        from kant.service.client import ServiceClient
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if child.poll() is not None:
             with said.open("rb") as file:
@@ -178,15 +177,12 @@ def _detach(home: Path) -> int:
             time.sleep(0.05)
             continue
         if found["pid"] == child.pid:
-            if found["starting"] and time.monotonic() < soon:
-                time.sleep(0.05)
-                continue
             console.print(f"Kant is up: process {child.pid}, home {home}, log {said}", soft_wrap=True)
             address = ServiceClient(home, here=True).get("/v1/whoami")["address"]
             if address:
                 tell(address, page_token(home))
             if found["starting"]:
-                console.print("its kernels compile: jobs are taken at once, and start when this is done", style="dim")
+                console.print(found["starting"], style="dim")
             return 0
     raise InputError("kant up", f"an answer within {PATIENCE:g} s (see {said})")
 

@@ -344,7 +344,7 @@ class Reservations(Shown, kw_only=True, omit_defaults=True):
 class ServiceHealth(Shown, kw_only=True, omit_defaults=True):
     """Whether Kant can write (`trouble` says why not), what it has, its clock, and its journal ("": not written).
 
-    `complaint`: why a changed file of profile or queues was not taken. `starting`: why nothing starts yet.
+    `complaint`: why a changed file of profile or queues was not taken. `starting`: kernels still compile.
     """
 
     version: str

@@ -7,6 +7,8 @@ Four things keep the first run short. Numba looks up the type of each kind of ca
 an inlined function only as a part of the kernels that call it (`inner.py`). It does not vectorise loops: most of them
 run over the eight devices of a node, and half of its time would go there. And machine code is kept on disk, named by
 all that it depends on (`kept.py`).
+
+Who cannot wait has another thread compile, and meanwhile runs the kernels as they are written (`as_written`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from __future__ import annotations
 import os
 
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":
-    from kant.compiled.plain import compiled, inlined
+    from kant.compiled.plain import as_written, compiled, inlined
 else:
-    from kant.compiled.numba_door import compiled, inlined
+    from kant.compiled.numba_door import as_written, compiled, inlined
 
-__all__ = ["compiled", "inlined"]
+__all__ = ["as_written", "compiled", "inlined"]

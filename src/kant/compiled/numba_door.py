@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any, TypeVar, cast
 
 import numba
 from numba.core.registry import cpu_target
@@ -20,12 +22,34 @@ _inner: list[object] = []
 """Dispatchers of inlined functions: Numba's types have only weak references to them."""
 
 
+_waits_for_none: set[int] = set()
+"""Threads that do not compile: another one does."""
+
+
 def compiled(function: F) -> F:
     """Compile `function` on its first call for the types it is called with, and keep the result on disk."""
     kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
-    if kernel is not function:
-        kernel._cache = KeptCode(function)
+    if kernel is function:
+        return function
+    kernel._cache = KeptCode(function)
+    compile_for = kernel._compile_for_args
+
+    def code_for(*args: Any) -> Any:
+        return function if get_ident() in _waits_for_none else compile_for(*args)
+
+    kernel._compile_for_args = code_for  # what Numba asks for where it has no code for the types of a call
     return cast(F, kernel)
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """In this thread a kernel whose code is not there yet runs as it is written, while another thread compiles it."""
+    thread = get_ident()
+    _waits_for_none.add(thread)
+    try:
+        yield
+    finally:
+        _waits_for_none.discard(thread)
 
 
 def inlined(function: F) -> F:

@@ -32,13 +32,6 @@ class UnknownJobError(InputError):
     """There is no job of that id."""
 
 
-class NotReadyError(InputError):
-    """The driver has just started: its kernels compile, and there is no state to ask about."""
-
-    def __init__(self) -> None:
-        super().__init__("this Kant", "one whose kernels are compiled: ask again in some seconds")
-
-
 class Questions(ABC):
     """What can be asked about the present core. `kind` names the driver in the record that the page reads."""
 

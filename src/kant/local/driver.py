@@ -94,7 +94,7 @@ class LocalDriver:
     # --- the state, from what is known ----------------------------------------------------------------
 
     def adopt(self, records: list[JobRecord]) -> None:
-        """Take over what the last Kant has left, and find out about every run. Then nothing starts before `build`."""
+        """Take over what the last Kant has left, and find out about every run. `build` comes next."""
         for record in sorted(records, key=lambda record: record.seq):
             self.jobs.records[record.id] = record
         for record in self.jobs.records.values():
@@ -107,7 +107,6 @@ class LocalDriver:
                     self.jobs.touch(record)
         self.launcher.sweep()
         for record in self.jobs.records.values():
-            self.jobs.block(record)
             if record.phase is JobPhase.STOPPING:
                 self.launcher.stop(record)
 
@@ -272,8 +271,7 @@ class LocalDriver:
         finally:
             ending.cancel()
             self.launcher.forget()
-            if self.jobs.ready:
-                self.core.end()
+            self.core.end()
             if self.settings.journals is not None:
                 self.settings.journals.close()
 
@@ -286,19 +284,18 @@ class LocalDriver:
             self.jobs.touch(record)
             if record.phase is not JobPhase.HELD:
                 self.jobs.block(record)
-        wait, ready = IDLE, self.jobs.ready
-        most = self._burst if ready else 0
-        ended, self._ended = self._ended[:most], self._ended[most:]
+        wait = IDLE
+        ended, self._ended = self._ended[: self._burst], self._ended[self._burst :]
         for record, exit in ended:
             self.completion.settle(record, exit)
-        if ready and self.jobs.later:
+        if self.jobs.later:
             until = self.jobs.let_begin()
             wait = min(wait, until / 1e6) if until >= 0 else wait
-        if ready and self.health is not None:
+        if self.health is not None:
             self.health.settle(self.core)
-        if ready and self.reservations.known and not self.trouble:
+        if self.reservations.known and not self.trouble:
             self.reservations.settle(self.core)
-        if ready and not last:
+        if not last:
             if self.rounds is not None and not self.launcher.is_busy:
                 proposal = self.rounds.turn(self.core)
                 if proposal is not None:
@@ -331,12 +328,12 @@ class LocalDriver:
             self.launcher.stop_all()
         if self.settings.journals is not None:
             self.settings.journals.flush()
-        stale = ready and len(self.core.state.ids) > FORGET + 2 * len(self.jobs.records)
-        if (stale or self._anew) and ready and not last and not self.launcher.is_busy:
+        stale = len(self.core.state.ids) > FORGET + 2 * len(self.jobs.records)
+        if (stale or self._anew) and not last and not self.launcher.is_busy:
             self._anew = False
             self.build()
         writes = (self.jobs.dirty or self.launcher.begins_more) and not self.trouble
-        return 0.0 if self._new or (self._ended and ready) or writes else wait
+        return 0.0 if self._new or self._ended or writes else wait
 
     def _carry_out(self, plan: Plan) -> None:
         log_decisions(log, plan, [node.name for node in self.settings.cluster.nodes])

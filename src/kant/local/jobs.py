@@ -17,14 +17,12 @@ from kant.local.record import OVER, Book, JobPhase, JobRecord, Submission
 from kant.local.submission import job_of
 from kant.model.event import JobCancelled, JobSubmitted
 
-STARTING = "Kant has just started, and compiles its kernels"
-
 
 class LocalJobs:
     """`records` has the jobs by id, in the order of their submission. `notes` says why a job waits, as last decided.
 
     `core` is the present core. `wake` is called when a job comes to wait for its next cycle. `widest` is the most GPUs
-    of a node. Until there is a core (`ready`) jobs come, are held and are withdrawn, but none is submitted to it.
+    of a node. `ready`: there is one.
     """
 
     core: Core
@@ -101,9 +99,6 @@ class LocalJobs:
     def block(self, record: JobRecord) -> None:
         """Let a job wait for the jobs it comes after, or submit it to the core."""
         if record.phase not in (JobPhase.BLOCKED, JobPhase.WAITING) or record.id in self.core_id:
-            return
-        if not self.ready:
-            self.notes[record.id] = STARTING
             return
         for other, well in self._ahead(record):
             ahead = self.records.get(other)

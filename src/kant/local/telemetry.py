@@ -21,7 +21,7 @@ class LocalTelemetry(telemetry.Telemetry):
         self.jobs = jobs
         self.trouble = trouble
         super().__init__()
-        self.stand = lambda: (jobs.core.state, jobs.core.now) if jobs.ready else None
+        self.stand = lambda: (jobs.core.state, jobs.core.now)
 
     def counters(self) -> list[Counter | Histogram | Gauge]:
         here = self.registry

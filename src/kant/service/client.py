@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from kant.service.websocket import Line
 
 SOCKET = "kant.sock"
-PATIENCE = 60.0  # seconds for which a Kant that has just started is waited for
 
 
 def home_of(given: Path | None) -> Path:
@@ -156,24 +153,7 @@ class ServiceClient:
             raise InputError(self.url or str(self.home), "a Kant that goes on answering (it has gone)") from None
 
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
-        """The answer of Kant; of one that has just started it is waited for."""
-        end = time.monotonic() + PATIENCE
-        told = time.monotonic() + 2
-        while True:
-            response = self._answer(method, path, query, body)
-            if response.status < 400:
-                return response
-            again = response.status == 503 and response.getheader("Retry-After") and time.monotonic() < end
-            if not again:
-                raise RefusedError(_said(response, f"{method} {path}"))
-            if time.monotonic() > told:
-                told = end
-                print(
-                    "kant: Kant has just started and compiles its kernels; it answers in some seconds", file=sys.stderr
-                )
-            time.sleep(0.1)
-
-    def _answer(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
+        """The answer of Kant. Raises RefusedError."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         url = f"{path}?{urlencode(given)}" if given else path
         text = json.dumps(body).encode() if body is not None else None
@@ -181,8 +161,12 @@ class ServiceClient:
         with self._telling():
             if self.url:
                 headers["Authorization"] = f"Bearer {self.token or _token()}"
-                return _ask_at(self.url, method, url, text, headers)
-            return exchange(str(self.home / SOCKET), method, url, text, headers)
+                response: Answer | HTTPResponse = _ask_at(self.url, method, url, text, headers)
+            else:
+                response = exchange(str(self.home / SOCKET), method, url, text, headers)
+        if response.status >= 400:
+            raise RefusedError(_said(response, f"{method} {path}"))
+        return response
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

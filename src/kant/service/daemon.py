@@ -11,12 +11,15 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from kant.compiled import as_written
+from kant.insight.expected_start import StartForecast
+from kant.insight.moment import Moment
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
 from kant.live.rounds import LiveRounds
@@ -52,6 +55,7 @@ from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
+COMPILING = "its kernels compile: until they are there it decides by slower ones"
 REMEMBERED = 2_000
 """Jobs that have finished from whose run times forecasts of starts begin to learn."""
 
@@ -133,6 +137,9 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.reservations.keep = lambda text: store.keep("reservations", text)
     driver.reservations.restore(store.kept("reservations"))
     driver.adopt(store.live())
+    slow = ExitStack()
+    slow.enter_context(as_written())
+    driver.build()
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
     notifier = Notifier(options.notices, settings.as_users)
@@ -146,11 +153,16 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     guard = Guard(callers, store, clock.micros, options.proxy_names)
     forecaster, solver = ForecastProcess(), SolverProcess()
     driver.rounds = LiveRounds(solver, driver.wake)
-    questions, reloader, told = (
-        LocalQuestions(driver, store, recorded, forecaster, solver),
-        Reloader(driver, notifier, options.files, tls),
-        asyncio.Event(),
-    )
+    compiled, told = asyncio.Event(), asyncio.Event()
+
+    async def forecast(moment: Moment) -> StartForecast:
+        """What the forecaster says. It needs the same kernels, and two need not compile them."""
+        await compiled.wait()
+        return await forecaster(moment)
+
+    questions = LocalQuestions(driver, store, recorded, forecast, solver)
+    questions.starting = COMPILING
+    reloader = Reloader(driver, notifier, options.files, tls)
     telemetry.optimality = questions.optimality.latest
     library = nvml.load() if devices else None
     if library is not None:
@@ -174,13 +186,15 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         keeper = WaitsWriter(store, driver)
 
         async def prepare() -> None:
-            """Compile the kernels in a thread, while requests are answered; then build the state, and go on."""
+            """Compile the kernels in a thread, while jobs start and requests are answered without them."""
             try:
                 await asyncio.to_thread(warm, options.profile)
-                driver.build()
             except BaseException:
                 stop.set()
                 raise
+            slow.close()
+            compiled.set()
+            questions.starting = ""
             log_event(log, "ready", seconds=round(time.monotonic() - began, 3))
             tasks.append(asyncio.create_task(reloader.run(told)))
             tasks.append(asyncio.create_task(keeper.run()))
@@ -205,10 +219,10 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             driver.rounds.close()
             await forecaster.close()
             await solver.close()
-            if driver.jobs.ready:
-                keeper.write()
+            slow.close()
+            keeper.write()
         if preparing.done() and not preparing.cancelled():
-            preparing.result()  # a state that cannot be built ends the start with its reason
+            preparing.result()  # kernels that cannot be compiled end the start with their reason
     log_event(log, "down", running=len(driver.launcher.runs))
 
 

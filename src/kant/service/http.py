@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 
 from kant.live.logs import log_event
-from kant.live.questions import NotReadyError, UnknownJobError
+from kant.live.questions import UnknownJobError
 from kant.local.record import (
     OVER,
     Batch,
@@ -90,8 +90,6 @@ class Service:
         except ForbiddenError as error:
             self.guard.note(request, error)
             return failure(str(error), 403)
-        except NotReadyError as error:
-            return failure(str(error), 503, Retry_After="1")
         except UnknownJobError as error:
             self.guard.note(request, error)
             return failure(str(error), 404)

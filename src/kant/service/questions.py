@@ -12,13 +12,12 @@ from kant import __version__
 from kant.cluster import columns as c
 from kant.insight.waiting import waiting_order, waiting_reasons
 from kant.live.core import Core
-from kant.live.questions import NotReadyError, Questions, UnknownJobError
+from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import RunRecord
 from kant.live.sentences import public_sentence
 from kant.live.solver import Solver
 from kant.live.start_forecasts import Forecaster, StartForecasts
 from kant.local.driver import LocalDriver
-from kant.local.jobs import STARTING
 from kant.local.output import Output, read_output
 from kant.local.record import OVER, JobPhase, JobRecord
 from kant.local.runs import read_exit
@@ -60,7 +59,7 @@ MOST_NODES = 64
 class LocalQuestions(Questions):
     """Questions about this machine's jobs. Raises ForbiddenError for what a role does not let its caller see.
 
-    `complaint` says why a changed file was not taken, and which GPUs take nothing new.
+    `complaint` says why a changed file was not taken, and which GPUs take nothing new; `starting` that kernels compile.
     """
 
     kind = "local"
@@ -78,10 +77,10 @@ class LocalQuestions(Questions):
         self.store = store
         self.recorded = recorded
         self.complaint: Callable[[], str] = lambda: ""
+        self.starting = ""
 
     def present(self) -> tuple[Core, RunRecord]:
-        if not self.driver.jobs.ready or self.recorded.run is None:
-            raise NotReadyError
+        assert self.recorded.run is not None, "asked once the state has been built"
         return self.driver.core, self.recorded.run
 
     # --- jobs -----------------------------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ class LocalQuestions(Questions):
         sentence = {
             JobPhase.HELD: f"it is held (kant release {job})",
             JobPhase.BLOCKED: self.driver.jobs.notes.get(job, ""),
-            JobPhase.WAITING: "its place is being emptied for it" if self.driver.jobs.ready else STARTING,
+            JobPhase.WAITING: "its place is being emptied for it",
             JobPhase.STOPPING: f"it is being stopped: {record.stopping}",
         }.get(record.phase, record.reason)
         return str(record.phase), sentence
@@ -136,10 +135,7 @@ class LocalQuestions(Questions):
     async def why(self, job: str) -> dict[str, Any]:
         one = self.one_of(job)
         stage = {"stage": self.find(one).submission.stage}
-        if self.driver.jobs.ready:
-            return await super().why(one) | stage
-        phase, sentence = self.standing(one)
-        return {"job": one, "phase": phase, "sentence": sentence, "answer": None, "waited_us": None} | stage
+        return await super().why(one) | stage
 
     def record(self, cursor: str) -> dict[str, Any]:
         self.present()
@@ -199,7 +195,7 @@ class LocalQuestions(Questions):
     def waiting(self, queue: str, user: str, after: int, limit: int) -> WaitingPage:
         """The jobs that wait, in the order in which they are tried, each with its reason."""
         jobs = self.driver.jobs
-        ordered = waiting_order(self.driver.core.scheduler, self.driver.core.now) if jobs.ready else []
+        ordered = waiting_order(self.driver.core.scheduler, self.driver.core.now)
         inside = [jobs.by_core[name] for name in ordered]
         known = {record.id for record in inside}
         others = [record for record in jobs.records.values() if record.phase in AHEAD and record.id not in known]
@@ -221,9 +217,7 @@ class LocalQuestions(Questions):
         return WaitingPage(rows, len(found), after + limit if more else None)
 
     def _reasons(self, records: list[JobRecord]) -> dict[str, str]:
-        """Why jobs wait that the core has. Without jobs it asks no core: there is none while kernels compile."""
-        if not records:
-            return {}
+        """Why jobs wait that the core has."""
         core, ids = self.driver.core, self.driver.jobs.core_id
         found = waiting_reasons(core.scheduler, core.now, [ids[record.id] for record in records])
         return {
@@ -335,14 +329,13 @@ class LocalQuestions(Questions):
         return nodes
 
     def health(self) -> dict[str, Any]:
-        """Whether all is well, and what there is. It can be asked before there is a state."""
+        """Whether all is well, and what there is."""
         driver, settings = self.driver, self.driver.settings
-        journals, cluster, ready = settings.journals, settings.cluster, self.driver.jobs.ready
-        running = len(driver.core.state.running if ready else driver.launcher.runs)
+        journals, cluster = settings.journals, settings.cluster
         found = ServiceHealth(
             __version__, os.getpid(), settings.profile.name, cluster.name, len(cluster.nodes), cluster.gpus,
-            len(driver.jobs.records), running, driver.clock.micros(), driver.trouble,
-            str(journals.path or "") if journals is not None else "", self.complaint(), "" if ready else STARTING,
+            len(driver.jobs.records), len(driver.core.state.running), driver.clock.micros(), driver.trouble,
+            str(journals.path or "") if journals is not None else "", self.complaint(), self.starting,
         )  # fmt: skip
         return msgspec.to_builtins(found)  # type: ignore[no-any-return]
 

@@ -194,7 +194,7 @@ class Usage(Struct, frozen=True, forbid_unknown_fields=True):
 class ServiceHealth(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether Kant can write (`trouble` says why not), what it has, its clock, and its journal ("": not written).
 
-    `complaint`: why a changed file of profile or queues was not taken. `starting`: why nothing starts yet.
+    `complaint`: why a changed file of profile or queues was not taken. `starting`: kernels still compile.
     """
 
     version: str
