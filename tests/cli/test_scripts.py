@@ -143,6 +143,8 @@ def test_a_shell_completes_verbs_and_options(tmp_path: Path) -> None:
         (tmp_path / shell).write_text(text)
         if shutil.which(shell) is not None:
             subprocess.run([shell, "-n", str(tmp_path / shell)], check=True)
+        if shell == "zsh":  # an `eval` has to say for whom it completes
+            assert text.rstrip().endswith("  compdef _cyclopts_kant kant\nfi")
     ask = 'source "$1"; COMP_WORDS=(kant hist); COMP_CWORD=1; _kant; echo "${COMPREPLY[@]}"'
     done = subprocess.run(
         ["bash", "-c", ask, "-", str(tmp_path / "bash")],

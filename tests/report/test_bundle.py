@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kant.cli.completion import files
+from kant.cli.man import pages
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +41,7 @@ def test_the_licences_of_what_is_bundled_come_along() -> None:
     assert text.count("Permission is hereby granted") == 4
 
 
-def test_the_bundle_is_in_the_wheel(tmp_path: Path) -> None:
+def test_the_bundle_the_manual_pages_and_the_completions_are_in_the_wheel(tmp_path: Path) -> None:
     hatchling = pytest.importorskip("hatchling", reason="hatchling is not installed")
     assert hatchling is not None
     built = subprocess.run(
@@ -48,4 +51,6 @@ def test_the_bundle_is_in_the_wheel(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
+        shared = {name.partition("/data/share/")[2]: wheel.read(name).decode() for name in names if "/data/" in name}
+    assert shared == {f"man/man1/{name}": text for name, text in pages().items()} | files()
     assert {f"kant/report/page/{name}" for name in ("page.js", "page.css", "SOURCES", "LICENSES")} <= names

@@ -6,13 +6,39 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+Shell = Literal["bash", "zsh", "fish"]
 
-def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell that you use.")], /) -> int:
+LOADED = """
+if [[ $funcstack[1] == _cyclopts_kant ]]; then
+  _cyclopts_kant "$@"
+elif (( $+functions[compdef] )); then
+  compdef _cyclopts_kant kant
+fi
+"""
+"""For zsh, in which a file of `fpath` is the body of the function and an `eval` registers nothing by itself."""
+
+
+def completion(shell: Annotated[Shell, Parameter(help="The shell that you use.")], /) -> int:
     """Print a script that completes `kant` in a shell.
 
     bash: eval "$(kant completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit.
     fish: kant completion fish > ~/.config/fish/completions/kant.fish"""
+    print(script(shell))
+    return 0
+
+
+def script(shell: Shell) -> str:
+    """What completes `kant` in a shell."""
     from kant.cli.verbs import VERBS, app_of
 
-    print(app_of(*VERBS).generate_completion(prog_name="kant", shell=shell))
-    return 0
+    made = app_of(*VERBS).generate_completion(prog_name="kant", shell=shell)
+    return made + LOADED if shell == "zsh" else made
+
+
+def files() -> dict[str, str]:
+    """The scripts by the paths below `share` at which the shells look for them."""
+    return {
+        "bash-completion/completions/kant": script("bash"),
+        "zsh/site-functions/_cyclopts_kant": script("zsh"),
+        "fish/vendor_completions.d/kant.fish": script("fish"),
+    }
