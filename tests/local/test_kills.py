@@ -128,7 +128,7 @@ def test_no_job_runs_twice_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     rng, told = random.Random(seed), dict[str, int]()
     home, number, kills = tmp_path / "home", 0, 0
-    while kills < KILLS:
+    while kills < KILLS or len(told) <= KILLS // 2:  # enough is asked for, however slow the machine is
         worst = rng.random() < 0.5
         kant = Up(home, prepare=at_the_worst(rng)) if worst else Up(home)
         end = time.monotonic() + (2.0 if worst else rng.uniform(0.02, 0.6))
@@ -161,5 +161,4 @@ def test_no_job_runs_twice_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.
         code = int(job["name"].removeprefix("job")) % 3
         assert trail[f"begin {job['id']}"] == trail[f"end {job['id']}"] == 1, (job, record)
         assert (record.code, record.phase) == (code, JobPhase.FAILED if code else JobPhase.FINISHED), record
-    assert len(told) > KILLS // 2
     store.close()
