@@ -16,6 +16,7 @@ import msgspec
 
 from benchmarks.kubernetes_cases import STALL, Load, Run, arriving, backlog, probe
 from benchmarks.kubernetes_load import NODES, POD_GROUPS, PODS, SLOTS, SPINE_LABEL, Watch, nodes, pod, pod_group
+from benchmarks.kubernetes_questions import questions
 from benchmarks.kubernetes_recovery import ALL_PODS, recover
 from benchmarks.kubernetes_rig import Api, Plane
 from benchmarks.kubernetes_rivals import BINDER, BINDER_EVENTS, KANT, RIVALS, SCHEDULER, Rival, has_kant
@@ -195,6 +196,14 @@ def recovery(bench: Bench) -> Iterator[Figure]:
         yield Figure("kube-recovery-kant", max(each.first for each in runs), "s", None, "", note)
 
 
+def kubectl(bench: Bench) -> Iterator[Figure]:
+    """One question of `kubectl kant`, a process of its own: CPU-seconds, the least of the runs, and by the clock."""
+    if bench.has(KANT):
+        for name, runs in questions(bench.repeats):
+            best = min(runs, key=lambda each: each.cpu)
+            yield Figure(f"kubectl-{name}", best.cpu, "CPU-s", None, "", f"{best.wall:.1f} s by the clock")
+
+
 async def _create(plane: Plane, count: int) -> None:
     await _post(plane, NODES, nodes(count))
 
@@ -204,7 +213,7 @@ async def _post(plane: Plane, path: str, bodies: list[bytes]) -> None:
         await api.post_all(path, bodies)
 
 
-CASES = {each.__name__: each for each in (pods, gangs, submitted, large, blocked, idle, restart, recovery)}
+CASES = {each.__name__: each for each in (pods, gangs, submitted, large, blocked, idle, restart, recovery, kubectl)}
 
 
 def measure(cases: Sequence[str] = tuple(CASES), repeats: int = 3, rivals: Sequence[str] = ()) -> Iterator[Figure]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -66,11 +67,28 @@ def test_a_tenant_asks_about_their_own_pods_with_no_right_beyond_their_namespace
                 )  # fmt: skip
                 said = await people("tenant", "why", "train-0", "-n", TEAM)
                 assert why["sentence"] in said and "waits: train-0, train-1" in said and "kant-inspector" in said
+                (waits,) = json.loads(await people("tenant", "eta", "-n", TEAM, "--json"))["jobs"]
+                assert (waits["job"], waits["queue"], waits["gpus"]) == ("red/train", "default", 16.0)
+                assert waits["sentence"] == why["sentence"] and waits["expected_us"]["p50"] is None
+                assert f"red/train: 16 GPUs in queue default, for 0s: {why['sentence']}" in re.sub(
+                    r"for [\d.]+s", "for 0s", await people("tenant", "eta", "train-1", "-n", TEAM)
+                )
+                assert "a pod that waits" in await people("tenant", "eta", "runs", "-n", TEAM, code=2)
+                (row,) = json.loads(await people("tenant", "queue", "-n", TEAM, "--json"))["queues"]
+                assert row == {
+                    "queue": "default", "used_gpus": 1.0, "running": 1, "waiting": 1, "waiting_gpus": 16.0,
+                }  # fmt: skip
+                said = await people("tenant", "queue", "-n", TEAM)
+                assert "default: 1 jobs run with 1 GPUs, 1 wait for 16" in said
+                said = await people("tenant", "top", "-n", TEAM)
+                assert "red/runs: 1 GPUs on 1 node, queue default" in said and "theirs" not in said
+                assert "quotas, positions, the jobs of others, evidence and expected starts are for" in said
                 assert "runs on n0" in await people("tenant", "why", "runs", "-n", TEAM)
-                for words in (("why", "theirs", "-n", OTHER), ("eta",), ("top",), ("queue",)):
-                    assert "kant-inspector" in await people("tenant", *words, code=2)
+                for words in (("why", "theirs"), ("eta",), ("top",), ("queue",)):
+                    said = await people("tenant", *words, "-n", OTHER, code=2)
+                    assert f"may list pods of namespace {OTHER}, or the role kant-inspector" in said
                 assert "a pod of namespace red" in await people("tenant", "why", "none", "-n", TEAM, code=2)
-                heavy = ("numba", "numpy", "rich", "kant.cluster")
+                heavy = ("numba", "numpy", "rich", "aiohttp", "kant.cluster")
                 text, found = await asyncio.to_thread(
                     loaded, plane.kubeconfig("tenant"), heavy, "why", "train", "-n", TEAM
                 )
@@ -80,6 +98,7 @@ def test_a_tenant_asks_about_their_own_pods_with_no_right_beyond_their_namespace
                 )
                 assert "never" in text or "fit" in text
                 assert "numpy" in found and "numba" not in found, "one question needs no compiled kernels"
+                assert "aiohttp" not in found, "nor anything that only streams need"
                 top = json.loads(await people("admin", "top", "--json"))
                 assert top["profile"] == "own", "it decides as the Kant does that leads there"
                 top = json.loads(await people("admin", "top", "--json", "--profile", "fifo"))

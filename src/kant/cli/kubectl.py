@@ -21,12 +21,16 @@ from kant.cli.own_pods import OwnPods
 Namespace = Annotated[
     str, Parameter(name=["--namespace", "-n"], help="The namespace of the pod. Default: that of the context.")
 ]
+OwnNamespace = Annotated[
+    str, Parameter(name=["--namespace", "-n"], help="Whose pods are told of, to who may see no others.")
+]
 Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
 Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
 ProfileName = Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")]
 System = Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")]
-Stand = Callable[[Path | None, str | None, str, str], Live | OwnPods]
-"""Builds the state of a cluster, from a kubeconfig, a context, a profile by its name, and the namespace of Kant."""
+Stand = Callable[[Path | None, str | None, str, str, bool], Live | OwnPods]
+"""Builds the state of a cluster, from a kubeconfig, a context, a profile by its name, and the namespace of Kant; and
+whether it will be asked when jobs start."""
 
 
 def kubectl_app(stand: Stand) -> App:
@@ -46,7 +50,7 @@ def kubectl_app(stand: Stand) -> App:
         json: Json = False,
     ) -> int:
         """Say why a pod waits: what blocks it, the facts behind that, what would free it, and when it may start."""
-        return stand(kubeconfig, context, profile, system).why(namespace, pod).print(json)
+        return stand(kubeconfig, context, profile, system, True).why(namespace, pod).print(json)
 
     @app.command(name="eta")
     def _eta(
@@ -61,29 +65,31 @@ def kubectl_app(stand: Stand) -> App:
         json: Json = False,
     ) -> int:
         """Print when each waiting job is expected to start."""
-        return stand(kubeconfig, context, profile, system).eta(namespace, pod).print(json)
+        return stand(kubeconfig, context, profile, system, True).eta(namespace, pod).print(json)
 
     @app.command(name="queue")
     def _queue(
         *,
+        namespace: OwnNamespace = "",
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         profile: ProfileName = "",
         json: Json = False,
     ) -> int:
         """Print what each queue may use, uses, borrows and waits for."""
-        return stand(kubeconfig, context, profile, SYSTEM).queues().print(json)
+        return stand(kubeconfig, context, profile, SYSTEM, False).queues(namespace).print(json)
 
     @app.command(name="top")
     def _top(
         *,
+        namespace: OwnNamespace = "",
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         profile: ProfileName = "",
         json: Json = False,
     ) -> int:
         """Print what the pools hold, and the largest jobs that run."""
-        return stand(kubeconfig, context, profile, SYSTEM).top().print(json)
+        return stand(kubeconfig, context, profile, SYSTEM, False).top(namespace).print(json)
 
     add_orders(app)
     return app
@@ -91,6 +97,10 @@ def kubectl_app(stand: Stand) -> App:
 
 def main(arguments: list[str] | None = None) -> None:
     """`kubectl-kant`."""
+    import gc
+
     from kant.cli import app
+
+    gc.disable()  # the process answers one question: to look for garbage takes a fifth of its time, and finds none
 
     app.main(arguments, kubectl_app(stand))

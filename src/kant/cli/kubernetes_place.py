@@ -124,10 +124,10 @@ class KubernetesPlace:
         return self.order("cancel", names)
 
     def queues(self) -> Reply:
-        return self._live().queues()
+        return self._live().queues(self._namespace())
 
     def top(self) -> Reply:
-        return self._live().top()
+        return self._live().top(self._namespace())
 
     def why(self, job: str) -> Reply:
         """Why a job waits, or where it runs; of a job that Kant does not see, its phase."""
@@ -135,7 +135,7 @@ class KubernetesPlace:
 
         row = self._run(lambda jobs: jobs.row(job.partition("_")[0]))
         if row is None or (row["phase"] not in ("held", "finished", "failed") and row["waits"] != UNMADE):
-            return self._live().why(self._namespace(), job)
+            return self._live(futures=True).why(self._namespace(), job)
         because = row["waits"] or row["reason"]
 
         def show() -> None:
@@ -147,7 +147,7 @@ class KubernetesPlace:
         return Reply({"job": job, "status": row["phase"], "sentence": because}, show)
 
     def eta(self, job: str | None) -> Reply:
-        return self._live().eta(self._namespace(), job)
+        return self._live(futures=True).eta(self._namespace(), job)
 
     def status(self, optimality: bool) -> Reply:
         return self._live().status(optimality)
@@ -178,13 +178,13 @@ class KubernetesPlace:
             journal, now = _with_extra(lambda: work(Path(folder)))
             return read_past(journal, today=now)
 
-    def _live(self) -> Live | OwnPods:
+    def _live(self, futures: bool = False) -> Live | OwnPods:
         """The present state of the cluster, as `kubectl kant` sees it."""
         from kant.cli.live import stand
 
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"
-        return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system))
+        return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system, futures))
 
     def _namespace(self) -> str:
         """The namespace that is meant."""

@@ -106,8 +106,8 @@ class Live:
         found = forecast_starts(moment_of(self.scheduler, past, self.now), job)
         return self.calibration.corrected(found) if self.calibration is not None else found
 
-    def queues(self) -> Reply:
-        """What each queue may use, uses, borrows, lends and waits for."""
+    def queues(self, namespace: str = "") -> Reply:
+        """What each queue may use, uses, borrows, lends and waits for, of all namespaces."""
         from kant.live.answers import queue_rows
 
         rows = queue_rows(self.state)
@@ -125,8 +125,8 @@ class Live:
             found["optimality"] = optimality_json(look(self.scheduler, self.now))
         return Reply(found, lambda: show(found))
 
-    def top(self) -> Reply:
-        """What the pools hold, and the largest jobs that run."""
+    def top(self, namespace: str = "") -> Reply:
+        """What the pools hold, and the largest jobs that run, of all namespaces."""
         from kant.cli.show import section
         from kant.live.answers import job_rows, pool_rows
 
@@ -183,15 +183,18 @@ def facts(live: Live, job: str) -> dict[str, Any]:
     return found | {"nodes": nodes, "size": size, "waited_us": {"total": waited}}
 
 
-PLAIN_UP_TO = 2_000
+PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
 """Nodes of a cluster up to which one question is answered sooner by kernels as they are written than by compiled ones,
-which take longer to load than they run."""
+which take longer to load than they run; and up to which one about the future is, for which they run more often."""
 
 
-def stand(kubeconfig: Path | None, context: str | None, profile: str = "", system: str = SYSTEM) -> Live | OwnPods:
+def stand(
+    kubeconfig: Path | None, context: str | None, profile: str = "", system: str = SYSTEM, futures: bool = False
+) -> Live | OwnPods:
     """The present state of a cluster, read from its API server; or one's own pods, for whoever may see no others.
 
-    Without a `profile` that of the Kant that leads there is used, where its Lease tells; else the default one.
+    Without a `profile` that of the Kant that leads there is used, where its Lease tells; else the default one. With
+    `futures` it will be asked when jobs start.
     """
     import asyncio
     import os
@@ -205,7 +208,7 @@ def stand(kubeconfig: Path | None, context: str | None, profile: str = "", syste
     seen = asyncio.run(glance(config, system))
     if seen.nodes is None:
         return OwnPods(config)
-    if seen.nodes <= PLAIN_UP_TO and "kant.compiled" not in sys.modules:
+    if seen.nodes <= (PLAIN_FUTURES_UP_TO if futures else PLAIN_UP_TO) and "kant.compiled" not in sys.modules:
         os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
     from kant.cli.inputs import load_profile
     from kant.kube.user.rebuild import rebuilt

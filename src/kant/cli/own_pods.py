@@ -1,57 +1,159 @@
-"""`kubectl kant why` for whoever may see the pods of their own namespace alone: what Kant has written on them."""
+"""`kubectl kant` for whoever may see the pods of their own namespace alone: what Kant has written on them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kant.cli.output import Reply
 from kant.model.errors import InputError
+from kant.model.units import show_duration
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
+    from kant.kube.user.own_jobs import OwnJob
 
-MORE = "evidence, expected start and what would help are for the role kant-inspector"
+UNSEEN = (
+    "this is told by the pods of namespace {} alone: quotas, positions, the jobs of others, evidence and expected "
+    "starts are for the role kant-inspector"
+)
+UNTOLD = "Kant has not said why yet"
+MOST = 8
+"""Pods of a job, or largest jobs, that are named."""
 
 
 class OwnPods:
-    """Answers as `Live` does, as far as one's own namespace goes."""
+    """Answers as `Live` does, as far as one's own namespace goes; `unread` says what else there is."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def why(self, namespace: str, pod: str) -> Reply:
         """Why a pod waits, as Kant has said on it; or where its gang runs."""
-        import asyncio
-
-        from kant.kube.user.glance import own_pods
-
-        answer = asyncio.run(own_pods(self.config, namespace or self.config.namespace, pod))
+        namespace = namespace or self.config.namespace
+        job = self._one(namespace, pod)
+        answer = {
+            "job": f"{namespace}/{pod}",
+            "status": "pending" if job.waits else "running",
+            "reason": job.reason,
+            "sentence": job.sentence,
+            "since_us": job.since,
+            "pods": job.pods,
+        }
 
         def show() -> None:
-            waits = answer["status"] == "pending"
-            print(f"{answer['job']}: {answer['sentence'] or ('it waits' if waits else 'it does not wait')}")
-            placed = [f"{name} on {node}" for name, node in answer["pods"].items() if node]
-            left = [name for name, node in answer["pods"].items() if not node]
-            for title, names in (("runs", placed), ("waits", left)):
+            print(f"{namespace}/{pod}: {job.sentence or ('it waits' if job.waits else 'it does not wait')}")
+            placed = [f"{name} on {node}" for name, node in job.pods.items() if node]
+            for title, names in (("runs", placed), ("waits", [name for name, node in job.pods.items() if not node])):
                 if names:
-                    print(f"{title}: {', '.join(names[:8])}" + (f" and {len(names) - 8:,} more" if names[8:] else ""))
-            if waits:
-                print(MORE)
+                    more = f" and {len(names) - MOST:,} more" if names[MOST:] else ""
+                    print(f"{title}: {', '.join(names[:MOST])}{more}")
 
-        return Reply(answer, show)
+        return self._reply(namespace, answer, show)
 
-    def eta(self, namespace: str, pod: str | None) -> NoReturn:
-        raise self._refusal("pods")
+    def eta(self, namespace: str, pod: str | None) -> Reply:
+        """Which jobs wait, since when and why. When they start is told to who may see the whole cluster."""
+        namespace = namespace or self.config.namespace
+        if pod is not None:
+            jobs = [self._one(namespace, pod)]
+            if not jobs[0].waits:
+                raise InputError("POD", "a pod that waits (see `kubectl kant why`)", pod)
+        else:
+            jobs = [job for job in self._all(namespace) if job.waits]
+        now = _now()
+        rows = [
+            {
+                "job": job.name, "queue": job.queue, "gpus": job.waiting_gpus, "since_us": job.since, "why": job.reason,
+                "sentence": job.sentence, "expected_us": {"p50": None, "p90": None, "never": False},
+            }
+            for job in jobs
+        ]  # fmt: skip
 
-    def queues(self) -> NoReturn:
-        raise self._refusal("pods")
+        def show() -> None:
+            for job in jobs:
+                waited, said = show_duration(max(now - job.since, 0)), job.sentence or UNTOLD
+                print(f"{job.name}: {job.waiting_gpus:g} GPUs in queue {job.queue}, for {waited}: {said}")
+            if not jobs:
+                print(f"no pod of namespace {namespace} waits for Kant")
 
-    def top(self) -> NoReturn:
-        raise self._refusal("pods")
+        return self._reply(namespace, {"time_us": now, "as_of_us": now, "jobs": rows}, show)
+
+    def queues(self, namespace: str = "") -> Reply:
+        """What one's own jobs use of each queue, and wait for."""
+        namespace, counts = namespace or self.config.namespace, dict[str, list[float]]()
+        for job in self._all(namespace):
+            own = counts.setdefault(job.queue, [0, 0, 0.0, 0.0])
+            own[job.waits] += 1
+            own[2] += job.running_gpus
+            own[3] += job.waiting_gpus
+        rows = [
+            {"queue": name, "used_gpus": used, "running": int(running), "waiting": int(waiting), "waiting_gpus": more}
+            for name, (running, waiting, used, more) in sorted(counts.items())
+        ]
+
+        def show() -> None:
+            for row in rows:
+                print(
+                    f"{row['queue']}: {row['running']} jobs run with {row['used_gpus']:g} GPUs, "
+                    f"{row['waiting']} wait for {row['waiting_gpus']:g}"
+                )
+            if not rows:
+                print(f"no pod of namespace {namespace} asks for Kant")
+
+        return self._reply(namespace, {"time_us": _now(), "queues": rows}, show)
+
+    def top(self, namespace: str = "") -> Reply:
+        """One's own largest jobs that run."""
+        namespace = namespace or self.config.namespace
+        jobs = [job for job in self._all(namespace) if any(job.pods.values())]
+        jobs = sorted(jobs, key=lambda job: (-job.running_gpus, job.since, job.name))[:MOST]
+        rows: list[dict[str, Any]] = [
+            {
+                "job": job.name, "queue": job.queue, "gpus": job.running_gpus,
+                "nodes": sorted({node for node in job.pods.values() if node}),
+            }
+            for job in jobs
+        ]  # fmt: skip
+
+        def show() -> None:
+            for row in rows:
+                count = len(row["nodes"])
+                print(f"{row['job']}: {row['gpus']:g} GPUs on {count} node{'s' * (count != 1)}, queue {row['queue']}")
+            if not rows:
+                print(f"no pod of namespace {namespace} runs by Kant")
+
+        return self._reply(namespace, {"time_us": _now(), "pools": [], "jobs": rows}, show)
 
     def status(self, optimality: bool) -> NoReturn:
-        raise self._refusal("pods")
+        said = "no permission to list pods in the whole cluster: it needs the role kant-inspector (403)"
+        raise InputError("the API server", f"one that lets us in ({said})")
 
-    def _refusal(self, what: str) -> InputError:
-        said = f"no permission to list {what} in the whole cluster: it needs the role kant-inspector (403)"
-        return InputError("the API server", f"one that lets us in ({said})")
+    def _reply(self, namespace: str, answer: dict[str, Any], show: Callable[[], None]) -> Reply:
+        unseen = UNSEEN.format(namespace)
+
+        def whole() -> None:
+            show()
+            print(unseen)
+
+        return Reply(answer | {"unread": [unseen]}, whole)
+
+    def _all(self, namespace: str) -> list[OwnJob]:
+        import asyncio
+
+        from kant.kube.user.glance import own_jobs
+
+        return asyncio.run(own_jobs(self.config, namespace))
+
+    def _one(self, namespace: str, pod: str) -> OwnJob:
+        from kant.kube.user.own_jobs import job_meant
+
+        job = job_meant(self._all(namespace), pod)
+        if job is None:
+            raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
+        return job
+
+
+def _now() -> int:
+    import time
+
+    return int(time.time() * 1e6)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from urllib.parse import urlencode, urlsplit
 
-import aiohttp
 import msgspec
 
 from kant.kube.connect.config import Config
@@ -28,6 +25,9 @@ from kant.kube.connect.renewal import Renewal
 from kant.kube.connect.wire import GuardRefusedError, Pool, UnreachableError
 from kant.kube.objects.views import Status, View
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.connect.session import Session
 
 __all__ = ["ApiClient", "ApiError", "ExpiredError", "FencedError", "require_version"]
 
@@ -50,19 +50,6 @@ BY_ROLES = re.compile(r"cannot \w+ (resource|path) ")
 
 class _Refusal(Status, frozen=True):
     details: dict[str, Any] | None = None
-
-
-_GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
-
-
-class _Request(aiohttp.ClientRequest):
-    """A request that asks the guard when it has a connection and would be written next."""
-
-    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        guard = _GUARD.get()
-        if guard is not None and not guard():
-            raise FencedError(f"{self.method} {self.url.raw_path_qs}: not sent, we may no longer lead")
-        return await super().send(conn)
 
 
 class ApiClient:
@@ -98,23 +85,15 @@ class ApiClient:
             self.config.server_name,
             self.concurrency,
         )
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._context or True, socket_factory=_socket)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            request_class=_Request,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
-            headers={"User-Agent": "kant", "Accept": "application/json"},
-            read_bufsize=1 << 20,
-        )
+        self._opened: Session | None = None
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.close()
-        await self._session.close()
+        if self._opened is not None:
+            await self._opened.close()
 
     @overload
     async def call(
@@ -258,18 +237,23 @@ class ApiClient:
 
     async def stream(self, path: str, params: dict[str, str], silence: float | None) -> AsyncIterator[bytes]:
         """The bytes of a watch as they come. Ends when the server ends it; ApiError after `silence` seconds of none."""
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=self.timeout, sock_read=silence)
+        headers = await self._headers(None)
         try:
-            headers = await self._headers(None)
-            url = self.config.server + _with(path, params)
-            async with self._session.get(url, headers=headers, timeout=limit, **self._extra()) as response:
-                if response.status >= 400:
-                    refusal = self._refusal(response.status, await response.read(), response.headers.get("Retry-After"))
-                    raise await self._judged(path, refusal)
-                async for chunk in response.content.iter_any():
+            async with self._session().stream(_with(path, params), headers, self.timeout, silence) as answer:
+                if answer.code >= 400:
+                    raise await self._judged(path, self._refusal(answer.code, await answer.read(), answer.retry_after))
+                async for chunk in answer.chunks():
                     yield chunk
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (TimeoutError, OSError) as error:
             raise self._lost("GET", path, error) from error
+
+    def _session(self) -> Session:
+        """What streams, and speaks through a proxy: loaded when it is needed, which a single question does not."""
+        if self._opened is None:
+            from kant.kube.connect.session import Session
+
+            self._opened = Session(self.config, self._context)
+        return self._opened
 
     async def _send(
         self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
@@ -296,21 +280,15 @@ class ApiClient:
         self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
     ) -> bytes:
         headers = await self._headers(content_type if body is not None else None)
-        url = self.config.server + path
-        limit = aiohttp.ClientTimeout(total=timeout)
-        token = _GUARD.set(guard)
         try:
-            async with self._session.request(
-                method, url, data=body, headers=headers, timeout=limit, allow_redirects=False, **self._extra()
-            ) as response:
-                raw = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            answer = await self._session().request(method, path, body, headers, timeout, guard)
+        except GuardRefusedError:
+            raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
+        except (TimeoutError, OSError) as error:
             raise self._lost(method, path, error) from error
-        finally:
-            _GUARD.reset(token)
-        if response.status >= 300:
-            raise await self._judged(path, self._refusal(response.status, raw, response.headers.get("Retry-After")))
-        return raw
+        if answer.code >= 300:
+            raise await self._judged(path, self._refusal(answer.code, answer.body, answer.retry_after))
+        return answer.body
 
     async def _judged(self, path: str, error: ApiError) -> ApiError:
         """The refusal; in place of one by roles that a server which starts does not know yet, one that heals."""
@@ -334,11 +312,6 @@ class ApiClient:
             text = "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
             known = self._heads[content_type] = headers.get("Authorization"), text
         return known[1]
-
-    def _extra(self) -> dict[str, Any]:
-        config = self.config
-        extra: dict[str, Any] = {"proxy": config.proxy} if config.proxy else {}
-        return extra | ({"server_hostname": config.server_name} if config.server_name else {})
 
     async def _headers(self, content_type: str | None) -> dict[str, str]:
         shown = await self._renewal.header(self._context)
@@ -365,17 +338,15 @@ class ApiClient:
         server, self._away = self.config.server, time.monotonic()
         if isinstance(error, UnreachableError) and isinstance(error.__cause__, ssl.SSLCertVerificationError):
             error = error.__cause__
-        if isinstance(error, ssl.SSLCertVerificationError | aiohttp.ClientConnectorCertificateError):
-            detail = getattr(error, "certificate_error", error)
-            why = getattr(detail, "verify_message", None) or str(detail)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = getattr(error, "verify_message", None) or str(error)
             return ApiError(
                 0, "Certificate", f"{server}: its certificate is not trusted by {self.config.source}: {why}"
             )
         if isinstance(error, TimeoutError):
             return ApiError(0, "Timeout", f"{method} {path}: no answer in time")
-        if isinstance(error, UnreachableError | aiohttp.ClientConnectorError):
-            cause = error.__cause__ if isinstance(error, UnreachableError) else error.os_error
-            return ApiError(0, "UnreachableError", f"{server}: no connection: {_words(cause)}")
+        if isinstance(error, UnreachableError):
+            return ApiError(0, "UnreachableError", f"{server}: no connection: {_words(error.__cause__)}")
         return ApiError(0, "Lost", f"{method} {path}: the connection broke: {error or type(error).__name__}")
 
 
@@ -396,16 +367,6 @@ def _deletion(uid: str | None, grace: int | None) -> dict[str, Any]:
 
 def _with(path: str, params: dict[str, str] | None) -> str:
     return path + ("&" if "?" in path else "?") + urlencode(params) if params else path
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices within half a minute that the other end is gone, even while it only listens."""
-    made = socket.socket(address[0], address[1], address[2])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
 
 
 class _Version(View, frozen=True):

@@ -47,7 +47,7 @@ Malformed = Callable[[str, Meta, str], None]
 
 
 class Informers:
-    """Keeps a mirror up to date. `wake` is called when it has changed."""
+    """Keeps a mirror up to date. `wake` is called when it has changed. With `once` everything is read once."""
 
     def __init__(
         self,
@@ -56,7 +56,9 @@ class Informers:
         wake: Callable[[], None],
         on_trouble: Trouble = lambda error: None,
         on_malformed: Malformed = lambda kind, meta, sentence: None,
+        once: bool = False,
     ) -> None:
+        self.once = once
         self.client = client
         self.mirror = mirror
         self.wake = wake
@@ -126,6 +128,7 @@ class Informers:
             on_replace=everything,
             on_malformed=lambda meta, sentence: self.on_malformed(kind, meta, sentence),
             on_trouble=self.on_trouble,
+            once=self.once,
         )
 
     async def run(self, synced: asyncio.Event) -> None:

@@ -44,7 +44,8 @@ class Reflector(Generic[T]):
 
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all there are: what it does not name is gone. `on_malformed(metadata, sentence)` is told of
-    an object that does not decode, which is otherwise left out; `on_trouble(sentence)` of whatever makes us wait.
+    an object that does not decode, which is otherwise left out; `on_trouble(sentence)` of whatever makes us wait. With
+    `once` it lists, and does not watch.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Reflector(Generic[T]):
         watch: float = WATCH,
         silence: float = SILENCE,
         limit: int = 500,
+        once: bool = False,
         rng: random.Random | None = None,
     ) -> None:
         self.client = client
@@ -74,6 +76,7 @@ class Reflector(Generic[T]):
         self.watch = watch
         self.silence = silence
         self.limit = limit
+        self.once = once
         self.synced = asyncio.Event()
         self.lists = 0
         self._rng = rng or random.Random()
@@ -107,6 +110,8 @@ class Reflector(Generic[T]):
             try:
                 if not self._version:
                     await self._list()
+                if self.once:
+                    return
                 await self._read()
             except ExpiredError:
                 self._version = ""

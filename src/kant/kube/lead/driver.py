@@ -83,7 +83,7 @@ class KubeDriver:
         self.mirror = Mirror()
         self.translation = Translation(self.mirror, settings.scheduler_name, settings.shadow)
         self._awake = asyncio.Event()
-        self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed)
+        self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed, settings.once)
         self.translation.groups = self.informers.groups
         self.volume_binder = VolumeBinder(client, self.mirror, self._awake.set, holds)
         self.volume_binder.chosen = lambda: self.translation.filters.chosen_volumes.chosen

@@ -14,7 +14,8 @@ class DriverSettings:
     """`journals`: where they go (None: nowhere). `shadow`: decide for the GPU pods of these schedulers, and do nothing.
 
     `recovery`, `staleness`: seconds for which a gang may be bound in part, see `PartiallyBound.overdue`. `namespace` is
-    that of the Lease. `solver` is asked where the profile has `[fallback]` or `[defragment]`.
+    that of the Lease. `solver` is asked where the profile has `[fallback]` or `[defragment]`. With `once` the cluster
+    is read and not followed.
     """
 
     profile: Profile
@@ -26,3 +27,4 @@ class DriverSettings:
     seed: int = 0
     namespace: str = "kant-system"
     solver: Solver | None = None
+    once: bool = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -16,9 +16,8 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config
 from kant.kube.connect.errors import advice
 from kant.kube.objects.names import PROFILE
-from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Meta, Pod, View
-from kant.kube.user.targets import Target, pods_meant
+from kant.kube.user.own_jobs import OwnJob, jobs_of
 from kant.model.errors import InputError
 
 
@@ -61,31 +60,19 @@ async def glance(config: Config, system: str) -> Glance:
             return Glance(nodes, "")
 
 
-async def own_pods(config: Config, namespace: str, name: str, scheduler_name: str = "kant") -> dict[str, Any]:
-    """What Kant has written on the pods of one's own namespace that are meant. Raises InputError."""
+async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:
+    """The jobs of one namespace, as their pods tell. Needs `pods: list` there, and nothing else. Raises InputError."""
     path, pods = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", list[Pod]()
     async with _client(config) as client:
         try:
             async for items, _ in client.pages(path, Pod):
-                pods += [pod for pod in items if pod.spec.scheduler_name == scheduler_name]
+                pods += items
         except ApiError as error:
             if error.code == 403:
                 expected = f"an account that may list pods of namespace {namespace}, or the role kant-inspector"
                 raise InputError("Kubernetes", expected) from None
             raise InputError("the API server", f"one that lets us in ({advice(error, config.source)})") from None
-    meant = pods_meant(pods, Target("", name))
-    if not meant:
-        raise InputError("POD", f"a pod of namespace {namespace} with schedulerName {scheduler_name}", name)
-    waiting = [pod for pod in meant if not pod.spec.node_name]
-    said = next((one for pod in waiting for one in pod.status.conditions if one.type == "PodScheduled"), None)
-    return {
-        "job": f"{namespace}/{name}",
-        "status": "pending" if waiting else "running",
-        "reason": said.reason if said is not None else "",
-        "sentence": said.message if said is not None else "",
-        "since_us": min(microseconds(pod.metadata.creation_timestamp, pod.metadata.name) for pod in meant),
-        "pods": {pod.metadata.name: pod.spec.node_name for pod in meant},
-    }
+    return jobs_of(pod for pod in pods if pod.spec.scheduler_name == scheduler_name)
 
 
 @asynccontextmanager

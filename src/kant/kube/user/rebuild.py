@@ -56,7 +56,7 @@ async def rebuilt(
 
     What the leader whose Lease is in `namespace` has learned about expected starts comes with it, if it tells.
     """
-    async with _read(config, DriverSettings(profile, scheduler_name=scheduler_name), within) as driver:
+    async with _read(config, DriverSettings(profile, scheduler_name=scheduler_name, once=True), within) as driver:
         return replace(
             _standing(driver), calibration=await calibration_of_leader(driver.notifier.client, namespace, profile)
         )
@@ -74,7 +74,7 @@ async def record(
         raise InputError(str(folder), f"a disk that can be written ({error})")
 
     journals = Journals(folder, trouble)
-    async with _read(config, DriverSettings(profile, journals, scheduler_name), within) as driver:
+    async with _read(config, DriverSettings(profile, journals, scheduler_name, once=True), within) as driver:
         assert driver.core is not None
         path, now = journals.path, driver.core.now + driver.core.zero
         journals.close()

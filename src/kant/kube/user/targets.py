@@ -34,7 +34,7 @@ def target_of(text: str) -> Target:
 
 def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
     """The pods of one namespace that are meant: all of the gang of the pod, owner or group of this name."""
-    found = {pod.metadata.uid: (pod, _gang(pod)) for pod in pods}
+    found = {pod.metadata.uid: (pod, gang_of(pod)) for pod in pods}
     for calls in (_is_pod, _is_owned, _is_in_group):
         named = [(pod, gang) for pod, gang in found.values() if calls(pod, target)]
         if named:
@@ -43,7 +43,7 @@ def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
     return []
 
 
-def _gang(pod: Pod) -> tuple[str, ...]:
+def gang_of(pod: Pod) -> tuple[str, ...]:
     """What identifies the gang of a pod; its own uid where it stands alone, or says nothing that makes sense."""
     try:
         group = group_of(pod)
@@ -61,5 +61,5 @@ def _is_owned(pod: Pod, target: Target) -> bool:
 
 
 def _is_in_group(pod: Pod, target: Target) -> bool:
-    gang = _gang(pod)
+    gang = gang_of(pod)
     return len(gang) == 3 and gang[2] == target.name

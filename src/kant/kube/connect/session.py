@@ -1,0 +1,123 @@
+"""Streams of the API server, and all requests where a proxy stands before it, by a general client of HTTP.
+
+What goes wrong is said as `wire` says it: TimeoutError, UnreachableError with its cause, OSError, GuardRefusedError.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import aiohttp
+
+from kant.kube.connect.config import Config
+from kant.kube.connect.wire import GuardRefusedError, Response, UnreachableError
+
+Guard = Callable[[], bool]
+_GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
+
+
+class Streamed:
+    """An answer whose body comes by and by. `retry_after`: the header as it stood, None without."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.code = response.status
+        self.retry_after = response.headers.get("Retry-After")
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return await self._response.read()
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        return self._response.content.iter_any()
+
+
+class Session:
+    """One session with the server of a configuration; headers and paths are those that a request is given."""
+
+    def __init__(self, config: Config, context: ssl.SSLContext | None) -> None:
+        self.server = config.server
+        self._extra: dict[str, Any] = {"proxy": config.proxy} if config.proxy else {}
+        self._extra |= {"server_hostname": config.server_name} if config.server_name else {}
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=context or True, socket_factory=_socket),
+            request_class=_Request,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
+            headers={"User-Agent": "kant", "Accept": "application/json"},
+            read_bufsize=1 << 20,
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, headers: dict[str, str], connect: float, silence: float | None
+    ) -> AsyncIterator[Streamed]:
+        """GET that may last for ever: `connect` seconds for a connection, `silence` seconds without a byte."""
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
+        with _translated():
+            async with self._client.get(self.server + path, headers=headers, timeout=limit, **self._extra) as response:
+                yield Streamed(response)
+
+    async def request(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float, guard: Guard | None
+    ) -> Response:
+        """One request and its whole answer within `timeout` seconds, if `guard` does not refuse it."""
+        token = _GUARD.set(guard)
+        try:
+            with _translated():
+                async with self._client.request(
+                    method,
+                    self.server + path,
+                    data=body,
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(total=timeout),
+                    allow_redirects=False,
+                    **self._extra,
+                ) as response:
+                    return Response(response.status, await response.read(), response.headers.get("Retry-After"))
+        finally:
+            _GUARD.reset(token)
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that asks the guard when it has a connection and would be written next."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        guard = _GUARD.get()
+        if guard is not None and not guard():
+            raise GuardRefusedError
+        return await super().send(conn)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise UnreachableError(str(error)) from error.certificate_error
+    except aiohttp.ClientConnectorError as error:
+        raise UnreachableError(str(error)) from error.os_error
+    except TimeoutError:
+        raise
+    except aiohttp.ClientError as error:
+        raise OSError(str(error) or type(error).__name__) from error
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket that notices within half a minute that the other end is gone, even while it only listens."""
+    made = socket.socket(address[0], address[1], address[2])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made

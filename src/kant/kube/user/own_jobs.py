@@ -1,0 +1,98 @@
+"""The jobs of one namespace as their own pods tell: who waits and why, and what runs where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kant.kube.objects.times import microseconds
+from kant.kube.objects.views import Pod
+from kant.kube.translate.annotations import QUEUES
+from kant.kube.translate.resources import used_of
+from kant.kube.user.targets import Target, gang_of, pods_meant
+from kant.model.errors import InputError
+from kant.model.units import GPU
+
+ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnJob:
+    """A gang, or a pod that stands alone: `pods` has the node of each pod, "" for one that waits.
+
+    `queue` is that of the labels of its pods. `reason` and `sentence` are what Kant says of a pod that waits. `since`
+    is when the first of its pods was made, microseconds since the Unix epoch; `milli` are the thousandths of GPUs that
+    its running and its waiting pods ask for.
+    """
+
+    name: str
+    queue: str
+    pods: dict[str, str]
+    milli: tuple[int, int]
+    since: int
+    reason: str
+    sentence: str
+    whole: tuple[Pod, ...]
+
+    @property
+    def waits(self) -> bool:
+        """Whether a pod of it has no node yet."""
+        return not all(self.pods.values())
+
+    @property
+    def running_gpus(self) -> float:
+        """The GPUs that its running pods hold."""
+        return self.milli[0] / GPU
+
+    @property
+    def waiting_gpus(self) -> float:
+        """The GPUs that its other pods ask for."""
+        return self.milli[1] / GPU
+
+
+def jobs_of(pods: Iterable[Pod]) -> list[OwnJob]:
+    """All jobs whose pods are not over, the oldest first."""
+    gangs: dict[tuple[str, ...], list[Pod]] = {}
+    for pod in pods:
+        if pod.status.phase not in ENDED:
+            gangs.setdefault(gang_of(pod), []).append(pod)
+    return sorted((_job(gang, whole) for gang, whole in gangs.items()), key=lambda job: (job.since, job.name))
+
+
+def job_meant(jobs: Iterable[OwnJob], name: str) -> OwnJob | None:
+    """The job that a person calls by its name, that of a pod, or that of the owner of its pods."""
+    found = list(jobs)
+    meant = pods_meant([pod for job in found for pod in job.whole], Target("", name))
+    return next((job for job in found if meant and meant[0] in job.whole), None)
+
+
+def _job(gang: tuple[str, ...], pods: list[Pod]) -> OwnJob:
+    pods = sorted(pods, key=lambda pod: (len(pod.metadata.name), pod.metadata.name))
+    first, waiting = pods[0], [pod for pod in pods if not pod.spec.node_name]
+    said = next((one for pod in waiting for one in pod.status.conditions if one.type == "PodScheduled"), None)
+    return OwnJob(
+        name=f"{first.metadata.namespace}/{gang[2] if len(gang) == 3 else first.metadata.name}",
+        queue=_queue(first),
+        pods={pod.metadata.name: pod.spec.node_name for pod in pods},
+        milli=(_milli(pod for pod in pods if pod.spec.node_name), _milli(waiting)),
+        since=min(microseconds(pod.metadata.creation_timestamp, pod.metadata.name) for pod in pods),
+        reason=said.reason if said is not None else "",
+        sentence=said.message if said is not None else "",
+        whole=tuple(pods),
+    )
+
+
+def _queue(pod: Pod) -> str:
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
+    return next((said[key] for key in QUEUES if said.get(key)), "default")
+
+
+def _milli(pods: Iterable[Pod]) -> int:
+    total = 0
+    for pod in pods:
+        try:
+            demand = used_of(pod.spec)
+        except InputError:  # what is no quantity asks for nothing
+            continue
+        total += demand.gpus * demand.milli
+    return total
