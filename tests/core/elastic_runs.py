@@ -20,7 +20,7 @@ def made_elastic(job: Job, draw: np.random.Generator) -> Job:
         for group in job.groups
     )
     told_apart = len({group.demand.gpus for group in groups}) == len(groups)
-    plain = not (job.affinity_group or job.apart) and not any(group.within or group.demand.mig for group in groups)
+    plain = not (job.affinity_group or job.apart) and not any(group.within or group.demand.profile for group in groups)
     return msgspec.structs.replace(job, groups=groups) if told_apart and plain and draw.integers(3) else job
 
 

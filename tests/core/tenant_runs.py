@@ -9,9 +9,9 @@ import numpy as np
 
 from kant.model.decision import Expire, Plan, Preempt, Start
 from kant.model.event import JobSubmitted
-from kant.model.job import Job, PodGroup
+from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS
 from kant.model.tenant import Queue, Quota
 from kant.model.units import GPU, SECOND
 from kant.testing import Harness
@@ -58,13 +58,15 @@ def draw_quota(draw: np.random.Generator, key: Key, total: int, limits: bool) ->
 
 
 def draw_tenants_jobs(
-    draw: np.random.Generator, queues: list[Queue], jobs: int, gap: int = 120, **fields: object
+    draw: np.random.Generator, queues: list[Queue], jobs: int, gap: int = 120, parts: bool = False, **fields: object
 ) -> list[JobSubmitted]:
-    """Jobs of one group each, of any queue and user."""
+    """Jobs of one group each, of any queue and user. `parts`: some ask for parts that nodes count themselves."""
     coming, now = [], 0
     for i in range(jobs):
         now += int(draw.exponential(gap)) * SECOND * int(draw.integers(3) > 0)
         job = draw_job(draw, f"j{i}", Mould(groups=1), now)
+        if parts and i % 4 == 3:
+            job = msgspec.structs.replace(job, groups=(PodGroup(job.pods, of_parts(job.groups[0].demand)),))
         changes = {
             "queue": queues[int(draw.integers(len(queues)))].name,
             "user": str(draw.choice(USERS)),
@@ -72,6 +74,11 @@ def draw_tenants_jobs(
         }
         coming.append(JobSubmitted(now, msgspec.structs.replace(job, **{**changes, **fields}), draw_time(draw)))
     return coming
+
+
+def of_parts(demand: Demand) -> Demand:
+    """The same CPU and memory, and parts of GPUs that are worth as much as the GPUs, or a fourth of one."""
+    return Demand(0, demand.gpu_milli or GPU // 4, max(demand.cpu, 1000), demand.memory, mig="parts")
 
 
 def draw_time(draw: np.random.Generator) -> int:
@@ -96,7 +103,10 @@ def holding(harness: Harness, job: Job, allocation: np.ndarray, keys: set[Key]) 
     amounts: dict[str, list[int]] = {}
     for piece in allocation.tolist():
         own = amounts.setdefault(harness.state.spec.nodes[piece[NODE]].model, [0, 0, 0])
-        for i, part in enumerate((piece[MASK].bit_count() * piece[MILLI], piece[CPU], piece[MEMORY])):
+        milli = piece[MASK].bit_count() * piece[MILLI]
+        if not piece[MASK] and len(job.groups) == 1 and job.groups[0].demand.mig:
+            milli = piece[PODS] * job.groups[0].demand.milli
+        for i, part in enumerate((milli, piece[CPU], piece[MEMORY])):
             own[i] += part
     return job.queue, USERS.index(job.user) if job.user in USERS else -1, of_keys(amounts, keys)
 
@@ -135,7 +145,7 @@ def ways(harness: Harness, job: Job, naive: NaiveQuotas) -> Iterator[tuple[tuple
     """The GPU models on which a job may be tried together, and what it would hold there of the quotas."""
     keys, queue_config = keys_of(naive), harness.state.quota_usage.queue_config
     (group,) = job.groups
-    amounts = [group.count * part for part in (group.demand.gpu_milli, group.demand.cpu, group.demand.memory)]
+    amounts = [group.count * part for part in (group.demand.charged_milli, group.demand.cpu, group.demand.memory)]
     open_to = {node.model for node in harness.state.spec.nodes if admits(node, job)}
     apart = bool(queue_config.prices) or any(model for model, _ in keys)
     for models in [(model,) for model in sorted(open_to)] if apart else [tuple(sorted(open_to))]:

@@ -134,7 +134,7 @@ def test_runs_of_tenants_end_and_keep_their_quotas(discipline: Any, rights: str,
         if seed % 4:
             harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
         harness.before_carrying_out = look
-        harness.run(elastic_arrivals(draw, draw_tenants_jobs(draw, queues, 30)))
+        harness.run(elastic_arrivals(draw, draw_tenants_jobs(draw, queues, 30, parts=seed % 2 == 1)))
         assert all(harness.status(job) in (JobStatus.FINISHED, JobStatus.REJECTED) for job in harness.state.rows)
     assert changed > 4
 

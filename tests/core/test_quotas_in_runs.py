@@ -48,7 +48,7 @@ def starts_in_a_run(seed: int, discipline: Any, rights: str, refuses: bool) -> i
     harness.happen(QueuesChanged(0, QueueConfig(tuple(queues), (("A100", 3), ("H800", 2)) if seed % 2 else ())))
     started: list[int] = []
     harness.before_carrying_out = lambda plan: started.append(check_quotas(harness, plan))
-    harness.run(draw_tenants_jobs(draw, queues, 30))
+    harness.run(draw_tenants_jobs(draw, queues, 30, parts=seed % 3 == 0))
     stuck = [job for job in harness.state.rows if harness.status(job) not in DONE]
     assert not stuck, f"seed {seed}: {[(job, why(harness.scheduler, job)) for job in stuck]}"
     return sum(started)
@@ -80,7 +80,7 @@ def waits_in_a_run(seed: int, order: str, rights: str) -> int:
             assert why(harness.scheduler, job.id) is not None
 
     harness.after_carrying_out = look
-    harness.run(draw_tenants_jobs(draw, queues, 30, gap=60))
+    harness.run(draw_tenants_jobs(draw, queues, 30, gap=60, parts=seed % 3 == 0))
     return len(waited)
 
 

@@ -11,7 +11,7 @@ from tests.examples import examples
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit, Start
 from kant.model.errors import StateError
-from kant.model.job import Job, PodGroup, Role
+from kant.model.job import Demand, Job, PodGroup, Role
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import NODE
 from kant.model.tenant import Quota
@@ -101,6 +101,30 @@ def test_a_quota_of_one_model_does_not_shut_out_the_nodes_without_gpus() -> None
     harness.finish("gang")
     harness.cycle()
     assert harness.running() == ["second"]
+
+
+@pytest.mark.parametrize(("quota", "runs"), [(499, []), (500, ["gang"])])
+def test_parts_that_nodes_have_cut_count_for_what_they_are_worth(quota: int, runs: list[str]) -> None:
+    """The head lies in one piece with a worker, on nodes of two models."""
+    nodes = (Node("a", 0, "A100", cpu=5_000, flavor="mig"), Node("h", 0, "H800", cpu=4_000, flavor="mig"))
+    harness = Harness(ClusterSpec("models", nodes), make_profile())
+    harness.set_queues(make_queue("default", quotas=(Quota("gpu", "", quota),)))
+    groups = (PodGroup(1, Demand(0, GPU, 1_000)), PodGroup(2, Demand(0, 250, 4_000, mig="parts")))
+    harness.submit(make_job("gang", groups=groups, queue="default"))
+    harness.cycle()
+    assert harness.running() == runs
+    assert harness.state.quota_usage.held[0][0] == (500 if runs else 0)
+
+
+def test_a_lender_takes_back_the_quota_that_is_used_for_parts() -> None:
+    harness = Harness(spec(1, 0), make_profile(preemption=Preemption(min_run_s=0)))
+    harness.set_queues(*(make_queue(name, 1, parent="all") for name in ("a", "b")), make_queue("all", 0))
+    parts = (PodGroup(1, Demand(0, 1000, 1_000, mig="parts")),)
+    for name, queue in (("own", "a"), ("borrows", "a"), ("lender", "b")):
+        harness.submit(make_job(name, groups=parts, queue=queue))
+        harness.cycle()
+    harness.cycle()
+    assert sorted(harness.running()) == ["lender", "own"]
 
 
 def test_the_role_of_a_lost_pod_is_kept() -> None:

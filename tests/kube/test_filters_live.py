@@ -8,7 +8,7 @@ from tests.kube.api import Api
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet
-from tests.kube.live import bound, of_queue, perform, profile, queue, says, until, where
+from tests.kube.live import bound, of_queue, perform, profile, queue, says, status, until, where
 from tests.kube.objects import Object, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import kant
 
@@ -66,28 +66,55 @@ def test_devices_and_storage_that_the_core_does_not_count_are_never_overcommitte
     perform(plane, story, tmp_path)
 
 
-def test_parts_of_gpus_are_counted_by_node_and_refused_in_queues_with_a_quota(
+def cut(name: str, memory: int, **devices: int) -> Object:
+    """A node whose GPUs of so many MiB are cut into MIG devices, by their profiles: small=4."""
+    made = make_node(name, 0, labels={"nvidia.com/gpu.memory": str(memory)})
+    made["status"]["capacity"] |= {PROFILES[profile]: str(number) for profile, number in devices.items()}
+    return made
+
+
+PROFILES = {"small": "nvidia.com/mig-1g.10gb", "large": "nvidia.com/mig-3g.40gb", "shared": "nvidia.com/gpu.shared"}
+
+
+def test_mig_devices_are_counted_by_node_and_as_their_part_of_a_gpu_in_quotas(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
-    part = "nvidia.com/mig-1g.10gb"
+    """1g.10gb is an eighth of a GPU of 80 GB, a quarter of one of 40 GB, and 3g.40gb a half."""
+
+    def device(name: str, profile: str, queue: str, node: str = "", gpus: int = 0) -> Object:
+        spec = {"nodeSelector": {HOST: node}} if node else {}
+        return asks(make_pod(name, gpus, labels=of_queue(queue), **spec), PROFILES[profile], "1")
+
+    async def used(api: Api, queue: str, running: int) -> str:
+        found = await status(api, "queues", queue, lambda one: one.get("running") == running)
+        (amount,) = [str(use["amount"]) for use in found["used"] if use["resource"] == "gpu"]
+        return amount
 
     async def story(api: Api) -> None:
-        divided = [make_node(f"n{number}", gpus=0) for number in range(2)]
-        for one in divided:
-            one["status"]["capacity"][part] = "2"
-        await api.create_all(divided)
+        await api.create_all([cut("n0", 81_559, small=4, large=2, shared=1), cut("n1", 40_960, small=2)])
         async with kant(plane, journal=tmp_path):
-            await api.create_all([asks(make_pod(f"p{number}", 0), part, "1") for number in range(5)])
-            pods = await until(api, lambda pods: len(bound(pods)) == 4)
-            assert sorted(where(pods).values()) == ["n0", "n0", "n1", "n1"]
-            (left,) = {f"p{number}" for number in range(5)} - where(pods).keys()
-            await until(api, lambda pods: says(pods, left, f"no node that would do has 1 of {part} left"))
-            await gone(api, "p0" if left != "p0" else "p1")
-            await until(api, lambda pods: left in bound(pods))
-            await api.apply([queue("team", 8)])
-            await api.create(asks(make_pod("q", 0, labels=of_queue("team")), part, "1"))
+            await api.apply([queue("team", 1), queue("other", quota={"nominal": "750m"}, gpus=0), queue("free", 8)])
+            await api.create_all([device(f"s{n}", "small", "team", "n0") for n in range(4)])
+            await api.create(device("l0", "large", "team"))
+            await until(api, lambda pods: len(bound(pods)) == 5)
+            await api.create(device("l1", "large", "team"))
+            await api.create_all([device(f"o{n}", "small", "other") for n in range(3)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 7 and says(pods, "l1", "quota"))
+            assert await used(api, "team", 5) == "1" and await used(api, "other", 2) == "500m"
+            (late,) = {"o0", "o1", "o2"} - where(pods).keys()
+            await until(api, lambda pods: says(pods, late, f"no node that would do has 1 of {PROFILES['small']} left"))
+            await api.create_all([device("both", "small", "team", gpus=1), device("part", "shared", "team")])
             what = "whole GPUs in queue team, whose quota does not count parts of them"
-            await until(api, lambda pods: says(pods, "q", what))
+            await until(api, lambda pods: all(says(pods, one, what) for one in ("both", "part")))
+        async with kant(plane, journal=tmp_path):  # a new leader, which reads the pods
+            await until(api, lambda pods: says(pods, "l1", "quota"))
+            assert await used(api, "team", 5) == "1"
+            await api.create(device("f", "large", "free"))
+            await until(api, lambda pods: "f" in bound(pods))
+            await gone(api, "l0")
+            await gone(api, "s0")
+            pods = await until(api, lambda pods: {"l1", late} <= {*bound(pods)})
+            assert where(pods)[late] == where(pods)["l1"] == "n0"
 
     perform(plane, story, tmp_path)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kant.kube.objects.quantity import count, exact, mib, milli
 from kant.kube.objects.views import Container, PodSpec, Resources
+from kant.kube.translate.mig_devices import milli_of
 from kant.kube.translate.resources import check_parts, others_of, requests_of, used_of
 from kant.model.errors import InputError
 from kant.model.job import Demand
@@ -119,10 +120,29 @@ def test_parts_of_gpus_are_had_where_no_quota_of_gpus_is_passed_by(resource: str
     cores = Quota("cpu", nominal=1000)
     queues = QueueConfig((Queue("team", quotas=(Quota(),)), Queue("below", "team"), Queue("free", quotas=(cores,))))
     if not refused:
-        check_parts([spec], queue, queues)
+        check_parts(spec, queue, queues)
         return
     with pytest.raises(InputError, match=refused):
-        check_parts([spec], queue, queues)
+        check_parts(spec, queue, queues)
+
+
+@pytest.mark.parametrize(
+    ("memory", "profiles"),
+    [
+        (40_960, {"1g.5gb": 125, "1g.10gb": 250, "2g.10gb": 250, "3g.20gb": 500, "4g.20gb": 500, "7g.40gb": 1000}),
+        (81_559, {"1g.10gb": 125, "1g.10gb.me": 125, "1g.20gb": 250, "2g.20gb": 250, "3g.40gb": 500, "7g.80gb": 1000}),
+        (143_771, {"1g.18gb": 125, "1g.35gb": 250, "2g.35gb": 250, "3g.71gb": 500, "4g.71gb": 500, "7g.141gb": 1000}),
+        (24_576, {"1g.6gb": 250, "2g.12gb": 500, "4g.24gb": 1000}),
+        (97_887, {"1g.24gb": 250, "2g.48gb": 500, "4g.96gb": 1000}),
+        (0, {"1g.10gb": 125, "1g.6gb": 250, "3g.93gb": 500, "7g.186gb": 1000}),
+    ],
+)
+def test_a_mig_device_is_worth_its_memory_slices(memory: int, profiles: dict[str, int]) -> None:
+    labels = {"nvidia.com/gpu.memory": str(memory)} if memory else None
+    assert {name: milli_of(f"nvidia.com/mig-{name}", labels) for name in profiles} == profiles
+    shared = {**(labels or {}), "nvidia.com/mig-1g.10gb.replicas": "3"}
+    assert milli_of("nvidia.com/mig-1g.10gb.shared", shared) == milli_of("nvidia.com/mig-1g.10gb", labels) // 3
+    assert milli_of("nvidia.com/gpu", labels) == milli_of("rdma/hca", labels) == 0
 
 
 def test_what_somebody_elses_pod_uses_counts_though_kant_would_refuse_it() -> None:

@@ -43,8 +43,8 @@ class Ask(NamedTuple):
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:
-        """The pools of each group that asks for GPUs, where the groups are unlike."""
-        return tuple(pools for group, pools in zip(self.groups, self.roles, strict=False) if group.demand.gpus)
+        """The pools of each group that asks for GPUs or parts of them, where the groups are unlike."""
+        return tuple(pools for group, pools in zip(self.groups, self.roles, strict=False) if group.demand.charged_milli)
 
 
 MAX_PODS = 10_000_000
@@ -58,10 +58,10 @@ def is_sensible(group: PodGroup) -> bool:
         1 <= group.count <= MAX_PODS
         and 0 <= group.floor <= group.count
         and 0 <= demand.gpus <= MAX_PODS
-        and 1 <= demand.milli <= GPU
+        and 1 <= demand.milli <= (MAX_AMOUNT if demand.mig and not demand.gpus else GPU)
         and 0 <= demand.cpu <= MAX_AMOUNT
         and 0 <= demand.memory <= MAX_AMOUNT
-        and (not demand.mig or (demand.mig in PROFILES and demand.gpus == 1))
+        and (not demand.profile or (demand.mig in PROFILES and demand.gpus == 1))
         and 0 <= group.segment <= MAX_PODS
     )
 
@@ -109,9 +109,9 @@ def check_elastic(job: Job, ask: Ask) -> None:
     """Raise StateError where it would not be known which pods of a gang may go, or which more may come."""
     if not _distinct(job.groups):
         raise StateError(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
-    if ask.affinity is not None or any(group.within or group.demand.mig for group in job.groups):
+    if ask.affinity is not None or any(group.within or group.demand.profile for group in job.groups):
         raise StateError(
-            f"elastic gang {job.id!r} asks for segments, MIG slices, its pods apart or an affinity group; "
+            f"elastic gang {job.id!r} asks for segments, MIG instances, its pods apart or an affinity group; "
             "expected none of these beside a floor"
         )
 

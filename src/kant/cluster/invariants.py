@@ -79,9 +79,9 @@ def check(state: StateData) -> None:
 
 def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> bool:
     """Whether every MIG instance is one that its profile knows, on the GPUs that it lies on; and that of a group."""
-    if not any(group.demand.mig for group in shape.groups):
+    if not any(group.demand.profile for group in shape.groups):
         return True
-    asked = {group.demand.mig for group in shape.groups}
+    asked = {group.demand.profile for group in shape.groups}
     for piece in allocation.tolist():
         slices = pl.slices_of_tag(piece[pl.TAG])
         geometry = GEOMETRIES[state.spec.nodes[piece[pl.NODE]].mig]

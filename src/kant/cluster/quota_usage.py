@@ -7,7 +7,7 @@ from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape, Shapes
 from kant.cluster.usage import UsageHours
 from kant.model.errors import StateError
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, Allocation
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, Allocation
 from kant.model.tenant import QueueConfig
 
 Amounts = tuple[int, ...]
@@ -59,26 +59,27 @@ class QuotaUsage:
         if self.tree is None:
             return ()
         if allocation is not None and (shape.model is None or shape.ceiling):
-            return self.tree.amounts_of(self._by_model(allocation))
+            return self.tree.amounts_of(self._by_model(shape, allocation))
         known = self._amounts.get(shape.index)
         if known is None:
-            held = {shape.model or "": (shape.gpu_milli, shape.cpu, shape.memory)}
+            held = {shape.model or "": (shape.charged_milli, shape.cpu, shape.memory)}
             known = self._amounts[shape.index] = self.tree.amounts_of(held)
         return known
 
-    def _by_model(self, allocation: Allocation) -> dict[str, Held]:
+    def _by_model(self, shape: Shape, allocation: Allocation) -> dict[str, Held]:
         found: dict[str, Held] = {}
         for piece in allocation.tolist():
             model = self.shapes.pool_keys[self.pool_of_node[piece[NODE]]][0]
             milli, cpu, memory = found.get(model, (0, 0, 0))
-            found[model] = (
-                milli + piece[MASK].bit_count() * piece[MILLI], cpu + piece[CPU], memory + piece[MEMORY]
-            )  # fmt: skip
+            own = piece[MASK].bit_count() * piece[MILLI]
+            if not piece[MASK] and shape.charged_milli > shape.gpu_milli:
+                own = worth_of_parts(shape, piece[PODS], piece[CPU], piece[MEMORY])
+            found[model] = milli + own, cpu + piece[CPU], memory + piece[MEMORY]
         return found
 
     def started(self, row: int, queue: int, user: int, shape: Shape, allocation: Allocation, now: int) -> None:
         """A job got its place."""
-        held = held_by(allocation) if shape.ceiling else (shape.gpu_milli, shape.cpu, shape.memory)
+        held = charged_by(shape, allocation) if shape.ceiling else (shape.charged_milli, shape.cpu, shape.memory)
         own = self.held[queue]
         own[0] += held[0]
         own[1] += held[1]
@@ -127,7 +128,7 @@ class QuotaUsage:
         """Raise StateError unless the books are what the running jobs (queue, shape, allocation) add up to."""
         held = [[0, 0, 0] for _ in self._names]
         for queue, shape, allocation in running.values():
-            parts = held_by(allocation) if shape.ceiling else (shape.gpu_milli, shape.cpu, shape.memory)
+            parts = charged_by(shape, allocation) if shape.ceiling else (shape.charged_milli, shape.cpu, shape.memory)
             for i, part in enumerate(parts):
                 held[queue][i] += part
         if held != self.held:
@@ -140,3 +141,37 @@ class QuotaUsage:
             for row, (_, shape, allocation) in running.items():
                 if self.charged[row][3] != self.amounts(shape, allocation):
                     raise StateError("does not hold: a job is charged for what it holds")
+
+
+def charged_by(shape: Shape, allocation: Allocation) -> Held:
+    """What these pieces of a gang count for, whatever their GPU models."""
+    milli, cpu, memory = held_by(allocation)
+    if shape.charged_milli > shape.gpu_milli:
+        milli += sum(
+            worth_of_parts(shape, piece[PODS], piece[CPU], piece[MEMORY])
+            for piece in allocation.tolist()
+            if not piece[MASK]
+        )
+    return milli, cpu, memory
+
+
+def worth_of_parts(shape: Shape, pods: int, cpu: int, memory: int) -> int:
+    """Milli-GPUs of a piece without devices, by its pods of the groups of `shape`: those that add up to the piece.
+
+    Two groups have one such sum, since no two ask for the same. Of more the first sum counts, that with the most pods
+    of the first groups.
+    """
+    kinds = [group.demand for group in shape.groups if not group.demand.gpus]
+
+    def search(at: int, pods: int, cpu: int, memory: int) -> int | None:
+        if at == len(kinds):
+            return 0 if pods == cpu == memory == 0 else None
+        one = kinds[at]
+        for count in range(pods, -1, -1) if at + 1 < len(kinds) else (pods,):
+            if count * one.cpu <= cpu and count * one.memory <= memory:
+                rest = search(at + 1, pods - count, cpu - count * one.cpu, memory - count * one.memory)
+                if rest is not None:
+                    return count * one.charged_milli + rest
+        return None
+
+    return search(0, pods, cpu, memory) or 0

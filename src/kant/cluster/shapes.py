@@ -40,6 +40,8 @@ class Shape:
     pools: tuple[int, ...]
     pool_bits: int
     gpu_milli: int
+    charged_milli: int
+    """What it counts for in quotas and shares: `gpu_milli`, and the worth of parts that nodes have cut themselves."""
     cpu: int
     memory: int
     pods: int
@@ -152,7 +154,7 @@ class Shapes:
 
         Pools in MIG mode admit only those who ask for MIG slices, and only if they have them in that size.
         """
-        asked = frozenset((group.demand.mig, group.demand.milli if group.demand.mig else 0) for group in groups)
+        asked = frozenset((group.demand.profile, group.demand.milli if group.demand.profile else 0) for group in groups)
         key = (models, flavors, job.queue, asked)
         bits = self._pools_by_job.get(key)
         if bits is None:
@@ -216,6 +218,7 @@ class Shapes:
             pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
             pool_bits=pools,
             gpu_milli=sum(group.count * group.demand.gpu_milli for group in groups),
+            charged_milli=sum(group.count * group.demand.charged_milli for group in groups),
             cpu=sum(group.count * group.demand.cpu for group in groups),
             memory=sum(group.count * group.demand.memory for group in groups),
             pods=sum(group.count for group in groups),
@@ -232,7 +235,7 @@ class Shapes:
         admitted, ask = self.pools_admitting((model,)), shape.ask
         if ask.roles:
             kept = zip(ask.groups, ask.roles, strict=True)
-            roles = tuple(pools & admitted if group.demand.gpus else pools for group, pools in kept)
+            roles = tuple(pools & admitted if group.demand.charged_milli else pools for group, pools in kept)
             ask = ask._replace(pools=reduce(or_, roles), roles=roles)
         else:
             ask = ask._replace(pools=ask.pools & admitted)

@@ -84,7 +84,7 @@ def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact,
     fitting = Fitting(
         group, asked, int(demand[c.D_MILLI]), pods, int(np.minimum(whole, pods).sum()), int((whole > 0).sum()),
         int(gpus.sum() if asked else len(nodes)), needed, int(((devices > 0) & (whole == 0)).sum()) if asked else 0,
-        bool(demand[c.D_ISLAND]), shape.groups[group].demand.mig,
+        bool(demand[c.D_ISLAND]), shape.groups[group].demand.profile,
     )  # fmt: skip
     return (free, fitting) if shape.gpu_milli else (fitting,)
 

@@ -22,6 +22,8 @@ class Demand(Struct, frozen=True, array_like=True):
     `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one. With
     `island` they must all lie in one NVLink island of the node. With `mig` it is one MIG instance of that profile on a
     node in MIG mode: one device, and `milli` its part of the GPU's memory slices (`model.mig.profile_on`).
+    Without `gpus` a `mig` names parts of GPUs that the node itself has cut and counts: `milli` (here also above 1000)
+    is what they are worth to quotas and shares, and no device of the model is taken.
     """
 
     gpus: int = 0
@@ -34,6 +36,16 @@ class Demand(Struct, frozen=True, array_like=True):
     @property
     def gpu_milli(self) -> int:
         return self.gpus * self.milli
+
+    @property
+    def charged_milli(self) -> int:
+        """Milli-GPUs that it counts for in quotas and shares: `gpu_milli`, or what the parts are worth."""
+        return self.milli if self.mig and not self.gpus else self.gpu_milli
+
+    @property
+    def profile(self) -> str:
+        """The MIG profile of the instance that it takes of a GPU of the model; "" for none."""
+        return self.mig if self.gpus else ""
 
 
 class PodGroup(Struct, frozen=True, array_like=True):

@@ -248,7 +248,7 @@ class CyclePlan:
             self.wake_at(self.now + job[J_LIMIT])
         if self.order.shares:
             shape = self.state.shape_of(row)
-            self.share_out(row, (shape.gpu_milli, shape.cpu, shape.memory), 1)
+            self.share_out(row, (shape.charged_milli, shape.cpu, shape.memory), 1)
         if self.forecast is not None:
             duration = self.forecast.estimates.duration(self.state, row, self.state.shape_of(row).pods)
             self.forecast.starts(row, allocation, self.now, min(self.now + duration, FOREVER))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from kant.cluster.elastic import held_by, without
+from kant.cluster.elastic import without
+from kant.cluster.quota_usage import charged_by
 from kant.model import placement as pl
 from kant.model.decision import Expire, Grow, Preempt, Shrink, Start
 from kant.model.placement import Allocation
@@ -36,7 +37,8 @@ def widen(cycle: CyclePlan, start: Start, allocation: Allocation) -> None:
         decisions[at] = wider
     cycle.admission.resizes(row, before, -1)
     cycle.admission.resizes(row, allocation, 1)
-    less, more = held_by(before), held_by(allocation)
+    shape = cycle.state.shape_of(row)
+    less, more = charged_by(shape, before), charged_by(shape, allocation)
     cycle.share_out(row, (more[0] - less[0], more[1] - less[1], more[2] - less[2]), 1)
     _forecast(cycle, row, allocation)
 
@@ -45,7 +47,7 @@ def grow(cycle: CyclePlan, row: int, pieces: Allocation) -> None:
     """A running gang gets `pieces`, which are taken on the trial."""
     cycle.plan.decisions.append(Grow(cycle.state.ids[row], pieces))
     cycle.admission.resizes(row, pieces, 1)
-    cycle.share_out(row, held_by(pieces), 1)
+    cycle.share_out(row, charged_by(cycle.state.shape_of(row), pieces), 1)
     _forecast(cycle, row, np.concatenate([cycle.state.running[row], pieces]))
 
 
@@ -54,7 +56,7 @@ def shrink(cycle: CyclePlan, row: int, pieces: Allocation, by: str, why: str) ->
     cycle.plan.decisions.append(Shrink(cycle.state.ids[row], pieces, by, why))
     cycle.shrinks(row, pieces)
     cycle.admission.resizes(row, pieces, -1)
-    cycle.share_out(row, held_by(pieces), -1)
+    cycle.share_out(row, charged_by(cycle.state.shape_of(row), pieces), -1)
     _forecast(cycle, row, without(cycle.state.running[row], pieces))
 
 

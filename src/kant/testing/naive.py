@@ -17,7 +17,7 @@ def admits(node: Node, job: Job) -> bool:
     if job.roles:
         return any(admits(node, one) for one in alone(job))
     offered = {(profile.name, size) for profile, size in _profiles(node)}
-    asked = {(group.demand.mig, group.demand.milli) for group in job.groups if group.demand.mig}
+    asked = {(group.demand.mig, group.demand.milli) for group in job.groups if group.demand.profile}
     if bool(node.mig) != bool(asked) or not asked <= offered:
         return False
     if job.flavors and node.flavor not in job.flavors:
@@ -70,7 +70,7 @@ def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
     if row[STATUS] != NodeStatus.IN_SERVICE:
         return 0
     most = 1 << 40
-    if demand.mig:
+    if demand.profile:
         most = len(free_slices(node, row, demand))
     elif demand.gpus:
         free, most = free_devices(node, row), 0
@@ -137,7 +137,7 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
             if piece[MASK] >> device & 1:
                 free[node][device] -= piece[MILLI]
                 slices = slices_of_tag(piece[TAG])
-                places = [free_slices(spec.nodes[node], table[node], g.demand) for g in job.groups if g.demand.mig]
+                places = [free_slices(spec.nodes[node], table[node], g.demand) for g in job.groups if g.demand.profile]
                 if bool(places) != bool(slices) or (slices and not any((device, slices) in some for some in places)):
                     return f"piece {piece} takes other slices than its profile may have"
                 if made.get((node, device), 0) & slices:

@@ -16,7 +16,7 @@ def may_be_elastic(job: Job) -> bool:
     """Whether it would be known which pods of a job may go, and where more may come (as `kant.cluster.asks` has it)."""
     kinds = {(group.demand.gpus, group.demand.milli if group.demand.gpus else 0) for group in job.groups}
     plain = not (job.affinity_group or job.apart or job.near or job.base_job)
-    return plain and len(kinds) == len(job.groups) and not any(one.within or one.demand.mig for one in job.groups)
+    return plain and len(kinds) == len(job.groups) and not any(one.within or one.demand.profile for one in job.groups)
 
 
 def with_floors(job: Job, floors: Counter[Demand]) -> Job:

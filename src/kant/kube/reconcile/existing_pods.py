@@ -58,12 +58,14 @@ class ExistingPods:
             return False
         here = [pod for pod in bound if pod.spec.node_name in index]
         pieces: list[list[int]] = []
+        held: list[Demand] = []
         free, slots = self._free or FreeCapacity(core.state.table), []
         for pod in here:
             node, holdings = pod.spec.node_name, self.translation.holdings(pod)
             for demand, devices in holdings:
                 pieces.append(free.take(index[node], demand, devices))
-                if demand_of_piece(pieces[-1]) != demand:
+                held.append(demand_of_piece(pieces[-1], demand))
+                if held[-1] != demand:
                     self.short.setdefault(node, {})[workload.key] = None
                     self.overrun[node] = None
             slots.append(Slot(node, holdings[0][0], pod.metadata.uid, True, devices=holdings[0][1]))
@@ -71,20 +73,18 @@ class ExistingPods:
             return False
         job = self.translation.existing_job(core, workload.group, here, workload.foreign)
         floors = Counter(slot.demand for slot in slots[:floor])
-        whole = [demand_of_piece(piece) for piece in pieces] == [slot.demand for slot in slots]
+        whole = held == [slot.demand for slot in slots]
         if not (whole and len(here) == len(bound) > floor and set(floors) == {slot.demand for slot in slots}):
             floors.clear()
-        self._start(job, pieces, self.translation.bound_at(here), floors)
+        self._start(job, pieces, held, self.translation.bound_at(here), floors)
         workload.floor = floor if floors else 0
         workload.job, workload.slots, workload.phase, workload.whole = job.id, slots, Phase.PLACED, True
         return True
 
-    def _start(self, job: Job, pieces: list[list[int]], started: int, floors: Counter[Demand]) -> None:
-        counts: dict[Demand, int] = {}
-        for piece in pieces:
-            demand = demand_of_piece(piece)
-            counts[demand] = counts.get(demand, 0) + 1
-        job = replace(job, groups=tuple(PodGroup(count, demand) for demand, count in counts.items()))
+    def _start(
+        self, job: Job, pieces: list[list[int]], held: list[Demand], started: int, floors: Counter[Demand]
+    ) -> None:
+        job = replace(job, groups=tuple(PodGroup(count, demand) for demand, count in Counter(held).items()))
         came = self.came(job)
         self.core.happen(JobSubmitted(came, with_floors(job, floors) if floors and may_be_elastic(job) else job))
         since = self.core.now if self.core.is_settled else max(came, started)
@@ -102,7 +102,7 @@ class ExistingPods:
                 return None
             named = self.translation.shares.names_devices(slot.node)
             piece = free.take(index[slot.node], slot.demand, slot.devices if named else 0)
-            if demand_of_piece(piece) != slot.demand:
+            if demand_of_piece(piece, slot.demand) != slot.demand:
                 return None
             pieces.append(piece)
         return table_of(pieces)

@@ -137,8 +137,10 @@ class FreeCapacity:
         return [node, 1, mask, milli if mask else GPU, cpu, memory, tag]
 
 
-def demand_of_piece(piece: list[int]) -> Demand:
-    """What the one pod of a resident piece holds."""
+def demand_of_piece(piece: list[int], asked: Demand) -> Demand:
+    """What the one pod of a resident piece holds, which asks for this: parts of GPUs are in no piece."""
+    if asked.mig:
+        return Demand(0, asked.milli, piece[CPU], piece[MEMORY], mig=asked.mig)
     return Demand(piece[MASK].bit_count(), piece[MILLI] if piece[MASK] else GPU, piece[CPU], piece[MEMORY])
 
 

@@ -41,6 +41,7 @@ from kant.model.event import QueuesChanged
 from kant.model.job import Demand, Job
 from kant.model.node import MAX_POOLS, Node
 from kant.model.status import NodeStatus
+from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
 
 TURN = 10 * SECOND
@@ -86,6 +87,7 @@ class Translation:
         self.complaints: dict[str, str] = {}
         self.stale = False
         self.epoch = 0
+        self.queue_config = QueueConfig()
         self._flavor_of: dict[str, str] = {}
         self._left_out: set[str] = set()  # nodes whose pools are too many
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
@@ -131,10 +133,10 @@ class Translation:
 
     def queues(self, core: Core, at: int | None = None) -> None:
         """The queues as the objects say, if that is not what the state has."""
-        queue_config, wrong = queue_config_of(self.mirror.objects.get("queues", {}).values())
+        self.queue_config, wrong = queue_config_of(self.mirror.objects.get("queues", {}).values())
         self._complain("Queue", wrong)
-        if queue_config != core.state.quota_usage.queue_config:
-            core.happen(QueuesChanged(core.now if at is None else at, queue_config))
+        if self.queue_config != core.state.quota_usage.queue_config:
+            core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))
 
     def _complain(self, kind: str, wrong: dict[str, InvalidObject]) -> None:
         for name in [name for name in self.complaints if name.startswith(f"{kind} ")]:
@@ -269,11 +271,12 @@ class Translation:
         self._check_provisioning(pods)
         job = self._job(ref, pods)
         try:
-            counted = (SHARED,) if job.gpu_milli else ()
-            check_parts([pod.spec for pod in pods], job.queue, core.state.quota_usage.queue_config, counted)
+            for pod in pods:
+                counted = (*((SHARED,) if job.gpu_milli else ()), *self.demand(pod).mig.split(","))
+                check_parts(pod.spec, job.queue, self.queue_config, counted)
             claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
             if claimed:
-                check_quota("resourceClaims", f"claim {claimed}", job.queue, core.state.quota_usage.queue_config)
+                check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config)
         except InputError as error:
             raise MalformedError(str(error)) from None
         if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:

@@ -122,7 +122,7 @@ def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
 
 def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None) -> GangJob:
     groups: dict[Demand, list[str]] = {}
-    read = [_read(pod, setting, spec) for pod in pods]
+    read = _with_dearest_parts([_read(pod, setting, spec) for pod in pods])
     first, one = pods[0], read[0]
     for pod, other in zip(pods, read, strict=True):
         groups.setdefault(other.demand, []).append(pod.metadata.name)
@@ -182,6 +182,19 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
         apart_group(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
     )
+
+
+def _with_dearest_parts(read: list[_Read]) -> list[_Read]:
+    """As they are; but pods that only parts of GPUs tell apart count for the dearest: they are one group."""
+    dearest: dict[tuple[int, int], Demand] = {}
+    for one in read:
+        amounts = one.demand.cpu, one.demand.memory
+        if one.demand.charged_milli > dearest.get(amounts, Demand()).charged_milli and not one.demand.gpus:
+            dearest[amounts] = one.demand
+    if not dearest:
+        return read
+    found = (dearest.get((one.demand.cpu, one.demand.memory), one.demand) for one in read)
+    return [one if one.demand.gpus else one._replace(demand=demand) for one, demand in zip(read, found, strict=True)]
 
 
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:

@@ -6,7 +6,7 @@ Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sideca
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
@@ -27,8 +27,8 @@ SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpuco
 PARTS = re.compile(r"nvidia\.com/(mig-[\w.]+|gpu\.shared)")
 """Parts of GPUs that a device plugin gives out: MIG devices, and replicas of GPUs that are shared by turns.
 
-The plugin has divided the GPUs and chooses among the parts, so a node has so many of each; quotas of GPUs say nothing
-of them.
+The plugin has divided the GPUs and chooses among the parts, so a node has so many of each. What they are worth to
+quotas of GPUs, `kant.kube.translate.shares` knows, unless a pod asks for whole GPUs too.
 """
 
 UNCOUNTED = ("storage", "pods")
@@ -74,9 +74,9 @@ def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True
     return mib(value, where, up) if is_bytes(name) else count(value, where)
 
 
-def check_parts(specs: Iterable[PodSpec], queue: str, queue_config: QueueConfig, counted: Collection[str] = ()) -> None:
+def check_parts(spec: PodSpec, queue: str, queue_config: QueueConfig, counted: Collection[str] = ()) -> None:
     """Raise InputError for parts of GPUs (`PARTS`), other than those `counted`, in a queue with a quota of GPUs."""
-    names = (name for spec in specs for name in others_of(spec) if name not in counted)
+    names = (name for name in others_of(spec) if name not in counted)
     part = next(filter(PARTS.fullmatch, names), None)
     if part is not None:
         check_quota("resources", part, queue, queue_config)

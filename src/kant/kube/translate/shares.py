@@ -8,7 +8,7 @@ cores of a GPU means HAMi. Where parts of different sizes are in question it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from kant.kube.objects import views as k
 from kant.kube.translate import hami
 from kant.kube.translate.flavors import admits
 from kant.kube.translate.hami import NVIDIA
+from kant.kube.translate.mig_devices import milli_of, worths_of
 from kant.kube.translate.resources import SHARES, PodRequests, key_of, others_of, requests_of, used_of
 from kant.kube.translate.selectors import Selection, selection_of
 from kant.kube.translate.sharing import (
@@ -59,6 +60,7 @@ class GpuShares:
         self._views: list[k.Node] = []
         self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
         self._kinds: dict[str, str] = {}  # of the nodes with GPUs of a device plugin
+        self._migs: dict[str, tuple[k.Node, dict[str, int]]] = {}  # nodes with MIG devices, and what each is worth
         self._known: dict[Hashable, Asked] = {}
 
     def begin(self, nodes: Collection[k.Node]) -> None:
@@ -67,12 +69,14 @@ class GpuShares:
         found = {view.metadata.name: _sharing(view) for view in nodes}
         self._sharing = {name: sharing for name, sharing in found.items() if sharing != WHOLE}
         self._kinds = {view.metadata.name: kind for view in nodes if (kind := kind_of(view))}
+        self._migs = {view.metadata.name: (view, worths) for view in nodes if (worths := worths_of(view))}
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
         """Whether a node shares its GPUs in another way than when they were learned, or has those of another vendor."""
         name = view.metadata.name
-        return _sharing(view) != self._sharing.get(name, WHOLE) or kind_of(view) != self._kinds.get(name, "")
+        known = self._sharing.get(name, WHOLE), self._kinds.get(name, ""), self._migs.get(name, (view, {}))[1]
+        return (_sharing(view), kind_of(view), worths_of(view)) != known
 
     def names_devices(self, node: str) -> bool:
         """Whether it matters which GPUs of a node a pod has: they are named on it."""
@@ -102,6 +106,8 @@ class GpuShares:
 
     def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
         """What the pod asks for if it may go to the nodes of all vendors."""
+        if parts := [(name, count) for name, count in asked.others if milli_of(name, None)]:
+            return self._find_mig(asked.demand, parts, spec, where)
         shares = _asks_for_shares(spec)
         replicas = asked.demand.gpus if asked.kind == NVIDIA else dict(asked.others).get(SHARED, 0)
         if not shares and (not self._sharing or not replicas):
@@ -149,6 +155,19 @@ class GpuShares:
         milli = max(part.milli_of(device) for devices in found for device in devices)
         return Asked(replace(whole, milli=min(milli, GPU)), nodes)
 
+    def _find_mig(self, whole: Demand, parts: list[tuple[str, int]], spec: k.PodSpec, where: str) -> Asked:
+        """MIG devices. Beside whole GPUs, or shares of some, they are not counted."""
+        if whole.gpus or _asks_for_shares(spec):
+            return Asked(whole)
+        select = selection_of(spec, where)
+        key = (key_of(spec), select)
+        if key not in self._known:
+            able = [worths for view, worths in self._migs.values() if admits(select, view)]
+            worths = {name: max((one[name] for one in able if name in one), default=0) for name, _ in parts}
+            worths = {name: milli or milli_of(name, None) for name, milli in worths.items()}
+            self._known[key] = Asked(_with_parts(whole, parts, worths))
+        return self._known[key]
+
     def _eligible(self, select: Selection, kind: str, holds: Callable[[Sharing], bool]) -> Iterator[Sharing]:
         """How the nodes share their GPUs that will do, and that give out GPUs of this name."""
         for view in self._views:
@@ -165,12 +184,23 @@ class GpuShares:
     def holdings(self, pod: k.Pod) -> list[Holding]:
         """What a pod holds of the node that it is bound to: one piece, or more where its parts of GPUs are unlike."""
         used = used_of(pod.spec)
+        if pod.spec.node_name in self._migs and not used.gpus:
+            worths = self._migs[pod.spec.node_name][1]
+            parts = [(name, count) for name, count in sorted(others_of(pod.spec).items()) if name in worths]
+            if parts:
+                return [(_with_parts(used, parts, worths), 0)]
         sharing = self._sharing.get(pod.spec.node_name, WHOLE)
         if sharing.devices:
             return _held(used, hami.held(pod, sharing.devices))
         replicas = used.gpus or others_of(pod.spec).get(SHARED, 0)
         shared = sharing != WHOLE and replicas
         return [(replace(used, gpus=replicas, milli=sharing.part) if shared else used, 0)]
+
+
+def _with_parts(whole: Demand, parts: list[tuple[str, int]], worths: Mapping[str, int]) -> Demand:
+    """The demand with what these MIG devices are worth, and their names."""
+    milli = sum(count * worths[name] for name, count in parts)
+    return replace(whole, milli=milli, mig=",".join(name for name, _ in parts))
 
 
 def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:

@@ -1,0 +1,65 @@
+"""MIG devices of NVIDIA's device plugin (strategy `mixed`): which part of a GPU one of them is.
+
+The plugin has cut the GPUs, counts the devices by profile and chooses among them; a node has so many of each. To quotas
+and shares a device is worth its memory slices, as everywhere in Kant (`kant.model.mig`): that is what one GPU cannot
+give out twice, so that the devices of a GPU never add up to more than the GPU.
+
+Sources: NVIDIA's k8s-device-plugin, README, and its gpu-feature-discovery (labels `nvidia.com/gpu.memory` and
+`nvidia.com/mig-PROFILE.replicas`); MIG User Guide, "Supported MIG Profiles".
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+from kant.kube.objects import views as k
+from kant.kube.objects.validation import whole
+from kant.model.errors import InputError
+from kant.model.mig import PROFILES, usual_milli
+from kant.model.units import GPU
+
+RESOURCE = re.compile(r"(nvidia\.com/mig-(([1-9])g\.([0-9]{1,4})gb)(?:\.me)?)[.\w]*")
+"""With the name of the profile, its compute slices of seven, and its memory in GB."""
+
+MEMORY = "nvidia.com/gpu.memory"
+"""The label with the MiB of a whole GPU of the node."""
+
+SLICES = 8
+"""Memory slices of a GPU. An A30 has four, each of which is two of these."""
+
+BY_COMPUTE = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
+"""Memory slices that go with so many compute slices, where nobody says more."""
+
+
+def milli_of(resource: str, labels: dict[str, str] | None) -> int:
+    """Thousandths of a GPU that one such device is on a node with these labels; 0 for what is no MIG device."""
+    found = RESOURCE.fullmatch(resource)
+    if found is None:
+        return 0
+    base, profile, compute, gb = found.groups()
+    own = labels or {}
+    return max(_slices(profile, int(compute), int(gb), _number(own, MEMORY)) // _number(own, f"{base}.replicas", 1), 1)
+
+
+def _slices(profile: str, compute: int, gb: int, total: int) -> int:
+    """Thousandths of a GPU of `total` MiB (0: unknown): the eighths that are nearest to its part of the memory."""
+    if total:
+        return GPU // SLICES * min(max((gb * 1024 * SLICES * 2 + total) // (2 * total), 1), SLICES)
+    if profile in PROFILES:
+        return usual_milli(profile)
+    return GPU // SLICES * BY_COMPUTE.get(compute, SLICES)
+
+
+def _number(labels: dict[str, str], key: str, least: int = 0) -> int:
+    """A label that is a number; the least where it is none."""
+    with suppress(InputError):
+        return max(whole("label", labels.get(key, str(least)), 0, 1 << 40), least)
+    return least
+
+
+def worths_of(view: k.Node) -> dict[str, int]:
+    """Thousandths of a GPU that each kind of MIG device is that a node gives out."""
+    amounts = view.status.capacity or view.status.allocatable or {}
+    worths = {name: milli_of(name, view.metadata.labels) for name, amount in amounts.items() if str(amount) != "0"}
+    return {name: milli for name, milli in worths.items() if milli}
