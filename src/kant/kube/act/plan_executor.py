@@ -7,6 +7,7 @@ from collections import deque
 from kant.kube.act.evictor import Eviction
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.gang_places import has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
@@ -24,6 +25,7 @@ from kant.model.event import (
     JobStarted,
     QueueOrdered,
 )
+from kant.model.placement import Allocation
 
 
 class KubeExecutor(PlanExecutor):
@@ -37,6 +39,7 @@ class KubeExecutor(PlanExecutor):
         self.evictions: list[Eviction] = []
         self.held: deque[tuple[Workload, Hold | Reject]] = deque()
         self._by: dict[str, Eviction] = {}  # of the plan that is being executed, by the job that gets the place
+        self._later: list[Start] = []  # of that plan, of gangs that may get other places: after all others
 
     @property
     def now(self) -> int:  # type: ignore[override]
@@ -49,25 +52,45 @@ class KubeExecutor(PlanExecutor):
         return public_sentence(reason)
 
     def execute(self, plan: Plan) -> None:
-        self._by = {}
+        self._by, self._later = {}, []
         for decision in self._feasible(plan.decisions):
-            self.apply(decision)
+            if isinstance(decision, Start) and self._may_go_elsewhere(decision.job):
+                self._later.append(decision)
+            else:
+                self.apply(decision)
+        while self._later:
+            self.apply(self._later.pop(0))
         self.evictions += self._by.values()
+
+    def _may_go_elsewhere(self, job: str) -> bool:
+        """Whether the pods of a job have rules among each other, for which they may get other places."""
+        workload = self.workloads.by_job.get(job)
+        members = workload.members if workload is not None else []
+        return len(members) > 1 and has_rules([member.pod for member in members])
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
         """The decisions before the first for which somebody would be stopped in vain: it could not start even then."""
         victims: dict[str, list[Slot]] = {}
+        freed: dict[str, list[Allocation]] = {}
+        running, rows = self.core.state.running, self.core.state.rows
         known, elastic = self.workloads.by_job, self.workloads.elastic
         for decision in decisions:
             if isinstance(decision, Preempt | Shrink) and decision.by:
                 own, found = known.get(decision.job), victims.setdefault(decision.by, [])
                 if own is not None:
+                    pieces = decision.allocation if isinstance(decision, Shrink) else running[rows[decision.job]]
+                    freed.setdefault(decision.by, []).append(pieces)
                     found += elastic.going(own, decision.allocation) if isinstance(decision, Shrink) else own.slots
         for start in decisions if victims else ():
             if isinstance(start, Start) and start.job in victims and start.job in self.workloads.by_job:
-                why = self.workloads.transitions.why_not(start.job, start.allocation, victims[start.job])
+                why = self.workloads.transitions.why_not(
+                    start.job, start.allocation, victims[start.job], freed.get(start.job, ())
+                )
                 if why:
-                    self.workloads.messages.say(self.workloads.by_job[start.job], why, UNSCHEDULABLE)
+                    if self._may_go_elsewhere(start.job):
+                        self.workloads.transitions.block(known[start.job], why)
+                    else:
+                        self.workloads.messages.say(known[start.job], why, UNSCHEDULABLE)
                     first = next(
                         at
                         for at, one in enumerate(decisions)
@@ -82,7 +105,8 @@ class KubeExecutor(PlanExecutor):
             super().apply(decision)
 
     def on_start(self, start: Start) -> None:
-        self.workloads.transitions.start(self.workloads.by_job[start.job], start.allocation)
+        taken = [later.allocation for later in self._later]
+        self.workloads.transitions.start(self.workloads.by_job[start.job], start.allocation, taken=taken)
 
     def on_hold(self, hold: Hold) -> None:
         self.held.append((self.workloads.by_job[hold.job], hold))

@@ -112,6 +112,8 @@ class KubeDriver:
         self._unrest = self._calm_since = -1.0
         self._change_at = 0
         self._built_at = self._build_s = self._look_at = 0.0
+        self._blocked_at = (-1, -1)
+        self._try_blocked_at = 0.0
         self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
         self._volume_version = 0
         self._journal_trouble = ""
@@ -449,6 +451,17 @@ class KubeDriver:
             wait = max(FAILING, LEAST_WORK * self._build_s)
             self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
 
+    def _look_at_blocked(self) -> None:
+        """Try gangs again for whose rules there was no place, where pods or nodes have changed, but not too often."""
+        assert self.core is not None
+        transitions, began = self.workloads.transitions, time.monotonic()
+        seen = self.mirror.version, self.core.state.capacity_version
+        if not transitions.blocked or seen == self._blocked_at or began < self._try_blocked_at:
+            return
+        self._blocked_at = seen
+        self._try_blocked_at = began + max(FAILING, LEAST_WORK * transitions.gang_places.take_seconds())
+        self.workloads.settle_all(self.workloads.try_blocked())
+
     def _take_overrun(self) -> None:
         """Nodes have lost GPUs that somebody holds."""
         overrun = self.fleet.take_overrun()
@@ -461,6 +474,7 @@ class KubeDriver:
         """What is due though nothing has changed."""
         workloads = self.workloads
         workloads.look_at_protected()
+        self._look_at_blocked()
         due = workloads.elastic.due()
         if due:
             workloads.settle_all(due)

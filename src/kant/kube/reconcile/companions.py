@@ -28,35 +28,79 @@ class Companions:
         self._counts: dict[tuple[Rule, int], tuple[Counter[str], Mapping[str, str] | None]] = {}
         self._among: dict[tuple[Spread, Selection], dict[str, str]] = {}  # kept as long as the counts that name them
 
-    def lacks(self, pod: Pod, node: str, placed: Placed = (), going: Collection[str] = NOBODY) -> Rule | None:
-        """A rule of the pod's required affinity that the node does not meet; None where it meets all.
+    def scattered(self, placed: Placed, going: Collection[str] = NOBODY) -> Rule | None:
+        """A rule of required affinity that these pods break if they all get these places; None where they keep all.
 
-        A pod that its own rule is about meets it anywhere in a domain while no other pod does: the first of its kind.
+        It is kept where they could come one by one, each beside a pod that is there. While there is none anywhere, the
+        first that its own rule is about may go anywhere; so all that have none but their own kind are in one domain.
         """
-        for rule in wanted_beside(pod):
-            own, counts = self._domain(rule.key, node), self._count(rule, placed, going, pod)
-            if own is None or not (counts[own] or (rule.is_about(pod) and not counts.total())):
-                return rule
+        carried: dict[Rule, list[tuple[str, Pod]]] = {}
+        for node, pod in placed:
+            for rule in wanted_beside(pod):
+                carried.setdefault(rule, []).append((node, pod))
+        for rule, carriers in carried.items():
+            there, own = self.count(rule, (), going), {pod.metadata.uid for _, pod in carriers}
+            others = {
+                self._domain(rule.key, node)
+                for node, pod in placed
+                if pod.metadata.uid not in own and rule.is_about(pod)
+            }
+            wanted = {self._domain(rule.key, node) for node, pod in carriers if rule.is_about(pod)}
+            first = ""
+            for domain in dict.fromkeys(self._domain(rule.key, node) for node, _ in carriers):
+                if domain is None:
+                    return rule
+                if there[domain] or domain in others:
+                    continue
+                if first or domain not in wanted or there.total():
+                    return rule
+                first = domain
         return None
 
-    def skewed(self, pod: Pod, node: str, placed: Placed = (), going: Collection[str] = NOBODY) -> Spread | None:
-        """A spread constraint of the pod that its running at the node breaks; None where it keeps all."""
-        for one in spreads_of(pod):
-            own = self._domain(one.like.key, node)
-            if own is None:
-                return one
-            among = self.eligible(one, pod)
+    def uneven(self, placed: Placed, going: Collection[str] = NOBODY) -> Spread | None:
+        """A constraint that these pods break if they all get these places, counted when they have them; None where
+        they keep all."""
+        carried: dict[tuple[Spread, Selection], list[tuple[str, Pod]]] = {}
+        for node, pod in placed:
+            for spread in spreads_of(pod):
+                carried.setdefault((spread, selection(pod)), []).append((node, pod))
+        for (one, _), carriers in carried.items():
+            among = self.eligible(one, carriers[0][1])
+            counts = self.count(one.like, placed, going, among=among)
             domains = set(among.values())
-            counts = self._count(one.like, placed, going, pod, among)
             emptiest = min((counts[domain] for domain in domains), default=0) if len(domains) >= one.least else 0
-            if counts[own] + one.like.is_about(pod) - emptiest > one.skew:
-                return one
+            for node, pod in carriers:
+                own = self._domain(one.like.key, node)
+                uncounted = node not in among and one.like.is_about(pod)
+                if own is None or counts[own] + uncounted - emptiest > one.skew:
+                    return one
         return None
+
+    def lacks(self, pod: Pod, node: str, but_for: Collection[Rule | Spread] = ()) -> bool:
+        """Whether the node does not meet the pod's required affinity, but for some rules."""
+        wanted = [rule for rule in wanted_beside(pod) if rule not in but_for]
+        for rule in wanted:
+            own, there = self._domain(rule.key, node), self.count(rule)
+            if own is None or not (there[own] or (rule.is_about(pod) and not there.total())):
+                return True
+        return False
+
+    def skewed(self, pod: Pod, node: str, but_for: Collection[Rule | Spread] = ()) -> bool:
+        """Whether the pod breaks one of its spread constraints at the node, but for some."""
+        for one in spreads_of(pod):
+            if one in but_for:
+                continue
+            own, among = self._domain(one.like.key, node), self.eligible(one, pod)
+            domains, counts = set(among.values()), self.count(one.like, among=among)
+            emptiest = min((counts[domain] for domain in domains), default=0) if len(domains) >= one.least else 0
+            if own is None or counts[own] + one.like.is_about(pod) - emptiest > one.skew:
+                return True
+        return False
 
     def spread_over(self, spread: Spread, pod: Pod) -> Counter[str]:
         """How many pods that a constraint is about each domain has, among which the pod is to be spread."""
         among = self.eligible(spread, pod)
-        counts = self._count(spread.like, (), NOBODY, pod, among)
+        counts = self.count(spread.like, among=among)
         return Counter({domain: counts[domain] for domain in sorted(set(among.values()))})
 
     def _domain(self, key: str, node: str) -> str | None:
@@ -78,18 +122,15 @@ class Companions:
                     found[name] = domain
         return found
 
-    def _count(
+    def count(
         self,
         rule: Rule,
-        placed: Placed,
-        going: Collection[str],
-        pod: Pod,
+        placed: Placed = (),
+        going: Collection[str] = NOBODY,
         among: Mapping[str, str] | None = None,
     ) -> Counter[str]:
-        """How many pods that a rule is about are in each domain, but for the pod itself.
-
-        With `among` only those on these nodes, and none that is ending.
-        """
+        """How many pods that a rule is about are in each domain. With `among` only those on these nodes, and none that
+        is ending."""
         self._refresh()
         mirror, known = self.mirror, (rule, id(among))
         if known in self._counts:
@@ -106,8 +147,7 @@ class Companions:
         counts = counts.copy()
         for node, one in placed:
             there = self._domain(rule.key, node)
-            counted = one.metadata.uid != pod.metadata.uid and (among is None or node in among)
-            if there is not None and counted and rule.is_about(one):
+            if there is not None and (among is None or node in among) and rule.is_about(one):
                 counts[there] += 1
         for gone in [mirror.pods[uid] for uid in going if uid in mirror.pods]:
             there = self._domain(rule.key, gone.spec.node_name)

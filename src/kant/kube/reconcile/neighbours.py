@@ -57,6 +57,13 @@ class Neighbours:
         self._wide.clear()
         self._ruled.clear()
 
+    def rules_in_force(self) -> dict[Rule, None]:
+        """The anti-affinity of the pods that have nodes, or are promised some."""
+        ruled = (uid for uids in self.mirror.ruled.values() for uid in uids)
+        promised = (uid for node in self._ruled for uid in self.promised.get(node, ()))
+        pods = (self.mirror.pods.get(uid) for uids in (ruled, promised) for uid in uids)
+        return dict.fromkeys(rule for pod in pods if pod is not None for rule in rules_of(pod))
+
     def on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
         """The pods that are on a node or are to be, but for those that will be gone."""
         pods, gone = self.mirror.pods, self.leaving.get(node, {})

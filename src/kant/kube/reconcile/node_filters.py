@@ -26,7 +26,7 @@ from kant.kube.reconcile.lots import Lots
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.local_volumes import chosen_claims, key_of
-from kant.kube.translate.neighbours import Rule, apart_group, ports_of, rules_of, spreads_of, wanted_beside
+from kant.kube.translate.neighbours import Rule, Spread, apart_group, ports_of, rules_of, spreads_of, wanted_beside
 from kant.kube.translate.pods import selection
 from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of, with_gpus
 from kant.kube.translate.volumes import ONE_POD, claims_of
@@ -58,6 +58,7 @@ class NodeFilters:
         self._short_devices: dict[str, set[Demand]] = {}  # likewise claims to devices, by what they ask for
         self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
         self._rules: dict[Rule, None] = {}  # of pods that have nodes
+        self._among_gang: dict[str, frozenset[Rule | Spread]] = {}  # by uid, rules that its own gang may meet
 
     @property
     def chooses_volumes(self) -> bool:
@@ -66,18 +67,15 @@ class NodeFilters:
 
     # --- what nodes fail, for flavors ---------------------------------------------------------------------------
 
-    def begin(self, waiting: Collection[Pod]) -> None:
-        """Find out which nodes fail the filters of these pods now."""
+    def begin(self, waiting: Collection[Pod], gangs: Iterable[Sequence[Pod]] = ()) -> None:
+        """Find out which nodes fail the filters of these pods now. `gangs` are those that start together."""
         self.neighbours.forget_promises()
         self._taken.clear()
-        self.lots.begin(waiting)
-        self._rules = dict.fromkeys(
-            rule
-            for uids in self.mirror.ruled.values()
-            for uid in uids
-            if (pod := self.mirror.pods.get(uid)) is not None
-            for rule in rules_of(pod)
-        )
+        self._among_gang.clear()
+        for pods in gangs:
+            self.learn_gang(pods)
+        self.lots.begin(pod for pod in waiting if pod.metadata.uid not in self._among_gang)
+        self._rules = self.neighbours.rules_in_force()
         self.pods, self._clean, self.failing = {}, set(), {}
         for pod in waiting:
             for name in self._names(pod):
@@ -95,11 +93,32 @@ class NodeFilters:
         failed = {name for names in self.failing.values() for name in names}
         self._clean = self.pods.keys() - failed
 
+    def learn_gang(self, pods: Sequence[Pod]) -> None:
+        """These pods start together: what one asks of others of them is no filter, but asked of all their places."""
+        for pod in pods:
+            self._among_gang.pop(pod.metadata.uid, None)
+        asked: dict[Rule | Spread, None] = {}
+        for pod in pods:
+            asked |= dict.fromkeys(wanted_beside(pod)) | dict.fromkeys(spreads_of(pod))
+        for one in asked if len(pods) > 1 else ():
+            rule = one.like if isinstance(one, Spread) else one
+            met = {pod.metadata.uid for pod in pods if rule.is_about(pod)}
+            for pod in pods:
+                uid = pod.metadata.uid
+                if one in (wanted_beside(pod) if one is rule else spreads_of(pod)) and met - {uid}:
+                    self._among_gang[uid] = self._among_gang.get(uid, frozenset()) | {one}
+
+    def _asks(self, pod: Pod) -> tuple[list[Rule], list[Spread]]:
+        """What a pod asks of pods that are not of its gang."""
+        own: Collection[Rule | Spread] = self._among_gang.get(pod.metadata.uid, frozenset())
+        return [one for one in wanted_beside(pod) if one not in own], [one for one in spreads_of(pod) if one not in own]
+
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
         """The filters that some node fails for a pod: its own must fail none of them. And the pod's lot, if it has one,
         in place of its spreading: where that holds changes with each pod.
         """
-        names, lot = self._names(pod), self.lots.of(pod)
+        names = self._names(pod)
+        lot = self.lots.of(pod) if pod.metadata.uid not in self._among_gang else None
         if lot is not None:
             names = [name for name in names if not name.startswith(f"{FILTER}spread ")]
         for name in names:
@@ -157,9 +176,10 @@ class NodeFilters:
         if rules or theirs:
             parts = [*sorted(map(repr, rules)), "", *sorted(map(repr, theirs)), apart_group(pod)]
             names.append(f"{FILTER}beside {_digest(parts)}")
-        if near := wanted_beside(pod):
+        near, spreads = self._asks(pod)
+        if near:
             names.append(f"{FILTER}near {_digest([f'{rule} {rule.is_about(pod)}' for rule in near])}")
-        if spreads := spreads_of(pod):
+        if spreads:
             parts = [f"{one} {one.like.is_about(pod)}" for one in spreads]
             names.append(f"{FILTER}spread {_digest([*parts, repr(selection(pod))])}")
         return names
@@ -174,7 +194,7 @@ class NodeFilters:
         if kind == "volumes":
             return self.chosen_volumes.match([(node, pod)]) is None
         if kind == "near":
-            return self.companions.lacks(pod, node) is not None
+            return self.companions.lacks(pod, node, self._among_gang.get(pod.metadata.uid, ()))
         if kind == "plugin":
             view = self.mirror.nodes[node]
             return not has_plugin(view) and self.devices.requests.gpus_at(view) > 0
@@ -185,13 +205,13 @@ class NodeFilters:
             fits = any(_fits(demand, free) for demand in self._short_devices.get(what, ()))
             return fits and self.devices.fails(pod, node)
         if kind == "spread":
-            return self.companions.skewed(pod, node) is not None
+            return self.companions.skewed(pod, node, self._among_gang.get(pod.metadata.uid, ()))
         resource, _, text = what.partition(" ")
         return self._is_short(node, resource, int(text))
 
     def _is_short(self, node: str, resource: str, amount: int) -> bool:
         """Whether a node has too little left for pods for which the core sees a place there, be it by victims."""
-        if self._free(node, resource) >= amount:
+        if self.free(node, resource) >= amount:
             return False
         holders = self._held.get((resource, amount), {}).get(node)
         if holders and holders <= self._holders(node, resource):
@@ -238,15 +258,14 @@ class NodeFilters:
             if other is not None:
                 self._clean.clear()
                 return f"it must not run beside pod {_name(other)}, as on node {node}"
-            if self.companions.lacks(pod, node, placed, going) is not None:
-                self._clean.clear()
-                return f"no pod beside which it has to run is near node {node} (podAffinity)"
-            spread = self.companions.skewed(pod, node, placed, going)
-            if spread is not None:
-                self._clean.clear()
-                return (
-                    f"on node {node} there would be too many like it (topologySpreadConstraints by {spread.like.key})"
-                )
+        scattered = self.companions.scattered(placed, going)
+        if scattered is not None:
+            self._clean.clear()
+            return f"no pod beside which it has to run is in its domain of {scattered.key} (podAffinity)"
+        uneven = self.companions.uneven(placed, going)
+        if uneven is not None:
+            self._clean.clear()
+            return f"there would be too many like it in a domain (topologySpreadConstraints by {uneven.like.key})"
         return ""
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NOBODY) -> str:
@@ -277,7 +296,7 @@ class NodeFilters:
         for pod in pods:
             asked.update(others_of(pod.spec))
         for resource, amount in asked.items():
-            free = self._free(node, resource, ignored)
+            free = self.free(node, resource, ignored)
             if free < amount:
                 for pod in pods:
                     own = others_of(pod.spec).get(resource)
@@ -321,7 +340,7 @@ class NodeFilters:
 
     # --- what is on a node ----------------------------------------------------------------------------------------
 
-    def _free(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> int:
+    def free(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> int:
         view = self.mirror.nodes.get(node)
         amounts = (view.status.allocatable or view.status.capacity or {}) if view is not None else {}
         try:

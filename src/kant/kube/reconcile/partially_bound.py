@@ -76,7 +76,10 @@ class PartiallyBound:
         starts = {d.job: d for d in core.complete_partial_gangs().decisions if isinstance(d, Start)} if held else {}
         for gang in found:
             if gang.job in starts:
-                self.transitions.start(gang, starts[gang.job].allocation, held[gang])
+                allocation = starts.pop(gang.job).allocation
+                others = [one for one in held if one is not gang and one.phase is Phase.WAITING]
+                taken = [starts[one.job].allocation if one.job in starts else held[one] for one in others]
+                self.transitions.start(gang, allocation, held[gang], taken)
         for gang in found:
             if gang.phase is Phase.WAITING:  # there is no place for the rest, or it may not have it
                 self._keep_in_part(gang)

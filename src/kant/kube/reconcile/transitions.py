@@ -12,6 +12,7 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import may_be_elastic, roles_of, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
+from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
@@ -58,7 +59,9 @@ class Transitions:
         self.unbound: dict[Workload, None] = {}  # started, and not bound as far as we know
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self.closed: set[str] = set()  # nodes that take no pod now
+        self.blocked: dict[Workload, None] = {}  # gangs for whose rules there is no place until something changes
         self.node_names = [node.name for node in core.state.spec.nodes]
+        self.gang_places = GangPlaces(core, translation, pod_capacity, self.node_names)
 
     def is_in_flight(self, workload: Workload) -> bool:
         """Whether a binding of it has not been answered: until then its places are given to nobody else."""
@@ -74,7 +77,8 @@ class Transitions:
         job = self.translation.job(core, workload.group, [member.pod for member in members])
         if more:
             floors = Counter(member.demand for member in members[: len(waiting)])
-            if not may_be_elastic(job) or any(not floors[group.demand] for group in job.groups):
+            plain = may_be_elastic(job) and are_kept_by_core(job, [member.pod for member in members])
+            if not plain or any(not floors[group.demand] for group in job.groups):
                 raise MalformedError("it is no elastic gang")
             job = with_floors(job, floors)
         workload.floor, workload.roles = len(waiting) if more else 0, roles_of(job)
@@ -110,16 +114,31 @@ class Transitions:
 
     # --- it starts ------------------------------------------------------------------------------------------------
 
-    def start(self, workload: Workload, allocation: Allocation, held: Allocation | None = None) -> None:
-        """The core has started it: its pods get their places. `held` is what it had before."""
+    def start(
+        self,
+        workload: Workload,
+        allocation: Allocation,
+        held: Allocation | None = None,
+        taken: Sequence[Allocation] = (),
+    ) -> None:
+        """The core has started it: its pods get their places, or others where these break rules among them.
+
+        `held` is what it had before, and what is `taken` is to be others'.
+        """
         core = self.core
-        core.happen(JobStarted(core.now, workload.job, allocation))
         kept = workload.slots if held is not None else []
         rest = allocation if held is None else _without(allocation, held)
         filled = {slot.pod for slot in kept}
         members = [member for member in workload.members if member.pod.metadata.uid not in filled]
         elastic = bool(core.state.shape_of(core.state.rows[workload.job]).ceiling)
         slots = [*kept, *slots_of(rest, members, self.node_names, elastic)]
+        other = self._other_places(workload, slots, taken=taken, held=[held] if held is not None else [])
+        if isinstance(other, str) and held is None:
+            self.block(workload, other)
+            return
+        if isinstance(other, Places):
+            allocation, slots = other.allocation, [*kept, *other.slots]
+        core.happen(JobStarted(core.now, workload.job, allocation))
         workload.reason = ""
         wanted = Counter(slot.node for slot in slots if not slot.bound)
         short = self.pod_capacity.short(wanted)
@@ -165,11 +184,44 @@ class Transitions:
             leaving = self.translation.filters.neighbours.leaving
             self.translation.devices.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
 
-    def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
-        """Why a job could not have these places though the pods of others were gone; "" where it could."""
+    def block(self, workload: Workload, why: str) -> None:
+        """It breaks rules among its pods wherever it might start: it is no job until something changes."""
+        self.end(workload)
+        self.blocked[workload] = None
+        self.messages.say(workload, why, UNSCHEDULABLE)
+
+    def _other_places(
+        self,
+        workload: Workload,
+        slots: Sequence[Slot],
+        going: Collection[str] = (),
+        freed: Sequence[Allocation] = (),
+        taken: Sequence[Allocation] = (),
+        held: Sequence[Allocation] = (),
+    ) -> Places | str | None:
+        """Other places for the pods of a gang where these break a rule; why there are none; None where these will do,
+        or where its pods have no rules."""
+        pods = self.mirror.pods
+        new = [slot for slot in slots if not slot.bound and slot.pod in pods]
+        placed = [(slot.node, pods[slot.pod]) for slot in new]
+        if len(slots) < 2 or not has_rules([pod for _, pod in placed]):
+            return None
+        if not self.translation.filters.check(placed, going):
+            return None
+        members = [Member(pod, slot.demand) for slot, (_, pod) in zip(new, placed, strict=True)]
+        liked = {node for node, _ in placed}
+        return self.gang_places.find(workload.job, members, liked, going, freed, taken, held)
+
+    def why_not(
+        self, job: str, allocation: Allocation, victims: Sequence[Slot], freed: Sequence[Allocation] = ()
+    ) -> str:
+        """Why a job could not start though pods of others were gone, which have `freed` that; "" where it could."""
         workload = self.by_job[job]
         slots = slots_of(allocation, workload.members, self.node_names, partly=True)
         gone = {slot.pod for slot in victims}
+        other = self._other_places(workload, slots, gone, freed)
+        if other is not None:
+            return other if isinstance(other, str) else ""
         return self.check(workload, slots, gone)
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
@@ -178,7 +230,7 @@ class Transitions:
         why = filters.check(placed, going)
         if why:
             self.translation.stale = True
-            if filters.among_themselves(placed):
+            if filters.among_themselves(placed) and not has_rules([pod for _, pod in placed]):
                 filters.spread.add(workload.key)
         return why
 

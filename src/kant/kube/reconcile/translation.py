@@ -26,6 +26,7 @@ from kant.kube.translate.flavors import Flavors, admits, why_nowhere
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
+from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
@@ -108,7 +109,7 @@ class Translation:
         self.devices.begin()
         waiting = [pod for pod in mirror.pods.values() if not pod.spec.node_name and self.is_ours(pod)]
         self.shares.begin(tuple(mirror.nodes.values()))
-        self.filters.begin(waiting)
+        self.filters.begin(waiting, self._gangs(waiting))
         self.flavors.failing = self.filters.failing
         for pod in waiting:
             self._learn(pod)
@@ -130,6 +131,27 @@ class Translation:
                 self.booked.append(reserved)
             else:
                 self.reserved.append(reserved)
+
+    def _gangs(self, waiting: Iterable[Pod]) -> list[list[Pod]]:
+        """Those of these pods that start together, as far as their groups are known."""
+        found: dict[GroupRef, list[Pod]] = {}
+        for pod in waiting:
+            if wanted_beside(pod) or pod.spec.topology_spread_constraints:
+                try:
+                    ref = self.group_of(pod)
+                    spec = self.group_spec(ref) if ref is not None else None
+                except MalformedError:
+                    continue
+                if ref is not None and spec is not None and spec.least > 1:
+                    found[ref] = []
+        for pod in waiting if found else ():
+            try:
+                ref = self.group_of(pod)
+            except MalformedError:
+                continue
+            if ref in found:
+                found[ref].append(pod)
+        return list(found.values())
 
     def queues(self, core: Core, at: int | None = None) -> None:
         """The queues as the objects say, if that is not what the state has."""
@@ -264,6 +286,7 @@ class Translation:
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
         """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
+        self.filters.learn_gang(pods)
         if sum(self._learn(pod) for pod in pods):
             self.stale = True
             raise StaleFlavorsError
@@ -301,6 +324,13 @@ class Translation:
         if is_nowhere(job):
             raise NoMatchingNodeError(self._why_nowhere([pod]))
         return job
+
+    def selects(self, pod: Pod) -> Selection | None:
+        """What a pod accepts of its node; None where something is wrong with it."""
+        try:
+            return self._selection(pod)
+        except InputError:
+            return None
 
     def admits(self, pod: Pod, node: str) -> bool:
         """Whether a node has the labels and taints that a pod accepts, as it is now."""

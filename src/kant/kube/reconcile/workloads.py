@@ -171,6 +171,12 @@ class Workloads:
                 self.transitions.end(workload)
         return keys
 
+    def try_blocked(self) -> dict[str, None]:
+        """The keys of the gangs for whose rules there was no place: there may be one, as things are now."""
+        transitions = self.transitions
+        blocked, transitions.blocked = transitions.blocked, {}
+        return {workload.key: None for workload in blocked if workload.phase is Phase.INCOMPLETE}
+
     def naming_reservations(self) -> dict[str, None]:
         """The keys of the workloads that name a reservation."""
         named = (uid for uid, pod in self.mirror.pods.items() if names_reservation(pod))

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.validation import InvalidObject, invalid, unsupported
+from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.translate.annotations import Annotations, annotations_of
 from kant.kube.translate.flavors import NOWHERE, Flavors
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
-from kant.kube.translate.levels import Levels, level_asked
-from kant.kube.translate.neighbours import apart_group, spreads_of, wanted_beside
+from kant.kube.translate.levels import Levels
+from kant.kube.translate.neighbours import apart_group, wanted_beside
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.orders import ordered, priority_of
 from kant.kube.translate.resources import GPU_RESOURCES, requests_of
@@ -129,10 +129,9 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         for field, own, common in zip(Annotations._fields, other.annotations, one.annotations, strict=True):
             if own != common:
                 raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
-        if other.apart != one.apart:
-            raise InputError(f"{about(pod)}, spec.affinity.podAntiAffinity", f"what {about(first)} of its gang says")
     annotations = one.annotations
-    if one.apart and annotations.cut:
+    apart = one.apart if all(other.apart == one.apart for other in read) else ""
+    if any(other.apart for other in read) and annotations.cut:
         raise InputError(f"{about(first)}, spec.affinity.podAntiAffinity", "no anti-affinity beside slices of a gang")
     within = _together(pods, setting.levels, annotations)
     roles = tuple(_role(name, [other for other in read if other.demand == demand]) for demand in groups)
@@ -161,8 +160,8 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         preempts=(spec is None or spec.preempts) and all(pod.spec.preemption_policy != "Never" for pod in pods),
         roles=roles if len(set(roles)) > 1 else (),
     )
-    if one.apart:
-        job = replace(job, affinity_group=one.apart, apart="node", apart_required=True)
+    if apart:
+        job = replace(job, affinity_group=apart, apart="node", apart_required=True)
     return GangJob(job, tuple(pod for own in groups.values() for pod in own))
 
 
@@ -200,19 +199,17 @@ def _with_dearest_parts(read: list[_Read]) -> list[_Read]:
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
     """The level of which one domain has to hold the gang, as its required affinity to its own pods says; "" for none.
 
-    Raises InputError for a label that is no level, and for spreading among the pods of a gang that must hold.
+    That is so where the label is one of a level and all pods of the gang say so, or all but the one that they mean.
+    Other affinity among them is heeded when they get their places.
     """
     found: list[Level] = [annotations.within] if annotations.within_required and annotations.within else []
     asked = False
-    for pod in pods if len(pods) > 1 else ():
-        for spread in spreads_of(pod):
-            if any(spread.like.is_about(other) for other in pods):
-                where = f"{about(pod)}, spec.topologySpreadConstraints"
-                unsupported(where, "spreading of the pods of one gang with whenUnsatisfiable DoNotSchedule")
-        for rule in wanted_beside(pod):
-            if any(rule.is_about(other) for other in pods):
-                asked = True
-                found.append(level_asked(levels, rule.key, f"{about(pod)}, spec.affinity.podAffinity, topologyKey"))
+    rules = dict.fromkeys(rule for pod in pods for rule in wanted_beside(pod)) if len(pods) > 1 else {}
+    for rule in rules:
+        level, others = levels.level_of(rule.key), [pod for pod in pods if rule not in wanted_beside(pod)]
+        if level and (not others or (len(others) == 1 and [pod for pod in pods if rule.is_about(pod)] == others)):
+            asked = True
+            found.append(level)
     return min(found, key=LEVELS.index) if asked else ""
 
 

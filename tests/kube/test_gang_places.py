@@ -1,0 +1,126 @@
+"""From pods with rules to bound gangs, without an API server: whole and by the rules exactly where that can be."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.kube.live import profile
+from tests.kube.test_filters import HOST, ZONE, ZONES, mirror_with
+
+from kant.kube.act.plan_executor import KubeExecutor
+from kant.kube.objects import views as k
+from kant.kube.reconcile.fleet import cluster_of
+from kant.kube.reconcile.translation import Translation
+from kant.kube.reconcile.workload import Phase
+from kant.kube.reconcile.workloads import Workloads
+from kant.live.core import Core
+
+MADE = "2026-01-01T00:00:00Z"
+keys, apps = st.sampled_from((HOST, ZONE)), st.sampled_from(("a", "b"))
+Wish = tuple[str, str, str, str]
+"""The app of a pod; and what it says of pods of which app by which label: near, apart, even or nothing."""
+wishes = st.one_of(
+    st.tuples(apps, st.sampled_from(("apart", "even", "")), apps, keys),
+    st.tuples(apps, st.just("near"), apps, st.just(ZONE)),
+)
+
+
+def pod(name: str, wish: Wish, node: str = "") -> k.Pod:
+    app, rule, about, key = wish
+    terms = k.PodAffinity((k.PodTerm(k.LabelSelector({"app": about}), key),))
+    affinity = {"near": k.Affinity(pod_affinity=terms), "apart": k.Affinity(pod_anti_affinity=terms)}.get(rule)
+    even = k.SpreadConstraint(key, "DoNotSchedule", 1, label_selector=k.LabelSelector({"app": about}))
+    labels = {"app": app} | ({} if node else {"scheduling.kant.dev/pod-group": "g"})
+    meta = k.Meta(name, "ml", uid=name, creation_timestamp=MADE, labels=labels)
+    container = k.Container(k.Resources({"cpu": "1", "memory": "1Mi" if app == "a" else "2Mi"}))
+    spec = k.PodSpec(
+        node_name=node,
+        scheduler_name="" if node else "kant",
+        containers=(container,),
+        affinity=affinity,
+        topology_spread_constraints=(even,) if rule == "even" else (),
+    )
+    return k.Pod(meta, spec)
+
+
+def placed(existing: list[k.Pod], gang: list[k.Pod]) -> dict[str, str]:
+    """Where one cycle puts the pods of the gang; empty where it waits."""
+    least = {"scheduling.kant.dev/min-available": str(len(gang))}
+    for one in gang:
+        assert one.metadata.labels is not None
+        one.metadata.labels.update(least)
+    mirror = mirror_with(*existing, *gang, cpu=2)
+    translation = Translation(mirror)
+    for _ in range(3):  # what the nodes fail is told apart in the next state
+        translation.begin(0)
+        spec = cluster_of(mirror, translation, 0)
+        assert spec is not None
+        core = Core(spec, profile(), clock=lambda: 1e9)
+        leaving: dict[str, dict[str, None]] = {}
+        workloads = Workloads(core, mirror, translation, leaving)
+        noted = [workloads.members.note(uid, one) for uid, one in mirror.pods.items()]
+        workloads.settle_all({key: None for key in noted if key is not None})
+        KubeExecutor(core, mirror, workloads, leaving).execute(core.cycle())
+        running = [one for one in workloads.by_job.values() if one.phase is Phase.PLACED and not one.foreign]
+        found = {slot.pod: slot.node for one in running for slot in one.slots}
+        if found or not translation.stale:
+            return found
+    return {}
+
+
+def keeps_all(existing: list[tuple[str, Wish]], gang: list[tuple[str, Wish]]) -> bool:
+    """By definition, of nodes that take two pods each."""
+    every = [*existing, *gang]
+    if any(sum(node == at for at, _ in every) > 2 for node in ZONES):
+        return False
+
+    def domain(key: str, node: str) -> str:
+        return node if key == HOST else ZONES[node]
+
+    for number, (node, (_, rule, about, key)) in enumerate(gang, len(existing)):
+        others = [(domain(key, at), one[0]) for index, (at, one) in enumerate(every) if index != number]
+        here = domain(key, node)
+        if rule == "apart" and (here, about) in others:
+            return False
+        if rule == "even":
+            counts = [sum(domain(key, at) == there and one[0] == about for at, one in every)
+                      for there in {domain(key, name) for name in ZONES}]  # fmt: skip
+            own = sum(domain(key, at) == here and one[0] == about for at, one in every)
+            if own - min(counts) > 1:
+                return False
+    for node, (_, rule, about, key) in existing:
+        there = {domain(key, at) for at, one in gang if one[0] == about}
+        if rule == "apart" and domain(key, node) in there:
+            return False
+    for rule in {wish[1:] for _, wish in gang if wish[1] == "near"}:
+        carriers = [(domain(rule[2], node), wish[0]) for node, wish in gang if wish[1:] == rule]
+        beside = {domain(rule[2], node) for node, wish in existing if wish[0] == rule[1]}
+        others = {domain(rule[2], node) for node, wish in gang if wish[0] == rule[1] and wish[1:] != rule}
+        alone = {here for here, _ in carriers if here not in beside | others}
+        if alone and (beside or len(alone) > 1 or (alone.pop(), rule[1]) not in carriers):
+            return False
+    return True
+
+
+@settings(max_examples=examples(40))
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(ZONES)), wishes), max_size=2), st.lists(wishes, min_size=2, max_size=3)
+)
+def test_a_gang_starts_whole_by_its_rules_exactly_where_it_can(there: list[tuple[str, Wish]], new: list[Wish]) -> None:
+    """Pods of one app are alike, as the replicas of one template: they ask for the same amounts by the same rules."""
+    alike = {wish[0]: wish for wish in new}
+    new = [alike[wish[0]] for wish in new]
+    existing = [pod(f"old-{number}", wish, node) for number, (node, wish) in enumerate(there)]
+    if any(sum(node == at for at, _ in there) > 2 for node in ZONES):
+        return
+    found = placed(existing, [pod(f"new-{number}", wish) for number, wish in enumerate(new)])
+    if found:
+        assert len(found) == len(new)
+        gang = [(found[f"new-{number}"], wish) for number, wish in enumerate(new)]
+        assert keeps_all(there, gang)
+    else:
+        every = product(ZONES, repeat=len(new))
+        assert not any(keeps_all(there, list(zip(nodes, new, strict=True))) for nodes in every)
