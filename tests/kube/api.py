@@ -205,7 +205,8 @@ class Api:
         )
         custom = await self._custom()
         native = [path for path in ("/apis/scheduling.k8s.io/v1alpha2/podgroups",) if self.plane.gates]
-        await at_once(self._empty(path) for path in (*everywhere, *groups, *storage, *native, *custom, "nodes"))
+        every = (*everywhere, *groups, *storage, *native, *custom, "nodes")
+        await at_once((self._empty(path) for path in every), limit=4)  # each at once more is a handshake more
         own = [c for c in await self.list("/apis/scheduling.k8s.io/v1/priorityclasses") if not _of_system(c)]
         await at_once(self.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{c['metadata']['name']}") for c in own)
 

@@ -52,12 +52,13 @@ class Brood:
             ["sh", "-c", REAPER, "sh", str(folder)], stdin=subprocess.PIPE, start_new_session=True
         )
 
-    def start(self, name: str, command: list[str]) -> None:
+    def start(self, name: str, command: list[str], **environment: str) -> None:
         """Start one in a process group of its own, so that Ctrl-C at the tests does not reach it first."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
-            )
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
+                env=os.environ | environment,
+            )  # fmt: skip
         self._tell()
 
     def alive(self, name: str) -> bool:
