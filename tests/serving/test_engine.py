@@ -174,6 +174,19 @@ def test_a_request_that_never_fits_is_refused_in_one_sentence() -> None:
         EngineSettings(LATENCY, 5, policy="last")
 
 
+def test_nobody_is_preempted_for_more_blocks_than_there_are() -> None:
+    """Three that are worse share seven blocks, which count once: two that are better do not fit side by side."""
+    engine = Engine(EngineSettings(LATENCY, 11, 16, 8, prefix_cache=True, preemptive=True))
+    for _ in range(3):
+        engine.add(0.0, 7 * 16 + 1, 5, 5.0, range(7))
+    engine.run(steps=2)
+    assert engine.state[c.RUNS] == 3 and engine.state[c.FREE] == 0
+    engine.add(engine.now, 16, 2, 0.0)
+    engine.add(engine.now, 10 * 16 - 2, 2, 0.0)
+    engine.run()
+    assert engine.state[c.FREE] == 10 and not np.isnan(engine.times[:5, c.FINISH]).any()
+
+
 def test_swapped_keys_and_values_come_back_and_cost_their_way() -> None:
     """The request that loses its blocks is not computed again: it takes fewer tokens, and time for the moves."""
     runs = {}

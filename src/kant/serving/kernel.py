@@ -183,7 +183,7 @@ def make_room(
             if times[running[i], PRIORITY] > times[w, PRIORITY]:
                 could += requests[running[i], HELD]
                 seats_left += 1
-        if could < need or seats_left <= 0:
+        if min(could, limits[USABLE]) < need or seats_left <= 0:  # blocks that several hold are counted by each
             break
         while state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
             at = victim(times, limits, state, running)
