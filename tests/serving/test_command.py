@@ -157,7 +157,7 @@ def test_a_latency_is_found_again_from_steps(tmp_path: Path) -> None:
         ("0,5,5\n1,4,0", "", ":3: output: expected a number from 1"),
         ("0,5,5\n1,4,x", "", ":3: output: expected a whole number"),
         ("3,5,5\n1,4,5", "", ":3: arrival: expected requests in order"),
-        ("0,500000,5", "", ":2: expected a request of at most 415024 tokens"),
+        ("0,500000,5", "", ":2: expected a request of at most 415024 tokens, as many as the KV holds, got 500004"),
         ("0,5,5", "--model gpt", "--model: expected one of"),
         ("0,5,5", "--gpu tpu", "--gpu: expected one of a100"),
         ("0,5,5", "--tensor-parallel 3", "--tensor-parallel: expected one of 1"),

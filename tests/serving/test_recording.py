@@ -62,6 +62,8 @@ def test_the_first_difference_is_named(tmp_path: Path) -> None:
     [
         ({"cells": 3}, "Expected `array`, got `int` - at `$.cells`"),
         ({"F": "x"}, "$.F"),
+        ({"cells": []}, "expected at least one run, and in each at least one request"),
+        ({"requests": []}, "expected at least one run, and in each at least one request"),
         ({"prompt": -4}, "a shared prefix no longer than the prompt"),
         ({"prompt": 0, "prefix": 0}, "cell 7: request: expected a prompt and an output of at least one token"),
         ({"prompt": 10**15}, "at most 144 tokens, as many as the KV holds"),

@@ -111,6 +111,8 @@ def read_recording(path: Path) -> Recording:
         found = msgspec.json.decode(read_bytes(path), type=Recording)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(str(path), f"a recording of vLLM's scheduler in JSON ({error})") from None
+    if not found.cells or not all(cell.requests for cell in found.cells):
+        raise InputError(str(path), "at least one run, and in each at least one request")
     for cell in found.cells:
         if len({request.id for request in cell.requests}) < len(cell.requests):
             raise InputError(f"{path}: cell {cell.cell}", "requests with an id each, all different")

@@ -79,7 +79,9 @@ class Requests:
         need = self.prompt + self.output - 1
         if need.max() > tokens:
             i = int(np.argmax(need > tokens))
-            raise InputError(self.place(i), f"a request of at most {tokens} tokens, as many as the KV holds", need[i])
+            raise InputError(
+                self.place(i), f"a request of at most {tokens} tokens, as many as the KV holds", int(need[i])
+            )
 
     def at_rate(self, rate: float) -> Requests:
         """The same requests, their arrivals stretched so that they come at `rate` a second in the mean."""
