@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,24 @@ def scheduler(folder: str, policy: str, seqs: int, budget: int, blocks: int, cac
     )  # fmt: skip
 
 
-def drive(made: Any, rows: list[dict[str, Any]], caching: bool) -> tuple[int, int]:
-    """Serve the requests, and write into their rows what came out; returns steps and preemptions."""
+def asked(row: dict[str, Any], hasher: Any) -> Any:
+    """A request of vLLM."""
+    program = {"program_id": row["program"]} if "program" in row else None
+    return Request(
+        request_id=str(row["id"]), prompt_token_ids=prompt_tokens(row),
+        sampling_params=SamplingParams(max_tokens=row["output"], ignore_eos=True, temperature=0, extra_args=program),
+        pooling_params=None, arrival_time=row["arrival"], priority=row["priority"], block_hasher=hasher,
+    )  # fmt: skip
+
+
+def drive(
+    made: Any, rows: list[dict[str, Any]], caching: bool, clock: Callable[[float], None] | None = None
+) -> tuple[int, int]:
+    """Serve the requests, and write into their rows what came out; returns steps and preemptions.
+
+    `clock` hears the time before each step and at its end. With one, requests that come during a step are added before
+    its end is told, as the simulator does; else after it, as vLLM does. A row's `program`, if it has one, calls.
+    """
     hasher = None
     if caching:
         init_none_hash(sha256)
@@ -100,15 +117,10 @@ def drive(made: Any, rows: list[dict[str, Any]], caching: bool) -> tuple[int, in
         if not made.has_unfinished_requests():
             now = max(now, coming[at]["arrival"])
         while at < len(coming) and coming[at]["arrival"] <= now:
-            row = coming[at]
+            made.add_request(asked(coming[at], hasher))
             at += 1
-            made.add_request(
-                Request(
-                    request_id=str(row["id"]), prompt_token_ids=prompt_tokens(row),
-                    sampling_params=SamplingParams(max_tokens=row["output"], ignore_eos=True, temperature=0),
-                    pooling_params=None, arrival_time=row["arrival"], priority=row["priority"], block_hasher=hasher,
-                )
-            )  # fmt: skip
+        if clock is not None:
+            clock(now)
         plan = made.schedule()
         for name in plan.preempted_req_ids or ():
             found[name]["preempted"] += 1
@@ -128,6 +140,11 @@ def drive(made: Any, rows: list[dict[str, Any]], caching: bool) -> tuple[int, in
         if names:
             now += step_s(plan.total_num_scheduled_tokens, decode, chunks)
             steps += 1
+            if clock is not None:
+                while at < len(coming) and coming[at]["arrival"] < now:
+                    made.add_request(asked(coming[at], hasher))
+                    at += 1
+                clock(now)
         places = {name: k for k, name in enumerate(names)}
         made.update_from_output(
             plan, ModelRunnerOutput(req_ids=names, req_id_to_index=places, sampled_token_ids=[list(s) for s in sampled])

@@ -1,14 +1,15 @@
 """Kant's policies inside vLLM: classes for `vllm serve --scheduler-cls kant.gateway.vllm_scheduler.Plas`.
 
 vLLM calls this interface not public, and its attributes change between versions: other versions than `KNOWN` are
-refused in one sentence. A policy says a request's priority when it comes; vLLM's own priority queue then orders who
-waits and who loses blocks. Preemptive policies take seats from the worse before each step, as the simulator does.
+refused in one sentence. A policy is asked as the simulator asks it: when a request comes, before and after each step,
+and when one ends. It sees a book, an engine's tables with what vLLM's scheduler has. Who waits and who loses blocks is
+then vLLM's own priority queue, and how many are admitted its own limit; preemptive policies make room before each step.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any
 
@@ -25,8 +26,8 @@ KNOWN = ("0.32",)
 HOLDING = ("kv_holding_waiting", "skipped_waiting")
 """Further queues of requests that wait, by their names in different versions."""
 
-AT_ONCE = 16_384
-"""Requests that may live at once; further ones have priority 0."""
+AT_FIRST = 1024
+"""Requests for which the book has room at first."""
 
 NOBODY = -1
 
@@ -48,33 +49,59 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
     """
 
     class KantScheduler(base):  # type: ignore[misc]
-        """vLLM's scheduler with the priorities of a policy of Kant."""
+        """vLLM's scheduler with a policy of Kant."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.policy = priority
-            self.waiting = queue()
-            for name in HOLDING:
-                if hasattr(self, name):
-                    setattr(self, name, queue())
             self.kant: Policy = policy_named(policy)
-            self.book = Engine(EngineSettings(latency_model("llama-3-8b", "a100")[0], 2), AT_ONCE)
-            self.free = list(range(AT_ONCE))[::-1]
+            self.ordered = self.kant.by_priority or self.kant.preemptive
+            if self.ordered:
+                self.policy = priority
+                self.waiting = queue()
+                for name in HOLDING:
+                    if hasattr(self, name):
+                        setattr(self, name, queue())
+            self.max_num_active_reqs: int
+            self.seats = self.max_num_active_reqs
+            blocks = int(self.kv_cache_config.num_blocks)
+            latency = latency_model("llama-3-8b", "a100")[0]  # of no meaning here: vLLM's own steps take their time
+            kind = "priority" if self.ordered else "fcfs"
+            settings = EngineSettings(latency, max(blocks, 2), int(self.block_size), self.seats, policy=kind)
+            self.book = Engine(settings, AT_FIRST)
+            self.book.count = AT_FIRST
+            self.free = list(range(AT_FIRST))[::-1]
             self.rows: dict[str, int] = {}
             self.programs: dict[str, int] = {}
-            self.began = time.time()
+            self.came = 0
+            self.clock: Callable[[], float] = time.time
+            self.began = self.since = self.clock()
+            self.under_way = 0
+            self.over: list[int] | None = None
 
         def add_request(self, request: Any) -> None:
             """A request comes: the policy says its priority."""
-            if self.free and request.request_id not in self.rows:
-                row = self.rows[request.request_id] = self.free.pop()
+            if request.request_id not in self.rows:
+                row = self.rows[request.request_id] = self.new_row()
                 prompt, most = int(request.num_prompt_tokens), int(request.max_tokens)
-                self.book.requests[row] = 0
-                self.book.requests[row, c.PROMPT] = prompt
                 now = float(request.arrival_time) - self.began
+                self.book.requests[row] = 0
+                self.book.requests[row, [c.PROMPT, c.OUTPUT, c.TIE]] = prompt, most, self.came
+                self.came += 1
                 job = Job(prompt, float(most), float(request.priority), self.program_of(request), now)
-                request.priority = self.kant.arrived(self.book, job, row)
+                score = self.kant.arrived(self.book, job, row)
+                self.book.times[row, [c.ARRIVAL, c.PRIORITY]] = now, score
+                if self.ordered:
+                    request.priority = score
             super().add_request(request)
+
+        def new_row(self) -> int:
+            """A row of the book that is free; the book grows where there is none."""
+            if not self.free:
+                had = self.book.count
+                self.book.widen()
+                self.book.count = len(self.book.requests)
+                self.free = list(range(had, self.book.count))[::-1]
+            return self.free.pop()
 
         def program_of(self, request: Any) -> int:
             """The number of the program that calls: `vllm_xargs.program_id`."""
@@ -84,48 +111,152 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return NOBODY if program is None else self.programs.setdefault(str(program), len(self.programs))
 
         def schedule(self, *args: Any, **kwargs: Any) -> Any:
-            """A step; before it a preemptive policy takes seats from the worse."""
-            taken = self.take_seats() if self.kant.preemptive else set()
+            """A step; before it the policy is asked, and a preemptive one takes seats and blocks from the worse."""
+            if self.kant.by_step:
+                self.write_book()
+                self.kant.before_step(self.book)
+                self.read_priorities()
+                admit = int(self.book.state[c.ADMIT])
+                if admit >= 0:
+                    self.max_num_active_reqs = min(self.seats, len(self.running) + admit)
+            taken = self.make_room() if self.kant.preemptive else set()
             output = super().schedule(*args, **kwargs)
+            self.max_num_active_reqs = self.seats
             if taken:
                 output.preempted_req_ids = (output.preempted_req_ids or set()) | taken
+            if output.total_num_scheduled_tokens:
+                if not self.under_way:
+                    self.since = self.clock()
+                self.under_way += 1
             return output
 
-        def take_seats(self) -> set[str]:
-            """Preempt who runs at a worse priority than somebody who waits, where all seats are taken."""
-            taken: set[str] = set()
-            while self.waiting and len(self.running) >= self.max_num_running_reqs:
+        def make_room(self) -> set[str]:
+            """Preempt who runs at a worse priority than somebody who could be admitted in its place.
+
+            The rule is that of `kant.serving.kernel.make_room`. Returns the names of the preempted.
+            """
+            pool, size, seats = self.kv_cache_manager.block_pool, int(self.block_size), self.max_num_active_reqs
+            usable = self.book.settings.num_blocks - 1
+            taken: list[Any] = []
+            victims: set[str] = set()
+            claimed = 0
+            while self.waiting:
                 first = self.waiting.peek_request()
-                worst = max(self.running, key=lambda r: (r.priority, r.arrival_time))
-                if worst.priority <= first.priority:
+                need = claimed + -(-int(first.num_tokens) // size)
+                worse = [request for request in self.running if request.priority > first.priority]
+                could = min(pool.get_num_free_blocks() + sum(map(self.held, worse)), usable)
+                if could < need or len(self.running) + len(taken) - len(worse) >= seats:
                     break
-                self.running.remove(worst)
-                self._preempt_request(worst, time.monotonic())
-                taken.add(worst.request_id)
-            return taken
+                while len(self.running) + len(taken) >= seats or pool.get_num_free_blocks() < need:
+                    worst = max(self.running, key=lambda r: (r.priority, r.arrival_time), default=first)
+                    if worst.priority <= first.priority:
+                        break
+                    self.running.remove(worst)
+                    self._preempt_request(worst, time.monotonic())
+                    victims.add(worst.request_id)
+                if len(self.running) + len(taken) >= seats or pool.get_num_free_blocks() < need:
+                    break
+                taken.append(self.waiting.pop_request())
+                claimed = need
+            for request in taken:
+                self.waiting.add_request(request)
+            return victims
+
+        def held(self, request: Any) -> int:
+            """Blocks that a request holds."""
+            return len(self.kv_cache_manager.get_blocks(request.request_id).blocks[0])
+
+        def waits(self) -> Iterator[Any]:
+            """Requests that wait, those first that hold blocks."""
+            for name in HOLDING:
+                yield from getattr(self, name, ())
+            yield from self.waiting
+
+        def write_book(self) -> None:
+            """Let the book say what vLLM's scheduler has."""
+            book, rows = self.book, self.rows
+            for place, count, live in (
+                (book.running, c.RUNS, [r for r in self.running if r.request_id in rows]),
+                (book.waiting, c.WAITS, [r for r in self.waits() if r.request_id in rows]),
+            ):
+                numbers = [rows[request.request_id] for request in live]
+                book.state[count] = len(numbers)
+                place[: len(numbers)] = numbers
+                book.requests[numbers, c.DONE] = [request.num_output_tokens for request in live]
+                book.requests[numbers, c.COMPUTED] = [request.num_computed_tokens for request in live]
+
+        def read_priorities(self) -> None:
+            """Let vLLM's requests have the priorities of the book, and those that wait the order that follows."""
+            if not self.ordered:
+                return
+            for request in self.running:
+                self.reprioritised(request)
+            waiting = list(self.waiting)
+            changed = [request for request in waiting if self.reprioritised(request)]
+            if changed:  # the heap is out of order
+                self.waiting.remove_requests(waiting)
+                for request in waiting:
+                    self.waiting.add_request(request)
+
+        def reprioritised(self, request: Any) -> bool:
+            """Give a request its priority of the book; whether it is another."""
+            row = self.rows.get(request.request_id)
+            if row is None or request.priority == self.book.times[row, c.PRIORITY]:
+                return False
+            request.priority = float(self.book.times[row, c.PRIORITY])
+            return True
+
+        def update_from_output(self, output: Any, *args: Any, **kwargs: Any) -> Any:
+            """A step has ended: the policy is told who ran and how long, and then who is over."""
+            ran = {self.rows[name]: self.requests[name] for name in output.num_scheduled_tokens if name in self.rows}
+            self.over = []
+            done = super().update_from_output(output, *args, **kwargs)
+            over, self.over = self.over, None
+            if output.total_num_scheduled_tokens:
+                now = self.clock()
+                took, self.since = now - self.since, now
+                self.under_way -= 1
+                if self.kant.by_step:
+                    self.write_book()
+                    for row, request in ran.items():  # some are over, and live no more
+                        self.book.requests[row, c.DONE] = request.num_output_tokens
+                        self.book.requests[row, c.COMPUTED] = request.num_computed_tokens
+                    self.book.plan[: len(ran), 0] = list(ran)
+                    self.book.state[c.RAN] = len(ran)
+                    self.kant.after_step(self.book, took)
+                    self.read_priorities()
+            for row in over:
+                self.end(row)
+            return done
 
         def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-            """A request is over: the policy learns what it has had."""
+            """A request is over: the policy learns what it has had, once the step is told."""
             row = self.rows.pop(request.request_id, None)
             if row is not None:
-                self.book.requests[row, c.OUTPUT] = int(request.num_output_tokens)
-                self.kant.finished(self.book, row)
-                self.free.append(row)
+                self.book.requests[row, c.OUTPUT] = self.book.requests[row, c.DONE] = int(request.num_output_tokens)
+                if self.over is None:
+                    self.end(row)
+                else:
+                    self.over.append(row)
             return super()._free_request(request, *args, **kwargs)
+
+        def end(self, row: int) -> None:
+            """Tell the policy that a request is over, and let others have its row."""
+            self.kant.finished(self.book, row)
+            self.free.append(row)
 
     KantScheduler.__name__ = KantScheduler.__qualname__ = "".join(map(str.title, policy.split("-")))
     return KantScheduler
 
 
 CLASSES = {
-    "Priority": "priority",
-    "PreemptivePriority": "preemptive-priority",
-    "Ranked": "ranked",
-    "RankedBounded": "ranked-bounded",
-    "Plas": "plas",
-    "Atlas": "atlas",
-}
-"""Classes of this module, and the policies that they ask."""
+    "".join(map(str.title, name.split("-"))): name
+    for name in (
+        "priority", "preemptive-priority", "ranked", "ranked-bounded", "ranked-preemptive", "srpt", "mlfq", "plas",
+        "atlas", "conservative", "aggressive", "past-future",
+    )
+}  # fmt: skip
+"""Classes of this module, and the policies that they ask: all but `layered-priority`, which stops within a step."""
 
 
 def __getattr__(name: str) -> type:

@@ -125,7 +125,7 @@ class Engine:
         self.settings.check(prompt, output)
         r = self.count
         if r == len(self.requests):
-            self._widen()
+            self.widen()
         self.count += 1
         row = self.requests[r]
         row[:] = 0
@@ -155,7 +155,8 @@ class Engine:
             wider[:, : self.held.shape[1]] = self.held
             self.held = wider
 
-    def _widen(self) -> None:
+    def widen(self) -> None:
+        """Have room for twice as many requests."""
         self.requests = np.concatenate([self.requests, np.zeros_like(self.requests)])
         self.times = np.concatenate([self.times, np.zeros_like(self.times)])
         self.waiting = np.concatenate([self.waiting, np.zeros_like(self.waiting)])
