@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -54,6 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells have it for what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("cost"):
         config.pluginmanager.register(Cost())
     gc.disable()

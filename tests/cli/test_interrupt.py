@@ -159,7 +159,6 @@ def test_an_interrupt_while_reading_leaves_nothing(
         time.sleep(5)
 
     monkeypatch.setattr(kant.workload.read, "read_workload", interrupt)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have those in the background ignore it
     out = tmp_path / "out"
     outcome = command("simulate", small, "--cluster", "4x8", "--out", out)
     assert (outcome.code, outcome.out, outcome.err) == (130, "", "kant: interrupted\n")

@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from fcntl import ioctl
@@ -35,7 +36,7 @@ from kant.local.terminals import Frames, frame
 from kant.service import terminals
 from kant.service.roles import Role
 from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key
-from kant.service.websocket import BINARY, LAST, Line, Packets, masked, packet
+from kant.service.websocket import BINARY, LAST, PING, PONG, Line, Packets, masked, packet
 
 ON_ITS_OWN = "tty; stty size; echo $CUDA_VISIBLE_DEVICES; exit 7"
 ASKS = 'stty -echo; echo ready; while read line; do echo "got <$line>"; done'
@@ -397,6 +398,27 @@ def test_what_was_said_before_the_other_end_went_is_shown(
     line.send(b"E")
     assert conversation.hold() == Left(attempt=3)
     assert capfdbinary.readouterr().out == b"last words\n"
+
+
+def test_whoever_waits_says_that_they_are_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(PATIENCE_S)
+    answers: list[bytes] = []
+
+    def daemon() -> None:
+        for asked in (b"1", b"2"):
+            theirs.send(bytes([LAST | PING, len(asked)]) + asked)
+            answers.append(theirs.recv(64))
+        theirs.close()
+
+    beside = threading.Thread(target=daemon)
+    beside.start()
+    assert Conversation(Line(ours), pty=False, said=print, interrupt=bool).hold() == Left()
+    beside.join()
+    assert [(answer[0], masked(answer[6:], answer[2:6])) for answer in answers] == [
+        (LAST | PONG, b"1"), (LAST | PONG, b"2")
+    ]  # fmt: skip
 
 
 @given(st.binary(max_size=70_000), st.binary(min_size=4, max_size=4))

@@ -143,6 +143,7 @@ class Conversation:
     def _until_begun(self) -> bool:
         self._hear()  # something may have come with the answer that opened the line
         while not self.begun and self.left is None and not self.line.closed:
+            self.line.flush()  # that we are still here, where we were asked
             select.select([self.line], [], [])
             self._hear()
         return self.begun

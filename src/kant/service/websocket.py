@@ -16,7 +16,7 @@ from kant.service.socket_http import Answer, BrokenAnswerError
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 MOST_HEAD = 1 << 16
-CONTINUED, BINARY, CLOSE, PING = 0, 2, 8, 9
+CONTINUED, BINARY, CLOSE, PING, PONG = 0, 2, 8, 9, 10
 LAST, MASKED = 0x80, 0x80
 PIECE = 1 << 16
 
@@ -116,7 +116,7 @@ class Line:
                 if operation == BINARY:
                     found.append((payload[:1], payload[1:]))
                 elif operation == PING:
-                    self._put(10, payload)
+                    self._put(PONG, payload)
                 elif operation == CLOSE:
                     self._put(CLOSE, payload[:2])
                     self.flush()
