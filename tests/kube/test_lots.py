@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -11,21 +12,22 @@ from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.translate.levels import HOSTNAME
 
 ZONE = "topology.kubernetes.io/zone"
 WHEN = "2026-11-22T10:00:00Z"
 
 
-def mirror_of(rooms: list[int], pods: int, skew: int) -> Mirror:
-    """A zone for each number, which is that of its nodes; each takes one of the pods."""
+def mirror_of(rooms: list[int], pods: int, skew: int, key: str = ZONE) -> Mirror:
+    """A zone for each number, which is that of its nodes; each takes one of the pods. Or a host that takes so many."""
     mirror, labels = Mirror(), {"app": "web"}
     for zone, nodes in enumerate(rooms):
-        for i in range(nodes):
-            room: dict[str, str | int | float] = {"cpu": 1, "memory": "1Gi", "pods": 9}
-            meta = k.Meta(f"n{zone}-{i}", labels={ZONE: f"z{zone}"})
+        for i in range(nodes if key == ZONE else 1):
+            room: dict[str, str | int | float] = {"cpu": 1 if key == ZONE else nodes, "memory": "1Gi", "pods": 9}
+            meta = k.Meta(f"n{zone}-{i}", labels={key: f"z{zone}"})
             mirror.node("added", k.Node(meta, k.NodeSpec(), k.NodeStatus(room, room, (k.Condition("Ready", "True"),))))
     like = k.SpreadConstraint(
-        max_skew=skew, topology_key=ZONE, when_unsatisfiable="DoNotSchedule", label_selector=k.LabelSelector(labels)
+        max_skew=skew, topology_key=key, when_unsatisfiable="DoNotSchedule", label_selector=k.LabelSelector(labels)
     )
     for i in range(pods):
         asks = k.Container(k.Resources(requests={"cpu": 1}))
@@ -40,9 +42,14 @@ def spread(mirror: Mirror, zones: int) -> list[int]:
 
 
 @settings(max_examples=examples(20))
-@given(rooms=st.lists(st.integers(1, 6), min_size=2, max_size=4), pods=st.integers(0, 20), skew=st.integers(1, 3))
-def test_all_that_may_run_is_bound_within_the_skew(rooms: list[int], pods: int, skew: int) -> None:
-    mirror = mirror_of(rooms, pods, skew)
+@given(
+    key=st.sampled_from([ZONE, HOSTNAME]),
+    rooms=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    pods=st.integers(0, 20),
+    skew=st.integers(1, 3),
+)
+def test_all_that_may_run_is_bound_within_the_skew(key: str, rooms: list[int], pods: int, skew: int) -> None:
+    mirror = mirror_of(rooms, pods, skew, key)
     for _ in range(2 + len(rooms)):  # as the driver builds its state again for those who have waited
         leader = Leader(mirror)
         for _ in range(2):
@@ -53,7 +60,8 @@ def test_all_that_may_run_is_bound_within_the_skew(rooms: list[int], pods: int, 
     assert sum(found) == min(pods, sum(min(room, min(rooms) + skew) for room in rooms)), found
 
 
-def test_one_state_is_enough_where_there_is_room() -> None:
-    mirror = mirror_of([8, 8, 8], 21, 1)
+@pytest.mark.parametrize("key", [ZONE, HOSTNAME])
+def test_one_state_is_enough_where_there_is_room(key: str) -> None:
+    mirror = mirror_of([8, 8, 8], 21, 1, key)
     Leader(mirror).turn()
     assert spread(mirror, 3) == [7, 7, 7]

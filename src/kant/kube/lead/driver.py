@@ -245,7 +245,7 @@ class KubeDriver:
             self.translation.stale = True
 
     def _is_stale(self) -> bool:
-        waited, patience = self.translation.filters.lots.waited(), max(REDRAW, LEAST_WORK * self._build_s)
+        waited, patience = self.translation.filters.waited(), max(REDRAW, LEAST_WORK * self._build_s)
         due = waited > patience or self._change_at <= self.core.now  # type: ignore[union-attr]
         return self.fleet.stale or self.translation.stale or due
 

@@ -49,6 +49,7 @@ class DeviceAllocations:
         self.requests = requests or DeviceRequests(mirror, scheduler)
         self.plans: dict[ClaimName, ClaimPlan] = {}
         self.coming: dict[str, Workload] = {}
+        self._claims_of: dict[DeviceId, dict[ClaimName, None]] = {}  # claims that a device was planned for
         self._never: dict[tuple[str, str], bool] = {}
         self._version = -1
 
@@ -56,6 +57,8 @@ class DeviceAllocations:
         """A state is built, in which no pod has a place but those that are bound."""
         self._version = -1
         self.coming.clear()
+        self.plans.clear()
+        self._claims_of.clear()
         self.requests.begin()
 
     def check(self, pod: Pod) -> None:
@@ -93,8 +96,12 @@ class DeviceAllocations:
     def promise(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
         """Plan the devices of these pods at these nodes. Returns why that cannot be; "" where it is done."""
         why, plans = self._decide(placed, going)
-        if not why:
-            self.plans.update({plan.claim: plan for plan in plans})
+        for plan in plans if not why else ():
+            self._drop(plan.claim)
+            self.plans[plan.claim] = plan
+            for one in plan.grants:
+                if not one.want.admin:
+                    self._claims_of.setdefault(one.device.id, {})[plan.claim] = None
         return why
 
     def fails(self, pod: Pod, node: str, empty: bool = False) -> bool:
@@ -193,12 +200,11 @@ class DeviceAllocations:
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
         """What no claim has, or is about to get, but for those decided here and those of pods that will be gone."""
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
-        planned = self._planned(deciding)
 
         def is_free(device: DeviceId) -> bool:
             if empty:
                 return True
-            if device in planned:
+            if self._is_planned(device, deciding):
                 return False
             return all(key in deciding or self._goes(key, going) for key in self.devices.holders.get(device, ()))
 
@@ -214,14 +220,21 @@ class DeviceAllocations:
 
         return Free(is_free, what_is_left, self.requests.matches)
 
-    def _planned(self, deciding: Collection[ClaimName]) -> set[DeviceId]:
-        found = set()
-        for key, plan in list(self.plans.items()):
-            if not self._is_standing(plan):
-                del self.plans[key]
-            elif key not in deciding:
-                found |= {one.device.id for one in plan.grants if not one.want.admin}
-        return found
+    def _is_planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> bool:
+        """Whether a device is about to be had by another claim; plans that stand no more are dropped."""
+        for key in [key for key in self._claims_of.get(device, ()) if key not in deciding]:
+            if self._is_standing(self.plans[key]):
+                return True
+            self._drop(key)
+        return False
+
+    def _drop(self, key: ClaimName) -> None:
+        plan = self.plans.pop(key, None)
+        for one in plan.grants if plan is not None else ():
+            claims = self._claims_of.get(one.device.id, {})
+            claims.pop(key, None)
+            if not claims:
+                self._claims_of.pop(one.device.id, None)
 
     def _is_standing(self, plan: ClaimPlan) -> bool:
         claim = self.devices.claims.get(plan.claim)

@@ -50,6 +50,7 @@ class DeviceRequests:
         self._version = -1
         self._asked: dict[str, Asked] = {}
         self._found: dict[Want, frozenset[DeviceId]] = {}
+        self._gpus: dict[Want, int | None] = {}
 
     def begin(self) -> None:
         """A state is built: what claims ask for is found anew, and claims without devices look at other homes."""
@@ -63,6 +64,7 @@ class DeviceRequests:
         self._version = self.devices.version
         self._asked.clear()
         self._found.clear()
+        self._gpus.clear()
         self.homes.clear()
         self.has_other_homes = self.selectors.turned_away = False
         self.selectors.keep(self.devices.inventory.stamps)
@@ -185,6 +187,32 @@ class DeviceRequests:
             return []
         return [self.devices.inventory.by_id[one] for one in ids]
 
+    def most_at_one_node(self, pod: Pod) -> int:
+        """At most so many pods like this one find devices for claims of their own at one node; 0: nobody can tell."""
+        found: list[int] = []
+        for claim in self.claims(pod):
+            if len(self.devices.users.get(key_of(claim), ())) > 1:
+                return 0
+            if not self.is_settled(claim):
+                found += self._most_of(claim)
+        return min(found, default=0)
+
+    def _most_of(self, claim: ResourceClaim) -> list[int]:
+        """The same for each request of a claim that is about devices of single nodes."""
+        found: list[int] = []
+        try:
+            asked = self.asked(claim)
+            for alternatives in asked.requests:
+                wants = [want for want in alternatives if not want.admin]
+                ids = {one for want in wants for one in self._matching(want, asked.namespace)}
+                homes = [self.devices.inventory.by_id[one].reach.node for one in ids - self.devices.holders.keys()]
+                least = min((want.number for want in alternatives), default=0)
+                if len(wants) == len(alternatives) and least and homes and all(homes):
+                    found.append(max(Counter(homes).values()) // least)
+        except (InputError, ClaimWaitsError, SelectorError):
+            return []
+        return found
+
     def are_one(self, pods: Sequence[Pod]) -> bool:
         """Whether several of these pods share a claim that is to get devices of one node."""
         shared: dict[ClaimName, ResourceClaim] = {}
@@ -242,6 +270,14 @@ class DeviceRequests:
         return sum(number for one in counts for number in one if number)
 
     def _gpus_of_want(self, want: Want, namespace: str) -> int | None:
+        if not self.is_current():
+            self._forget()
+        if want not in self._gpus:
+            self._gpus[want] = self._gpus_among(want, namespace)
+        return self._gpus[want]
+
+    def _gpus_among(self, want: Want, namespace: str) -> int | None:
+        """The whole GPUs that a request is about, as `_gpus_of` counts them."""
         if want.admin:
             return 0
         found = [self.devices.inventory.by_id[one] for one in self._matching(want, namespace)]

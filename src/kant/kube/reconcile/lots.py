@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from time import monotonic
+from typing import Any
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod, Requirement
@@ -56,13 +57,7 @@ class Lots:
 
     def waited(self) -> float:
         """Seconds since the first draw of those who still wait with a lot."""
-        for uid, (when, lot) in list(self._drawn.items()):
-            pod = self.mirror.pods.get(uid)
-            if lot is not None and pod is not None and not pod.spec.node_name:
-                return monotonic() - when
-            if pod is None or pod.spec.node_name:
-                del self._drawn[uid]
-        return 0.0
+        return longest_wait(self._drawn, self.mirror)
 
     def _draw(self, pod: Pod) -> Requirement | None:
         spreads = spreads_of(pod)
@@ -90,3 +85,14 @@ class Lots:
             if domain not in found and self.has_room(node, size):
                 found[domain] = None
         return list(found)
+
+
+def longest_wait(drawn: dict[str, tuple[float, Any]], mirror: Mirror) -> float:
+    """Seconds since the first of these draws, by uid, whose pod waits; those of pods that have nodes are dropped."""
+    for uid, (when, lot) in list(drawn.items()):
+        pod = mirror.pods.get(uid)
+        if lot is not None and pod is not None and not pod.spec.node_name:
+            return monotonic() - when
+        if pod is None or pod.spec.node_name:
+            del drawn[uid]
+    return 0.0

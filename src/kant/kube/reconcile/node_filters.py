@@ -22,6 +22,7 @@ from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.companions import Companions
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_requests import has_plugin
+from kant.kube.reconcile.lanes import Lanes
 from kant.kube.reconcile.lots import Lots
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.levels import HOSTNAME
@@ -48,6 +49,7 @@ class NodeFilters:
         self.neighbours = Neighbours(mirror, scheduler)
         self.companions = Companions(self.neighbours)
         self.lots = Lots(mirror, self.companions, lambda node, size: _fits(size, self._core_free(node)))
+        self.lanes = Lanes(mirror, self.companions, self.devices.requests)
         self.chosen_volumes = ChosenVolumes(self.neighbours)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, Pod] = {}  # one for each filter in use
@@ -75,6 +77,7 @@ class NodeFilters:
         for pods in gangs:
             self.learn_gang(pods)
         self.lots.begin(pod for pod in waiting if pod.metadata.uid not in self._among_gang)
+        self.lanes.begin()
         self._rules = self.neighbours.rules_in_force()
         self.pods, self._clean, self.failing = {}, set(), {}
         for pod in waiting:
@@ -128,6 +131,16 @@ class NodeFilters:
                     self._clean.add(name)
         found = tuple(Requirement(name, "DoesNotExist") for name in names if name not in self._clean)
         return (*found, lot) if lot is not None else found
+
+    def lane(self, pod: Pod) -> str:
+        """The group of which a node takes one pod, for a pod that waits; "" where there is none (`Lanes`)."""
+        is_short = bool(self._short_devices and pod.spec.resource_claims)
+        is_short = is_short and self.devices.requests.digest(pod) in self._short_devices
+        return self.lanes.of(pod, is_short) if is_short or pod.spec.topology_spread_constraints else ""
+
+    def waited(self) -> float:
+        """Seconds for which somebody has waited with a lot or in a lane."""
+        return max(self.lots.waited(), self.lanes.waited())
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Which filters fail at all of these nodes, which would do but for them, in one sentence."""

@@ -304,6 +304,8 @@ class Translation:
             raise MalformedError(str(error)) from None
         if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
             job = replace(job, affinity_group=f"gang {job.id}", apart="node", apart_required=True)
+        if len(pods) == 1 and not job.apart and not job.affinity_group and (lane := self.filters.lane(pods[0])):
+            job = replace(job, affinity_group=lane, apart="node", apart_required=True)
         if self.devices.requests.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
