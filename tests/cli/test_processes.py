@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.command import KANT, Outcome, environment, process
+from tests.cli.command import KANT, Outcome, environment, kant, process
 
 from kant.cli.app import HELP
 
@@ -47,11 +47,14 @@ def test_help_names_every_verb() -> None:
         assert f" {verb} " in outcome.out
 
 
-def test_from_a_generator_to_a_replay(tmp_path: Path) -> None:
-    """One person's way through all verbs; each is a process."""
+def test_from_a_generator_to_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One person's way through all verbs; some are processes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
 
     def said(*arguments: str) -> str:
-        outcome = process(*arguments, cwd=tmp_path)
+        alone = arguments[0] in ("replay", "check")
+        outcome = process(*arguments, cwd=tmp_path) if alone else kant(*arguments)
         assert outcome.code == 0 and outcome.err == "", outcome
         return outcome.out
 

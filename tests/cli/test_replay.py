@@ -198,7 +198,7 @@ def test_two_processes_decide_the_same(small: Path, tmp_path: Path) -> None:
     for seed in ("1", "2"):
         out = tmp_path / seed
         outcome = process(
-            "compare", small, "--cluster", "4x8", *profiles, "--seed", "5", "--out", out, "--json",
+            "compare", small, "--cluster", "4x8", *profiles, "--seed", "5", "--out", out, "--jobs", "1", "--json",
             env={"PYTHONHASHSEED": seed},
         )  # fmt: skip
         assert outcome.code == 0 and outcome.err == ""

@@ -184,7 +184,7 @@ def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) ->
 @pytest.mark.parametrize("discipline", DISCIPLINES, ids=str)
 def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any, rights: str) -> None:
     """Also with burst replicas, time limits, nodes that fail, queues that change and a driver that refuses."""
-    seeds = part(SEEDS, DISCIPLINES.index(discipline) + list(RIGHTS).index(rights))
+    seeds = part(SEEDS, DISCIPLINES.index(discipline) + list(RIGHTS).index(rights), 3)
     assert sum(compared(seed, discipline, rights) for seed in seeds) > 20 * len(seeds)
 
 

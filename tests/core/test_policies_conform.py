@@ -24,4 +24,4 @@ CASES = [(kind, {"policy": name}) for kind in KINDS for name in policies(kind)] 
 
 @pytest.mark.parametrize(("kind", "settings"), CASES, ids=lambda part: str(part))
 def test_a_policy_keeps_the_rules_of_its_kind(kind: str, settings: dict[str, Any]) -> None:
-    check_policy(make_named_policy(kind, settings), rounds=examples(3))
+    check_policy(make_named_policy(kind, settings), rounds=examples(2))

@@ -47,7 +47,7 @@ def whole_queue(state: ClusterState, profile: Profile, seed: int, now: int, stri
 @pytest.mark.parametrize("discipline", ["best-effort", "strict"])
 def test_the_lanes_start_whom_a_walk_over_the_whole_queue_starts(discipline: str, order: str, refuse: float) -> None:
     checked, case = 0, ("fifo", "sjf", "srtf").index(order) + (discipline == "strict") + (refuse > 0)
-    placements = part(list(enumerate(policies("placement"))), case)
+    placements = part(list(enumerate(policies("placement"))), case, 4)
     for seed, placement in placements:
         draw = generator(seed)
         profile = make_profile(order, discipline, placement)

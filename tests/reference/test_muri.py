@@ -1,4 +1,6 @@
-"""The simulator of Muri and Tiresias, to the float noise: six published cells and a hand-check."""
+"""The simulator of Muri and Tiresias, to the float noise: three published cells and a hand-check.
+
+KANT_EXAMPLES=2 takes all six cells."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples import part
 
 from kant.model.units import SECOND
 from kant.scheduler.profile import builtin_profile
@@ -30,7 +33,7 @@ CELLS = {
 """Jobs, and mean JCT, makespan and p99 JCT in seconds."""
 
 
-@pytest.mark.parametrize(("trace", "profile"), CELLS)
+@pytest.mark.parametrize(("trace", "profile"), part(list(CELLS), 0))
 def test_a_published_cell_is_met_to_a_millisecond(data_file: DataFile, trace: str, profile: str) -> None:
     workload = read_workload(data_file("muri_traces_1_3.csv.gz"), format="muri", slice=trace)
     summary = simulate(workload, read_cluster("8x8"), builtin_profile(profile)).summary
