@@ -18,6 +18,8 @@ from kant.model.placement import NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import HOUR, SECOND
+from kant.optimize.defragment.leaves import wanted_leaves
+from kant.optimize.rounds import Learned, Rounds, propose
 from kant.scheduler.partial_gangs import decide_again
 from kant.scheduler.profile import parse_profile
 from kant.scheduler.proposals import carry_out_proposal
@@ -281,3 +283,49 @@ def test_only_the_jobs_that_match_move() -> None:
         elif isinstance(line, PlanProposed):
             moved += [one.job for one in line.moves]
     assert moved and all(asks[job] <= 4000 for job in moved)
+
+
+def half_leaves(a: tuple[int, ...] = (8,)) -> Harness:
+    """Two leaves of two nodes, with one node of each in use, by a (or several jobs of these sizes) and by b."""
+    profile = parse_profile(PROFILE.format("best-effort") + DEFRAGMENT + "leaves = true\n", "test")
+    found = Harness(make_cluster(8, 8, 8, 8, leaf=2), profile)
+    for jobs in ([make_job(f"a{i}", gpus) for i, gpus in enumerate(a)], *([make_job(name, 8)] for name in "xby")):
+        found.submit(*jobs)
+        found.cycle()
+    found.finish("x", "y")
+    return found
+
+
+@pytest.mark.parametrize(("a", "cheapest"), [((8,), ["a0"]), ((5, 3), ["b"]), ((4, 2), ["a0", "a1"])])
+def test_the_cheapest_leaf_is_emptied_for_a_gang_that_requires_one(a: tuple[int, ...], cheapest: list[str]) -> None:
+    there = half_leaves(a)
+    rounds = Rounds(there.profile)
+    there.submit(make_job("gang", 8, pods=2, within="leaf", within_required=True))
+    there.cycle()
+    assert "gang" not in there.running()
+    there.now += HOUR
+    assert rounds.begin(there.state, there.now) == ["defragment"] and rounds.learned.leaves[0] > 0
+    found = propose("defragment", there.scheduler, there.now, Learned(leaves=(1.0,)))
+    assert found is not None and [one.job for one in found.moves] == cheapest
+    assert len({*found.moves[0].pods}) == 1 and all(one.pods == found.moves[0].pods for one in found.moves)
+    there.state.apply(found)
+    there.execute(carry_out_proposal(there.scheduler, there.now))
+    there.cycle()
+    assert {"gang", "b", *cheapest} <= {*there.running()}
+    there.state.check()
+
+
+def test_no_leaf_is_emptied_where_that_does_not_help() -> None:
+    def asked(there: Harness, share: float = 1.0) -> PlanProposed | None:
+        there.now += HOUR
+        return propose("defragment", there.scheduler, there.now, Learned(leaves=(share,)))
+
+    for pods, waits in ((1, False), (2, True), (3, True)):
+        there = half_leaves()
+        there.submit(make_job("gang", 8, pods=pods, within="leaf", within_required=True))
+        assert wanted_leaves(there.state) == [waits and pods == 2], "of three no leaf could ever have enough"
+    assert asked(half_leaves(), 0.0) is None and asked(half_leaves()) is not None
+    fixed = half_leaves()
+    for job in ("a0", "b"):
+        fixed.happen(JobProtected(fixed.now, job, "its budget"))
+    assert asked(fixed) is None

@@ -29,14 +29,20 @@ from kant.testing import Harness, check_policy, make_cluster, make_job, make_pro
 from kant.testing.strategies import clusters
 from kant.workload.generate import generate
 
-ORDERS = st.builds(
-    Stretch,
-    factor=st.integers(1, 40),
-    probability=st.sampled_from((0, 50, 90)),
-    most_h=st.integers(1, 400),
-    large_gpus=st.sampled_from((0, 8)),
-    large_factor=st.integers(0, 3),
-)
+
+@st.composite
+def orders(draw: st.DrawFn) -> Stretch:
+    """Any fields that go together."""
+    least, large, most = sorted(draw(st.lists(st.integers(1, 400), min_size=3, max_size=3)))
+    return Stretch(
+        factor=draw(st.integers(1, 40)),
+        probability=draw(st.sampled_from((0, 50, 90))),
+        large_gpus=draw(st.sampled_from((0, 8))),
+        large_factor=draw(st.integers(0, 10)),
+        large_least_h=draw(st.sampled_from((0, least))),
+        large_most_h=draw(st.sampled_from((0, large))),
+        most_h=most,
+    )
 
 
 @st.composite
@@ -55,7 +61,7 @@ def tables(draw: st.DrawFn) -> np.ndarray:
 
 
 @settings(deadline=None)
-@given(order=ORDERS, table=tables(), key=st.integers(-10, 600), odd=st.integers(-1, 1))
+@given(order=orders(), table=tables(), key=st.integers(-10, 600), odd=st.integers(-1, 1))
 def test_when_a_job_falls_behind_is_when_its_key_passes(order: Stretch, table: np.ndarray, key: int, odd: int) -> None:
     now, rows, line = 200 * HOUR, np.arange(len(table)), key * HOUR + odd
     found = order.falls_behind(table, rows, line, now)
@@ -67,11 +73,20 @@ def test_when_a_job_falls_behind_is_when_its_key_passes(order: Stretch, table: n
 
 
 @settings(deadline=None)
-@given(order=ORDERS, table=tables(), hours=st.integers(0, 10**5))
+@given(order=orders(), table=tables(), hours=st.integers(0, 10**5))
 def test_a_job_is_put_back_by_no_more_than_the_bound(order: Stretch, table: np.ndarray, hours: int) -> None:
     rows = np.arange(len(table))
     added = order.keys(table, rows, (200 + hours) * HOUR) - table[:, c.J_SUBMIT]
     assert (added >= 0).all() and (added <= order.most_h * HOUR).all()
+    large = added[(table[:, c.J_MILLI] >= 8000) & (order.large_gpus > 0)]
+    assert (large >= order.large_least_h * HOUR).all()
+    assert (large <= (order.large_most_h or order.most_h) * HOUR).all()
+
+
+@pytest.mark.parametrize("fields", [{"large_most_h": 9, "most_h": 8}, {"large_least_h": 9, "large_most_h": 8}])
+def test_bounds_that_contradict_each_other_are_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at most"):
+        Stretch(large_gpus=8, **fields)  # type: ignore[arg-type]
 
 
 def preempted(plan: Plan) -> list[tuple[str, str]]:
@@ -202,7 +217,7 @@ def run(spec: Any, coming: list[JobSubmitted], profile: Any, forgetful: bool) ->
 
 @pytest.mark.long
 @given(
-    spec=clusters(), coming=streams(), order=ORDERS, discipline=st.sampled_from(DISCIPLINES),
+    spec=clusters(), coming=streams(), order=orders(), discipline=st.sampled_from(DISCIPLINES),
     rights=st.sampled_from(RIGHTS),
 )  # fmt: skip
 @settings(max_examples=examples(50), deadline=None)
@@ -216,7 +231,7 @@ def test_nothing_is_missed_by_looking_only_when_something_may_have_changed(
     assert not as_it_is.state.live  # nobody waits for ever
 
 
-@given(spec=clusters(), coming=streams(), order=ORDERS, discipline=st.sampled_from(DISCIPLINES))
+@given(spec=clusters(), coming=streams(), order=orders(), discipline=st.sampled_from(DISCIPLINES))
 @settings(max_examples=examples(50), deadline=None)
 def test_who_was_stopped_stops_in_turn_only_who_has_doubled(
     spec: Any, coming: list[JobSubmitted], order: Stretch, discipline: Backfill

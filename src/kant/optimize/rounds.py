@@ -7,7 +7,7 @@ event. What is learned of the queue on the way is told to the solver with the mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -18,9 +18,11 @@ from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
 from kant.model.event import PlanProposed, ProposedPlace
 from kant.model.matching import Match
+from kant.model.placement import NODE
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, GPU, HOUR, MINUTE, SECOND
-from kant.optimize.defragment.leftovers import Lodger, empty_nodes, leftovers
+from kant.optimize.defragment.leaves import leftover_leaves, moves_of, wanted_leaves
+from kant.optimize.defragment.leftovers import Leftovers, Lodger, empty_nodes, leftovers
 from kant.optimize.optimality import nobody_stops
 from kant.optimize.packing.portfolio import solve
 from kant.optimize.packing.problem import WAITS, Problem
@@ -38,9 +40,12 @@ LOOKED_AT = 200
 
 
 class Learned(Struct, frozen=True):
-    """What rounds have learned: of each pool the share of the time at which waiting jobs wanted more idle nodes."""
+    """What rounds have learned: of each pool the share of the time at which waiting jobs wanted more idle nodes, and
+    that at which gangs wanted more of them in one leaf.
+    """
 
     wanted: tuple[float, ...] = ()
+    leaves: tuple[float, ...] = ()
 
 
 class Rounds:
@@ -71,12 +76,16 @@ class Rounds:
         if defragment is not None and self._next["defragment"] <= now:
             self._next["defragment"] = now + defragment.every_s * SECOND
             part = min(defragment.every_s / (defragment.horizon_h * (HOUR // SECOND)), 1.0)
-            before = self.learned.wanted or (0.0,) * len(state.pools)
-            here = wanted_nodes(state)
-            self.learned = Learned(tuple(old + part * (new - old) for old, new in zip(before, here, strict=True)))
-            if max(max(self.learned.wanted), defragment.floor) > 0:
+            leaves = _later(self.learned.leaves, wanted_leaves(state), part) if defragment.leaves else ()
+            self.learned = Learned(_later(self.learned.wanted, wanted_nodes(state), part), leaves)
+            if max(*self.learned.wanted, *leaves, defragment.floor) > 0:
                 found.append("defragment")
         return found
+
+
+def _later(before: tuple[float, ...], here: Sequence[bool], part: float) -> tuple[float, ...]:
+    """Shares of the time, after one more look that counts for a `part` of it."""
+    return tuple(old + part * (new - old) for old, new in zip(before or (0.0,) * len(here), here, strict=True))
 
 
 def wanted_nodes(state: ClusterState) -> list[bool]:
@@ -179,7 +188,7 @@ def _proposed(places: dict[str, Counter[str]], jobs: list[str]) -> tuple[Propose
 def _defragment(
     scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None
 ) -> PlanProposed | None:
-    """Jobs move together so that nodes in use in part become idle, as far as that pays."""
+    """Jobs move together so that nodes (with `leaves` also leaves) in use in part become idle, as far as that pays."""
     settings, profile = scheduler.profile.defragment, scheduler.profile
     assert settings is not None
     cycle = Diagnosis(scheduler, now).cycle
@@ -189,24 +198,32 @@ def _defragment(
     def price(row: int) -> int:
         return lost_work(cycle, row) + int(state.jobs[row, J_MILLI]) * settings.restart_s
 
-    left, moves = settings.moves, list[tuple[Lodger, int]]()
-    for own in leftovers(state, price, _allows(cycle, profile, settings.jobs, movable)):
-        share = max(learned.wanted[own.pool] if learned.wanted else 0.0, settings.floor)
+    def worth(own: Leftovers, share: float) -> Callable[[int, Sequence[Lodger]], int]:
+        """The GPU time of what is emptied while it is idle for longer than it would have been, over `gain`."""
 
-        def worth(node: int, who: object, share: float = share, gpus: dict[int, int] = own.gpus) -> int:
-            """The GPU time of the node while it is idle for longer than it would have been, over `gain`."""
-            stays = max(now - int(state.jobs[one.row, J_STARTED]) for one in who)  # type: ignore[attr-defined]
+        def of(place: int, who: Sequence[Lodger]) -> int:
+            stays = max(now - int(state.jobs[one.row, J_STARTED]) for one in who)
             span = min(max(stays, MINUTE), horizon)
-            return int(share * gpus[node] * GPU * (span // SECOND) / settings.gain)
+            return int(share * own.gpus[place] * GPU * (span // SECOND) / settings.gain)
 
-        found = empty_nodes(own, left, worth)
-        moves += found.moves
-        left -= len(found.moves)
-        if left == 0:
+        return of
+
+    may = _allows(cycle, profile, settings.jobs, movable)
+    moves = list[tuple[int, int]]()
+    for own in leftovers(state, price, may):
+        share = max(learned.wanted[own.pool] if learned.wanted else 0.0, settings.floor)
+        found = empty_nodes(own, settings.moves - len(moves), worth(own, share))
+        moves += [(who.row, node) for who, node in found.moves]
+        if len(moves) == settings.moves:
             break
+    if any(learned.leaves):
+        taken = {node for row, target in moves for node in (target, int(state.running[row][0, NODE]))}
+        for each in leftover_leaves(state, price, may, taken):
+            share = learned.leaves[each.leaves.pool]
+            found = empty_nodes(each.leaves, settings.moves - len(moves), worth(each.leaves, share))
+            moves += moves_of(state, each, found)
     if not moves:
         return None
     nodes = state.spec.nodes
-    pods = {who.row: int(state.jobs[who.row, c.J_PODS]) for who, _ in moves}
-    places = tuple(ProposedPlace(state.ids[who.row], {nodes[at].name: pods[who.row]}) for who, at in moves)
+    places = tuple(ProposedPlace(state.ids[row], {nodes[at].name: int(state.jobs[row, c.J_PODS])}) for row, at in moves)
     return PlanProposed(now, "defragment", places)

@@ -41,8 +41,9 @@ class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
     A move costs the GPU time since the job last saved its work, and that of `restart_s`. An idle node is worth its GPU
     time of the next `horizon_h` hours, as long as the jobs that leave it have run so far, and as often as waiting jobs
     wanted more idle nodes than there were, learned over as many hours; it is never taken to be less often than `floor`.
-    A node is emptied where this is more than `gain` times the price. Of the running jobs those may move that are
-    preemptible and match `jobs`. In a simulation the answer is there after `delay_s`.
+    A node is emptied where this is more than `gain` times the price. With `leaves`, leaves in use in part are emptied
+    alike, as often as waiting gangs required more idle nodes of one leaf than any had. Of the running jobs those may
+    move that are preemptible and match `jobs`. In a simulation the answer is there after `delay_s`.
 
     Source: VM rescheduling with a budget of migrations (VMR2L, arXiv 2505.17359), priced.
     """
@@ -53,5 +54,6 @@ class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
     horizon_h: Annotated[float, Meta(gt=0, le=10_000)] = 4.0
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     gain: Annotated[float, Meta(ge=1, le=10**6)] = 3.0
+    leaves: bool = False
     delay_s: Seconds = 5
     jobs: Match = EVERYBODY

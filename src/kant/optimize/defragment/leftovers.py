@@ -32,12 +32,16 @@ STEPS = 600
 
 @dataclass(frozen=True, slots=True)
 class Lodger:
-    """A running job on one node in use in part. `price` is what a move costs, milli-GPU-seconds."""
+    """A running job on one node in use in part. `price` is what a move costs, milli-GPU-seconds.
+
+    It may stand for so many `jobs` that move together.
+    """
 
     row: int
     node: int
     asks: Room
     price: int
+    jobs: int = 1
 
 
 @dataclass(slots=True)
@@ -151,10 +155,8 @@ class _Search:
 
     def cost(self, other: dict[int, int]) -> tuple[int, int]:
         """How many jobs would have moved, and the price of that, with these rows elsewhere."""
-        moved = [
-            who.price for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node
-        ]
-        return len(moved), sum(moved)
+        moved = [who for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node]
+        return sum(who.jobs for who in moved), sum(who.price for who in moved)
 
     def near(self, gone: Sequence[int]) -> list[int]:
         """The nodes whose jobs are dealt out together: those that are cheap to empty, then those with most room."""

@@ -21,7 +21,8 @@ class Stretch(Order, frozen=True, tag="stretch"):
     Expected is the learned run time (`[estimates]`) that is not exceeded with `probability` (percent; 0: nothing is
     predicted). A job that outlives it is expected to run twice as long, counted in hours that double: 1, 2, 4, … So a
     short job passes long ones, and a job that runs on falls behind; a late head of `backfill` may stop it then. With
-    `large_gpus`, jobs of at least so many GPUs have `large_factor` instead: the smaller, the less they give way.
+    `large_gpus`, jobs of at least so many GPUs have `large_factor` instead: the smaller, the less they give way. To
+    them `large_least_h` hours are added besides, and at most `large_most_h` (0: `most_h`) in all.
 
     The bound: at most `most_h` hours are added, so no job that is submitted more than `most_h` after another of its
     priority is ever before it.
@@ -31,34 +32,47 @@ class Stretch(Order, frozen=True, tag="stretch"):
     probability: Literal[0, 50, 90] = 50
     large_gpus: Annotated[int, Meta(ge=0, le=10**6)] = 0
     large_factor: Annotated[int, Meta(ge=0, le=1000)] = 1
+    large_least_h: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    large_most_h: Annotated[int, Meta(ge=0, le=10**6)] = 0
     most_h: Annotated[int, Meta(ge=1, le=10**6)] = 168
 
     source: ClassVar[str] = "deadlines of M. A. Bender et al., Flow and stretch metrics, SODA 1998; the bound is ours"
     tags: ClassVar[Tags] = tagged(Order.tags, objective="jct", knowledge="learned")
     outgrown: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if not self.large_least_h <= (self.large_most_h or self.most_h) <= self.most_h:
+            raise ValueError("large_least_h must be at most large_most_h, and that at most most_h")
+
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         expected = np.maximum(self._predicted(jobs, rows), 2 * _in_doubling_hours(_attained(jobs, rows, now)))
-        most = self.most_h * HOUR
-        keys: NDArray[Any] = jobs[rows, J_SUBMIT] + np.minimum(
-            np.minimum(expected, most) * self._factors(jobs, rows), most
-        )
+        least, most = self._bounds(jobs, rows)
+        added = least + np.minimum(expected, self.most_h * HOUR) * self._factors(jobs, rows)
+        keys: NDArray[Any] = jobs[rows, J_SUBMIT] + np.minimum(added, most)
         return keys
 
     def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
-        least = key - jobs[rows, J_SUBMIT] + 1  # what has to be added
+        base, most = self._bounds(jobs, rows)
+        least = key - jobs[rows, J_SUBMIT] - base + 1  # what has to be added besides
         hours = -(
             -least // (2 * np.maximum(self._factors(jobs, rows), 1) * HOUR)
         )  # so many of them suffice, whatever was predicted
         steps = np.where(hours > 1, 1 << _bits(hours - 1), 1) * HOUR
         attained = _attained(jobs, rows, now)
         times = np.where(
-            (least > self.most_h * HOUR) | (self._factors(jobs, rows) == 0),
+            (least > most - base) | (self._factors(jobs, rows) == 0),
             FOREVER,
             now + np.maximum(steps - attained, 0),
         )
         behind = self.keys(jobs, rows, now) > key
         return np.where(behind, now, np.where(times <= now, FOREVER, times))
+
+    def _bounds(self, jobs: Table, rows: Table) -> tuple[Table, Table]:
+        """The least and the most that is added to each job's submission."""
+        large = (jobs[rows, J_MILLI] >= self.large_gpus * GPU) & (self.large_gpus > 0)
+        least: Table = np.where(large, self.large_least_h, 0) * HOUR
+        most: Table = np.where(large & (self.large_most_h > 0), self.large_most_h, self.most_h) * HOUR
+        return least, most
 
     def _factors(self, jobs: Table, rows: Table) -> Table:
         """What each job's expected run time is multiplied by."""

@@ -1,0 +1,130 @@
+"""Leaves in use in part, and the nodes whose jobs would have to move for some of these leaves to be idle.
+
+A gang that requires one leaf has no place while the idle nodes are spread over many. This is what `leftovers` asks, one
+level up, and `empty_nodes` answers it: a leaf for a node, its nodes for GPUs, and all jobs of a node, which move to an
+idle node of another leaf together, for a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.model.job import LEVELS
+from kant.model.placement import CPU, MEMORY, NODE
+from kant.model.status import NodeStatus
+from kant.model.units import GPU
+from kant.optimize.defragment.leftovers import Emptied, Leftovers, Lodger
+from kant.optimize.packing.snapshot import asks_for_whole_gpus
+
+LOOKED_AT = 200
+"""Waiting jobs that are looked at to learn whether idle leaves are wanted."""
+
+AT_LEAF = LEVELS.index("leaf")
+
+
+@dataclass(slots=True)
+class LeftoverLeaves:
+    """The leaves of one pool that are in use in part.
+
+    `leaves` is about leaves and their nodes as a Leftovers is about nodes and their GPUs; the row of a lodger is that
+    of the job on its node that started first. `idle` are the idle nodes of each leaf, and `rows` the jobs of a node.
+    """
+
+    leaves: Leftovers
+    idle: dict[int, list[int]] = field(default_factory=dict)
+    rows: dict[int, list[int]] = field(default_factory=dict)
+
+
+def wanted_leaves(state: ClusterState) -> list[bool]:
+    """Of each pool, whether a waiting gang requires more idle nodes of one leaf than any has, though not too many."""
+    idle, most, gpus = ([0] * len(state.pools) for _ in range(3))
+    for (pool, _), nodes in _nodes_of_leaves(state).items():
+        idle[pool] = max(idle[pool], sum(_is_idle(state, node) for node in nodes))
+        most[pool] = max(most[pool], len(nodes))
+        gpus[pool] = max(gpus[pool], *(int(state.table[node, c.GPUS]) for node in nodes))
+    found = [False] * len(state.pools)
+    for row in list(state.pending)[:LOOKED_AT]:
+        shape = state.shape_of(row)
+        if not (shape.required and shape.level == AT_LEAF):
+            continue
+        for pool in shape.pools:
+            whole = sum(group.count for group in shape.groups if 0 < gpus[pool] <= group.demand.gpus)
+            found[pool] = found[pool] or idle[pool] < whole <= most[pool]
+    return found
+
+
+def leftover_leaves(
+    state: ClusterState, price: Callable[[int], int], may_move: Callable[[int], bool], taken: Set[int]
+) -> list[LeftoverLeaves]:
+    """What is left over on the leaves of each pool.
+
+    `price` is that of a job's move, by row; `may_move` says whom one may ask. The nodes `taken` are as they are: nobody
+    comes there, and nobody leaves.
+    """
+    on = dict[int, list[int]]()
+    for row, held in state.running.items():
+        for node in dict.fromkeys(held[:, NODE].tolist()):
+            on.setdefault(node, []).append(row)
+    found: dict[int, LeftoverLeaves] = {}
+    for (pool, leaf), nodes in _nodes_of_leaves(state).items():
+        idle = [node for node in nodes if _is_idle(state, node) and node not in taken]
+        if not idle or len(idle) == len(nodes):
+            continue
+        own = found.setdefault(pool, LeftoverLeaves(Leftovers(pool)))
+        own.idle[leaf] = idle
+        own.leaves.gpus[leaf] = sum(int(state.table[node, c.GPUS]) for node in nodes)
+        own.leaves.free[leaf] = (len(idle), 0, 0)
+        own.leaves.lodgers[leaf] = []
+        for node in nodes:
+            if node in idle:
+                continue
+            rows = own.rows[node] = on.get(node, [])
+            if not rows or node in taken or not all(_moves_alone(state, row, may_move) for row in rows):
+                own.leaves.fixed.add(leaf)
+                continue
+            first = min(rows, key=lambda row: (int(state.jobs[row, c.J_STARTED]), row))
+            cost = sum(price(row) for row in rows)
+            own.leaves.lodgers[leaf].append(Lodger(first, leaf, (1, 0, 0), cost, len(rows)))
+    return [found[pool] for pool in sorted(found)]
+
+
+def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[tuple[int, int]]:
+    """A node for each job that moves, by row; none at all where a node has too little CPU or memory for its jobs."""
+    sources = {who.row: int(state.running[who.row][0, NODE]) for who, _ in found.moves}
+    free = {leaf: list(nodes) for leaf, nodes in own.idle.items()}
+    for who, _ in found.moves:
+        free[who.node].append(sources[who.row])  # the last to be filled: it has to be left first
+    moves = list[tuple[int, int]]()
+    for who, leaf in found.moves:
+        rows = own.rows[sources[who.row]]
+        cpu, memory = (sum(int(state.running[row][:, column].sum()) for row in rows) for column in (CPU, MEMORY))
+        table = state.table
+        fits = (n for n in free[leaf] if table[n, c.CPU] >= cpu and table[n, c.MEMORY] >= memory)
+        target = next(fits, None)
+        if target is None or table[target, c.GPUS] < table[sources[who.row], c.GPUS]:
+            return []
+        free[leaf].remove(target)
+        moves += [(row, target) for row in rows]
+    return moves
+
+
+def _nodes_of_leaves(state: ClusterState) -> dict[tuple[int, int], list[int]]:
+    """The nodes in service that have GPUs, by pool and leaf."""
+    table, found = state.table, dict[tuple[int, int], list[int]]()
+    there = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.GPUS] > 0)
+    for node in there.nonzero()[0].tolist():
+        found.setdefault((int(table[node, c.POOL]), int(table[node, c.LEAF])), []).append(node)
+    return found
+
+
+def _is_idle(state: ClusterState, node: int) -> bool:
+    return bool(state.table[node, c.FREE] == state.table[node, c.GPUS] * GPU)
+
+
+def _moves_alone(state: ClusterState, row: int, may_move: Callable[[int], bool]) -> bool:
+    """Whether a job lies on one node, and may and can move to any other."""
+    on_one = len(set(state.running[row][:, NODE].tolist())) == 1
+    return on_one and may_move(row) and asks_for_whole_gpus(state, row, state.live[row])
