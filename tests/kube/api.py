@@ -198,7 +198,9 @@ class Api:
         """As after the start: no pods, nodes, groups, budgets, priorities of tests, objects of ours; CRDs stay."""
         everywhere = ("pods", "/apis/policy/v1/poddisruptionbudgets", "/apis/coordination.k8s.io/v1/leases")
         groups = ("/apis/events.k8s.io/v1/events", "/apis/apps/v1/replicasets", "/apis/batch/v1/jobs")
-        storage = ("persistentvolumeclaims", "persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses")
+        classes = ("storageclasses", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments")
+        csi = (f"/apis/storage.k8s.io/v1/{kind}" for kind in classes)
+        storage = ("persistentvolumeclaims", "persistentvolumes", *csi)
         groups += tuple(
             f"/apis/resource.k8s.io/v1/{kind}"
             for kind in ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses")

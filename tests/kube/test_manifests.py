@@ -151,7 +151,11 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
         *((verb, "", "namespaces", {}) for verb in ("list", "watch")),
         *((verb, "", "persistentvolumeclaims", {}) for verb in ("list", "watch", "patch")),
         *((verb, "", "persistentvolumes", {}) for verb in ("list", "watch", "patch")),
-        *((verb, "storage.k8s.io", "storageclasses", {}) for verb in ("list", "watch")),
+        *(
+            (verb, "storage.k8s.io", kind, {})
+            for kind in ("storageclasses", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments")
+            for verb in ("list", "watch")
+        ),
         *((verb, "resource.k8s.io", "resourceclaims", {}) for verb in ("list", "watch", "patch")),
         *((verb, "resource.k8s.io", "resourceslices", {}) for verb in ("list", "watch")),
         *((verb, "resource.k8s.io", "deviceclasses", {}) for verb in ("list", "watch")),

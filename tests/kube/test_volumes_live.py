@@ -12,7 +12,19 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound, condition, deputy_of_kant, perform, says, until, where
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
-from tests.kube.storage_objects import CLAIMS, COMPLETED, claim, storage_class, uses, volume
+from tests.kube.storage_objects import (
+    CLAIMS,
+    COMPLETED,
+    attachment,
+    capacity,
+    claim,
+    csi_node,
+    csi_volume,
+    driver,
+    storage_class,
+    uses,
+    volume,
+)
 from tests.patience import PATIENCE_S
 
 from kant.kube.act import volume_binder
@@ -115,6 +127,79 @@ def test_a_volume_that_cannot_be_made_or_lies_elsewhere_sends_its_pod_on(plane: 
             await provision(api, "d", other)
             pods = await until(api, lambda pods: bound(pods) == ["d"])
             assert where(pods)["d"] != node
+
+    perform(plane, story, tmp_path)
+
+
+def test_no_node_attaches_more_volumes_than_it_may(plane: ControlPlane, tmp_path: Path) -> None:
+    """What is attached without a pod counts too, a volume of two pods once, and a gang starts whole or waits whole."""
+    disk = "disk.test.kant.dev"
+
+    async def story(api: Api) -> None:
+        await api.create_all([*zoned("a", "a"), csi_node("n0", 2, disk), csi_node("n1", 1, disk)])
+        names = ("old", "g-0", "g-1", "h-0", "h-1")
+        await api.create_all([csi_volume(f"pv-{name}", name, disk) for name in names])
+        await api.create_all([claim(name, f"pv-{name}") for name in names])
+        await api.create(attachment("pv-old", "n0", disk))
+        pods = [*make_gang("g", 2, 1), *make_gang("h", 2, 1)]
+        for pod in pods:
+            pod["spec"] |= uses(pod["metadata"]["name"])
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+            await api.create_all(pods[:2])
+            seen = await until(api, lambda pods: len(bound(pods)) == 2)
+            assert sorted(where(seen).values()) == ["n0", "n1"]
+            (alone,) = [name for name, node in where(seen).items() if node == "n0"]
+            await api.create_all([make_pod("beside", **uses(alone)), *pods[2:]])
+            what = f"no node that would do may attach 1 more volumes of {disk}"
+            seen = await until(api, lambda pods: "beside" in bound(pods) and says(pods, "h-0", what))
+            assert where(seen)["beside"] == "n0" and len(bound(seen)) == 3
+            await api.delete("/apis/storage.k8s.io/v1/volumeattachments/at-pv-old")
+            for name in ("beside", "g-0", "g-1"):
+                await api.delete(f"/api/v1/namespaces/default/pods/{name}", grace_s=0)
+            seen = await until(api, lambda pods: bound(pods) == ["h-0", "h-1"])
+            (await auditor.report()).assert_kept(all_bound=True)
+
+    perform(plane, story, tmp_path)
+
+
+async def at(api: Api, nodes: set[str], *claims: str) -> None:
+    """Wait until volumes are to be made for these claims at some of these nodes."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not {await selected(api, name) for name in claims} <= nodes:
+            await asyncio.sleep(0.05)
+
+
+def test_storage_is_enough_for_all_claims_of_a_gang_or_it_goes_elsewhere(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        disk = "disk.test.kant.dev"
+        await api.create_all([*zoned("a", "a", "b", "b"), storage_class("disk", disk), driver(disk)])
+        await api.create_all([capacity("a", "disk", "1536Mi", zone="a"), capacity("b", "disk", "2Gi", zone="b")])
+        names = ("g-0", "g-1", "p0", "p1")
+        await api.create_all([claim(name, storage_class="disk") for name in names])
+        pods = make_gang("g", 2, 8, annotations={"scheduling.kant.dev/topology-required": ZONE})
+        for pod in pods:
+            pod["spec"] |= uses(pod["metadata"]["name"])
+        await deputy_of_kant(api)
+        async with Auditor(api) as auditor, kant(plane, journal=tmp_path, user="deputy") as binding:
+            await api.create_all(pods)
+            await at(api, {"n2", "n3"}, "g-0", "g-1")
+            await api.create(make_pod("p0", 0, **uses("p0")))  # zone b is all spoken for, though nothing is made yet
+            await at(api, {"n0", "n1"}, "p0")
+            await api.create(make_pod("p1", 0, **uses("p1")))
+            what = "no node that would do reaches storage enough for its claims (p1)"
+            await until(api, lambda pods: says(pods, "p1", what))
+            for name, zone in (("g-0", "b"), ("g-1", "b"), ("p0", "a")):
+                await provision(api, name, zone)
+            await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/a", {"capacity": "0"})
+            await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/b", {"capacity": "0"})
+            await until(api, lambda pods: len(bound(pods)) == 3 and says(pods, "p1", what))
+            assert not await selected(api, "p1")
+            await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/a", {"capacity": "1Gi"})
+            await at(api, {"n0", "n1"}, "p1")
+            await provision(api, "p1", "a")
+            await until(api, lambda pods: len(bound(pods)) == 4)
+            assert not binding.volume_binder.asked
+            (await auditor.report()).assert_kept(all_bound=True)
 
     perform(plane, story, tmp_path)
 

@@ -13,6 +13,7 @@ from kant.kube.connect.errors import advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
+from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from kant.kube.objects.views import Budget, Claim, Loose, Meta, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.crds import API
 from kant.kube.translate.groups import GroupRef
@@ -36,7 +37,8 @@ BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 CLAIMS = "/api/v1/persistentvolumeclaims"
 NAMESPACES = "/api/v1/namespaces"
 VOLUMES = "/api/v1/persistentvolumes"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+STORAGE = "/apis/storage.k8s.io/v1"
+CLASSES = f"{STORAGE}/storageclasses"
 DEVICES = "/apis/resource.k8s.io/v1"
 INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again
 ABSENT = 5.0  # seconds after which a group that was not there is looked for again
@@ -74,10 +76,19 @@ class Informers:
             "namespaces", NAMESPACES, Namespace, mirror.namespace, mirror.replace_namespaces
         )
         self.namespaces.on_trouble = self._without_namespaces
+        csi = mirror.csi
         self.storage: tuple[Reflector[Any], ...] = (
             self._reflector("claims", CLAIMS, Claim, mirror.claim, mirror.replace_claims),
             self._reflector("volumes", VOLUMES, PersistentVolume, mirror.volume, mirror.replace_volumes),
             self._reflector("classes", CLASSES, StorageClass, mirror.storage_class, mirror.replace_storage_classes),
+            self._reflector("drivers", f"{STORAGE}/csidrivers", CsiDriver, csi.driver, csi.replace_drivers),
+            self._reflector("limits", f"{STORAGE}/csinodes", CsiNode, csi.node, csi.replace_nodes),
+            self._reflector(
+                "capacities", f"{STORAGE}/csistoragecapacities", StorageCapacity, csi.capacity, csi.replace_capacities
+            ),
+            self._reflector(
+                "attachments", f"{STORAGE}/volumeattachments", VolumeAttachment, csi.attachment, csi.replace_attachments
+            ),
         )
         devices = mirror.devices
         self.devices: tuple[Reflector[Any], ...] = (

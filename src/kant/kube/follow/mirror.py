@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from kant.kube.follow.csi_mirror import CsiMirror
 from kant.kube.follow.device_mirror import DeviceMirror
 from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import rules_of
-from kant.kube.translate.volumes import ClaimName, Storage, claims_of
+from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, Storage, claims_of
 
 ENDED = ("Succeeded", "Failed")
 
@@ -36,7 +37,8 @@ class Mirror:
     `bound_here` has the node of pods that we have bound, until the watch says so, and `notes_here` the annotations that
     came with that. `budgets` of disruptions and `claims`
     are by (namespace, name), `volumes` and `storage_classes` by name; `unreadable` are the paths of those of the last
-    three that we may not read. `users` are the uids of the pods that use a claim.
+    three that we may not read. `users` are the uids of the pods that use a claim, `selected` the claims for which a
+    volume is being made at a node.
 
     `touched` has the uids of pods that changed, with the last version of those that are gone; `nodes_touched` names,
     `budgets_touched` and `objects_touched` (kind, namespace, name). `claims_touched` has claims of which something
@@ -52,6 +54,7 @@ class Mirror:
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
+    selected: dict[ClaimName, None] = field(default_factory=dict)
     volume_version: int = 0
     version: int = 0
     on_node: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -66,6 +69,7 @@ class Mirror:
     namespaces: Namespaces = field(default_factory=Namespaces)
     claims_touched: dict[ClaimName, None] = field(default_factory=dict)
     devices: DeviceMirror = field(default_factory=DeviceMirror)
+    csi: CsiMirror = field(default_factory=CsiMirror)
 
     # --- pods ---------------------------------------------------------------
 
@@ -205,8 +209,10 @@ class Mirror:
         """A claim was added, modified or deleted."""
         name = (claim.metadata.namespace, claim.metadata.name)
         before = self.claims.pop(name, None)
+        self.selected.pop(name, None)
         if kind != "deleted":
             self.claims[name] = claim
+            self._note_selected(claim)
             if before is not None and essence_of_claim(before) == essence_of_claim(claim):
                 return
         self.claims_touched[name] = None
@@ -214,7 +220,14 @@ class Mirror:
     def replace_claims(self, claims: Iterable[Claim]) -> None:
         """All claims there are."""
         self.claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
+        self.selected.clear()
+        for claim in self.claims.values():
+            self._note_selected(claim)
         self.claims_touched.update(dict.fromkeys(self.users))
+
+    def _note_selected(self, claim: Claim) -> None:
+        if not claim.spec.volume_name and SELECTED_NODE in (claim.metadata.annotations or {}):
+            self.selected[claim.metadata.namespace, claim.metadata.name] = None
 
     def volume(self, kind: str, volume: PersistentVolume) -> None:
         """A volume was added, modified or deleted."""

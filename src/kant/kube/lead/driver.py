@@ -426,7 +426,7 @@ class KubeDriver:
     def _look_at_filters(self, nodes: dict[str, None], pods: dict[str, Pod]) -> None:
         """Build the state anew, but not too often, where nodes that failed a filter of waiting pods do not any more."""
         assert self.core is not None
-        filters, version = self.translation.filters, self.mirror.volume_version
+        filters, version = self.translation.filters, self.mirror.volume_version + self.mirror.csi.version
         if version != self._volume_version and filters.chooses_volumes:
             self._touched.update(dict.fromkeys(filters.failing))
         self._volume_version = version

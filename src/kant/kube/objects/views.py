@@ -267,6 +267,11 @@ class ClaimRef(View, frozen=True):
     uid: str = ""
 
 
+class CsiSource(View, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
 class PersistentVolumeSpec(View, frozen=True):
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeNodeAffinity | None = None
@@ -274,6 +279,7 @@ class PersistentVolumeSpec(View, frozen=True):
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
     storage_class_name: str = ""
+    csi: CsiSource | None = None
 
 
 class PersistentVolume(View, frozen=True):

@@ -20,6 +20,7 @@ from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.companions import Companions
+from kant.kube.reconcile.csi_volumes import CsiVolumes
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_requests import has_plugin
 from kant.kube.reconcile.lanes import Lanes
@@ -30,13 +31,14 @@ from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.neighbours import Rule, Spread, apart_group, ports_of, rules_of, spreads_of, wanted_beside
 from kant.kube.translate.pods import selection
 from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of, with_gpus
-from kant.kube.translate.volumes import ONE_POD, claims_of
+from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
 from kant.model.errors import InputError
 from kant.model.job import Demand
 
 FILTER = f"{OWN}/filter:"
 """Before the name of a filter, which stands beside the labels of the nodes that fail it. No label has a colon."""
 
+STORAGE, ATTACHED = f"{FILTER}storage ", f"{FILTER}attached "
 DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f"{FILTER}plugin"
 
 
@@ -51,6 +53,7 @@ class NodeFilters:
         self.lots = Lots(mirror, self.companions, lambda node, size: _fits(size, self._core_free(node)))
         self.lanes = Lanes(mirror, self.companions, self.devices.requests)
         self.chosen_volumes = ChosenVolumes(self.neighbours)
+        self.csi_volumes = CsiVolumes(self.neighbours)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, Pod] = {}  # one for each filter in use
         self.spread: set[str] = set()
@@ -64,8 +67,8 @@ class NodeFilters:
 
     @property
     def chooses_volumes(self) -> bool:
-        """Whether somebody waits for whom volumes are to be chosen."""
-        return any(name.startswith(f"{FILTER}volumes ") for name in self.pods)
+        """Whether somebody waits for whom volumes are to be chosen, made or attached."""
+        return any(name.startswith((f"{FILTER}volumes ", STORAGE, ATTACHED)) for name in self.pods)
 
     # --- what nodes fail, for flavors ---------------------------------------------------------------------------
 
@@ -166,6 +169,12 @@ class NodeFilters:
         if kind == "volumes":
             names = ", ".join(claim.metadata.name for claim in chosen_claims(pod, self.mirror.storage))
             return f"no node that would do has free volumes that fit its claims ({names})"
+        if kind == "storage":
+            names = ", ".join(claim.metadata.name for claim in unbound_claims(pod, self.mirror.storage))
+            return f"no node that would do reaches storage enough for its claims ({names})"
+        if kind == "attached":
+            driver, number, *_ = what.split(" ")
+            return f"no node that would do may attach {number} more volumes of {driver}"
         if kind == "near":
             return "no pod beside which it has to run is where it would fit (podAffinity)"
         if kind == "spread":
@@ -184,6 +193,9 @@ class NodeFilters:
             names.append(PLUGIN)
         if pod.spec.volumes and (claims := chosen_claims(pod, self.mirror.storage)):
             names.append(f"{FILTER}volumes {_digest([repr((*key_of(one), one.spec)) for one in claims])}")
+        if asks := self.csi_volumes.asks(pod):
+            names.append(f"{STORAGE}{_digest([asks])}")
+        names += [f"{ATTACHED}{one}" for one in self.csi_volumes.limits_of(pod)]
         rules = rules_of(pod)
         theirs = [rule for rule in self._rules if rule.is_about(pod)] if self._rules else []
         if rules or theirs:
@@ -206,6 +218,10 @@ class NodeFilters:
             return self.neighbours.conflict(pod, node, counted=True) is not None
         if kind == "volumes":
             return self.chosen_volumes.match([(node, pod)]) is None
+        if kind == "storage":
+            return self.csi_volumes.fails(pod, node)
+        if kind == "attached":
+            return any(driver == what.split(" ")[0] for driver, _, _ in self.csi_volumes.room(node, [pod]))
         if kind == "near":
             return self.companions.lacks(pod, node, self._among_gang.get(pod.metadata.uid, ()))
         if kind == "plugin":
@@ -256,6 +272,7 @@ class NodeFilters:
         for node, pods in _by_node(placed).items():
             uids = {pod.metadata.uid for pod in pods} | set(going)
             why = self._amounts(node, pods, uids, bool(going)) or self._ports(node, pods, uids)
+            why = why or self.csi_volumes.too_many(node, pods, going)
             if why:
                 self._clean.clear()
                 return why
@@ -266,6 +283,12 @@ class NodeFilters:
         if self.chosen_volumes.match(placed) is None:
             self._clean.clear()
             return "the nodes that it was to go to have not the free volumes that its claims ask for"
+        lacking = self.csi_volumes.lacks_storage(placed)
+        if lacking is not None:
+            self._clean.clear()
+            self.csi_volumes.overdraw(placed, lacking)
+            where = lacking.node.metadata.name
+            return f"near node {where} there is not enough storage for the volume of its claim {lacking.claim[1]}"
         for node, pod in placed:
             other = self.neighbours.conflict(pod, node, placed, going)
             if other is not None:
@@ -300,7 +323,8 @@ class NodeFilters:
     def among_themselves(self, placed: Placed) -> bool:
         """Whether these pods are in each other's way, and might not be if each had a node for itself."""
         for node, pods in _by_node(placed).items():
-            if len(pods) > 1 and not any(self.check([(node, pod)]) for pod in pods):
+            alone = len(pods) > 1 and not any(self.check([(node, pod)]) for pod in pods)
+            if alone and not self.csi_volumes.spreads(node, pods):
                 return True
         return False
 

@@ -86,7 +86,9 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
     for name in claims_of(pod):
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, claim {name}"
         if not storage.known:
-            raise InputError(where, "the right to list persistentvolumeclaims, persistentvolumes and storageclasses")
+            raise InputError(
+                where, "the right to list persistentvolumeclaims, persistentvolumes and the kinds of storage.k8s.io"
+            )
         claim = storage.claims.get((pod.metadata.namespace, name))
         if claim is None:
             raise ClaimWaitsError(f"its claim {name} is not there")

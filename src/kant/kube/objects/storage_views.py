@@ -1,0 +1,63 @@
+"""What Kant reads of the objects of storage.k8s.io that say what CSI drivers can do, and where."""
+
+from __future__ import annotations
+
+from kant.kube.objects.views import LabelSelector, Meta, View
+
+
+class DriverSpec(View, frozen=True):
+    storage_capacity: bool | None = None
+
+
+class CsiDriver(View, frozen=True):
+    """A CSIDriver."""
+
+    metadata: Meta = Meta()
+    spec: DriverSpec = DriverSpec()
+
+
+class NodeDriverResources(View, frozen=True):
+    count: int | None = None
+
+
+class NodeDriver(View, frozen=True):
+    name: str = ""
+    allocatable: NodeDriverResources | None = None
+
+
+class CsiNodeSpec(View, frozen=True):
+    drivers: tuple[NodeDriver, ...] = ()
+
+
+class CsiNode(View, frozen=True):
+    """A CSINode: which drivers a node has. It has the name of the node."""
+
+    metadata: Meta = Meta()
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class StorageCapacity(View, frozen=True):
+    """A CSIStorageCapacity: how much storage of a class the nodes of a topology reach."""
+
+    metadata: Meta = Meta()
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+
+
+class AttachmentSource(View, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(View, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(View, frozen=True):
+    """A volume that is attached to a node, or is to be."""
+
+    metadata: Meta = Meta()
+    spec: AttachmentSpec = AttachmentSpec()

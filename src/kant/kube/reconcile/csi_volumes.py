@@ -1,0 +1,178 @@
+"""CSI volumes of pods that get nodes: no node attaches more than it may, and no driver makes more than it has room for.
+
+Both are checked for all pods of a workload at once. A start that would break one is refused. From then on the nodes at
+which too few volumes may be attached fail a filter, and so do those that reach only storage which the pods of a gang
+have together found too small, until something of it changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
+from kant.kube.translate.csi import Attached, CapacityName, Wish, attached_by, handle_of, wished_by, wishes_of
+from kant.kube.translate.volumes import claims_of, selected_node
+
+
+class CsiVolumes:
+    """`short` has, by driver, how many volumes pods wanted that were too many for some node."""
+
+    def __init__(self, neighbours: Neighbours) -> None:
+        self.neighbours = neighbours
+        self.mirror = neighbours.mirror
+        self.short: dict[str, set[int]] = {}
+        self._overdrawn: dict[str, tuple[CapacityName, ...]] = {}  # by uid of pod
+        self._known_at = (-1, -1)
+
+    # --- volumes that nodes attach --------------------------------------------------------------------------------
+
+    def wanted(self, pod: Pod) -> dict[str, list[Attached]]:
+        """The volumes that a pod wants attached, by driver, where some node may attach only so many of it."""
+        if not self.mirror.csi.limits or not pod.spec.volumes:
+            return {}
+        found: dict[str, list[Attached]] = {}
+        for one in sorted(set(attached_by(pod, self.mirror.storage))):
+            found.setdefault(one[0], []).append(one)
+        return found
+
+    def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NOBODY) -> Iterator[tuple[str, int, int]]:
+        """Drivers of which these pods want more volumes at a node than it may attach: how many it may, and they want.
+
+        Pods in `going` will be gone.
+        """
+        limits = self.mirror.csi.limits.get(node)
+        if not limits:
+            return
+        pods = list(pods)
+        wanted = {one for pod in pods for volumes in self.wanted(pod).values() for one in volumes if one[0] in limits}
+        if not wanted:
+            return
+        own = {pod.metadata.uid for pod in pods}
+        there = set(self._attached(node, going))
+        for other in self.neighbours.on(node, {*own, *going}):
+            there.update(attached_by(other, self.mirror.storage) if other.spec.volumes else ())
+        taken, more = Counter(driver for driver, _ in there), Counter(driver for driver, _ in wanted - there)
+        for driver, number in sorted(more.items()):
+            if taken[driver] + number > limits[driver]:
+                yield driver, max(limits[driver] - taken[driver], 0), number
+
+    def _attached(self, node: str, going: Collection[str]) -> Iterator[Attached]:
+        """The volumes that are attached to a node, but for those of pods that will be gone."""
+        csi, storage, pods = self.mirror.csi, self.mirror.storage, self.mirror.pods
+        leaving = {one for uid in going if uid in pods for one in attached_by(pods[uid], storage)}
+        for name in csi.attached.get(node, ()):
+            spec = csi.attachments[name].spec
+            found = handle_of(self.mirror.volumes.get(spec.source.persistent_volume_name or ""))
+            if found is not None and found[0] == spec.attacher and found not in leaving:
+                yield found
+
+    def too_many(self, node: str, pods: list[Pod], going: Collection[str]) -> str:
+        """Why a node may not attach the volumes of these pods, in one sentence; from now on that is told apart."""
+        for driver, left, number in self.room(node, pods, going):
+            for pod in pods:
+                if own := self.wanted(pod).get(driver):
+                    self.short.setdefault(driver, set()).add(len(own))
+            return f"node {node} may attach {left} more volumes of {driver}, and it wants {number}"
+        return ""
+
+    def limits_of(self, pod: Pod) -> Iterator[str]:
+        """Of each driver of which nodes were short: how many volumes the pod wants, and which, if they are in use."""
+        if not self.short:
+            return
+        for driver, volumes in self.wanted(pod).items():
+            if len(volumes) in self.short.get(driver, ()):
+                yield " ".join([driver, str(len(volumes)), *filter(self._is_used, self._claims(pod))])
+
+    def _claims(self, pod: Pod) -> list[str]:
+        return [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
+
+    def _is_used(self, claim: str) -> bool:
+        """Whether the volume of a claim may be attached somewhere already, so that it takes no place there."""
+        space, _, name = claim.partition("/")
+        found = self.mirror.claims.get((space, name))
+        if found is not None and found.spec.volume_name in self.mirror.csi.attached_volumes:
+            return True
+        users = (self.mirror.pods.get(uid) for uid in self.mirror.users.get((space, name), ()))
+        return any(pod is not None and pod.spec.node_name for pod in users)
+
+    # --- storage for volumes that are to be made ------------------------------------------------------------------
+
+    def wishes(self, placed: Placed) -> list[Wish]:
+        """The volumes that are to be made for these pods at these nodes by drivers that say what storage they have."""
+        nodes, storage, drivers = self.mirror.nodes, self.mirror.storage, self.mirror.csi.drivers
+        if not drivers:
+            return []
+        return [
+            wish
+            for node, pod in placed
+            if pod.spec.volumes and node in nodes
+            for wish in wished_by(pod, nodes[node], storage, drivers)
+        ]
+
+    def lacks_storage(self, placed: Placed) -> Wish | None:
+        """The largest volume that could not be made for these pods beside what others are to get; None for none."""
+        wishes = self.wishes(placed)
+        if not wishes:
+            return None
+        lacking = self.mirror.csi.capacities.shared_out(wishes, self._granted({wish.claim for wish in wishes}))
+        return lacking[0] if lacking else None
+
+    def _granted(self, but_for: Collection[tuple[str, str]]) -> list[Wish]:
+        """The volumes that are to be made for pods that have places, and those that are being made."""
+        mirror, pods = self.mirror, self.mirror.pods
+        placed = [(node, pods[uid]) for node, uids in self.neighbours.promised.items() for uid in uids if uid in pods]
+        found = self.wishes(placed)
+        for claim in (mirror.claims[name] for name in mirror.selected):
+            node = mirror.nodes.get(selected_node(claim, mirror.storage))
+            if node is not None:
+                found += wishes_of((claim,), node, mirror.storage, mirror.csi.drivers)
+        return [wish for wish in found if wish.claim not in but_for]
+
+    def spreads(self, node: str, pods: list[Pod]) -> bool:
+        """Whether storage for these pods is short at a node, and other nodes reach the same storage: it is no help to
+        give each of them a node for itself."""
+        lacking = self.lacks_storage([(node, pod) for pod in pods])
+        if lacking is None:
+            return False
+        names = set(self.mirror.csi.capacities.reached(lacking))
+        others = (view for name, view in self.mirror.nodes.items() if name != node)
+        return any(names & set(self.mirror.csi.capacities.reached(lacking._replace(node=view))) for view in others)
+
+    def overdraw(self, placed: Placed, lacking: Wish) -> None:
+        """These pods look elsewhere: what they were to share is too small for all of them."""
+        self._refresh()
+        names = tuple(self.mirror.csi.capacities.reached(lacking))
+        for _, pod in placed:
+            known = self._overdrawn.get(pod.metadata.uid, ())
+            self._overdrawn[pod.metadata.uid] = tuple(sorted({*known, *names}))
+
+    def asks(self, pod: Pod) -> str:
+        """What a pod wishes of storage, and where it found too little with its gang; "" for nothing."""
+        drivers = self.mirror.csi.drivers
+        if not drivers or not pod.spec.volumes:
+            return ""
+        node = next(iter(self.mirror.nodes.values()), None)
+        wishes = list(wished_by(pod, node, self.mirror.storage, drivers)) if node is not None else []
+        if not wishes:
+            return ""
+        self._refresh()
+        asked = sorted((wish.storage_class, wish.size) for wish in wishes)
+        return repr((asked, self._overdrawn.get(pod.metadata.uid, ())))
+
+    def fails(self, pod: Pod, node: str) -> bool:
+        """Whether a node is without the storage for the volumes of a pod."""
+        if self.lacks_storage([(node, pod)]) is not None:
+            return True
+        self._refresh()
+        avoided = set(self._overdrawn.get(pod.metadata.uid, ()))
+        reached = self.mirror.csi.capacities.reached
+        return bool(avoided) and any(avoided >= set(reached(wish)) for wish in self.wishes([(node, pod)]))
+
+    def _refresh(self) -> None:
+        """What gangs have found too small is forgotten when something of it has changed."""
+        now = self.mirror.csi.version, self.mirror.volume_version
+        if now != self._known_at:
+            self._known_at = now
+            self._overdrawn.clear()
