@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import aiohttp
 from tests.patience import PATIENCE_S
 
+from kant.gateway.backends import Source
 from kant.gateway.dispatch import Dispatcher, Limits
 from kant.gateway.proxy import ProxyOptions
 from kant.gateway.server import RouterServer, ServerOptions
@@ -74,12 +75,17 @@ def dispatcher(urls: Sequence[str], policy: str = "fcfs", router: str = "round-r
 
 @asynccontextmanager
 async def routing(
-    chosen: Dispatcher, tenants: Tenants | None = None, retries: int = 2, hold_s: float = PATIENCE_S, shares: int = 0
+    chosen: Dispatcher,
+    tenants: Tenants | None = None,
+    retries: int = 2,
+    hold_s: float = PATIENCE_S,
+    shares: int = 0,
+    source: Source | None = None,
 ) -> AsyncIterator[tuple[RouterServer, str]]:
     """A router that never looks at its backends by itself, and its address; with `shares` it shares that port."""
     listen = f"127.0.0.1:{shares}"
     options = ServerOptions(listen, "127.0.0.1:0", bool(shares), scrape_s=86400.0, drain_s=PATIENCE_S)
-    server = RouterServer(chosen, tenants or everybody(), ProxyOptions(retries, hold_s), options)
+    server = RouterServer(chosen, tenants or everybody(), ProxyOptions(retries, hold_s), options, source)
     async with server:
         yield server, f"http://127.0.0.1:{server.port}"
 

@@ -15,7 +15,10 @@ from kant.gateway.dispatch import Dispatcher, Placement
 from kant.gateway.scrape import Scraped
 from kant.serving.policies import POLICIES
 
-EVENTS = st.lists(st.tuples(st.sampled_from(["come", "said", "end", "retry", "turn"]), st.integers(0, 9)), max_size=60)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["come", "said", "end", "retry", "turn", "have"]), st.integers(0, 15)), max_size=60
+)
+URLS = ("http://a", "http://b")
 
 
 def come(chosen: Dispatcher, prompt: int, **more: object) -> Placement:
@@ -38,9 +41,7 @@ def check(chosen: Dispatcher, live: list[Placement], in_flight: int) -> None:
         assert site.pending_prefill() == sum(sent.prompt for sent in site.live.values() if not sent.done)
     if held and not (chosen.router.holds or chosen.policy.limits):
         waits = min(held)
-        assert all(
-            not b.up or b.draining or len(b.rows) >= in_flight or b.number in waits.without for b in chosen.backends
-        )
+        assert all(not b.open or len(b.rows) >= in_flight or b.number in waits.without for b in chosen.backends)
 
 
 @given(EVENTS, st.integers(1, 3), st.sampled_from(sorted(POLICIES)), st.sampled_from(["round-robin", "block"]))
@@ -51,7 +52,7 @@ def test_nobody_is_lost_and_nobody_is_over_a_limit(
     events: list[tuple[str, int]], in_flight: int, policy: str, router: str
 ) -> None:
     async def run() -> None:
-        chosen = dispatcher(["http://a", "http://b"], policy, router, in_flight=in_flight, at_once=20)
+        chosen = dispatcher(URLS, policy, router, in_flight=in_flight, at_once=20)
         live: list[Placement] = []
         said: dict[int, int] = {}
         for what, k in events:
@@ -59,8 +60,12 @@ def test_nobody_is_lost_and_nobody_is_over_a_limit(
                 if chosen.free:
                     live.append(come(chosen, 30 * k + 1, priority=k))
                     chosen.offer(live[-1])
-            elif what == "turn":
-                backend = chosen.backends[k % 2]
+            elif what == "have":  # pods come, terminate, and are gone
+                chosen.have({url: bool(k >> 2 + i & 1) for i, url in enumerate(URLS) if k >> i & 1})
+                assert all(backend.rows or backend.url in chosen.addresses for backend in chosen.backends)
+                assert len({backend.number for backend in chosen.backends}) == len(chosen.backends) <= chosen.numbers
+            elif what == "turn" and chosen.backends:
+                backend = chosen.backends[k % len(chosen.backends)]
                 if k % 3 == 0:
                     chosen.lost(backend)
                 elif k % 3 == 1:
@@ -85,6 +90,7 @@ def test_nobody_is_lost_and_nobody_is_over_a_limit(
                     chosen.end(placed, 7 if k % 2 else None, 30)
                     chosen.end(placed, 7)  # a second call does nothing
             check(chosen, live, in_flight)
+        chosen.have(dict.fromkeys(URLS, True))
         for backend in chosen.backends:
             backend.draining = False
             chosen.found(backend)

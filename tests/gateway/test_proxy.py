@@ -6,7 +6,7 @@ import asyncio
 import re
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import aiohttp
 import numpy as np
@@ -202,6 +202,60 @@ def test_a_drained_backend_gets_nothing_and_a_drained_router_ends_what_it_has(mo
             await conductor.advance(100.0)
             await drained
             assert [client.tokens for client in conductor.clients] == [5] * 4
+
+    asyncio.run(run())
+
+
+class Told:
+    """A source of addresses that says what it is told."""
+
+    def __init__(self, first: Mapping[str, bool]) -> None:
+        self.first = first
+        self.tell: Callable[[Mapping[str, bool]], None] = lambda _: None
+
+    async def now(self) -> Mapping[str, bool]:
+        return self.first
+
+    async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
+        self.tell = tell
+
+
+def test_backends_come_and_go_and_who_goes_ends_what_it_has(mocks: list[Mock]) -> None:
+    one, two = (mock.url for mock in mocks)
+    source = Told({})
+
+    async def run() -> None:
+        chosen = dispatcher([], in_flight=1)
+        async with routing(chosen, source=source) as (server, url), aiohttp.ClientSession() as session:
+            conductor = Conductor(session, url, [one, two])
+            await conductor.reset()
+            early = Client()  # nobody is there: it waits
+            waits = asyncio.create_task(stream(session, url, 5, 5, early))
+            await conductor.settle(lambda: chosen.held)
+            source.tell({one: True})
+            async with asyncio.timeout(PATIENCE_S):
+                while not (await conductor.clock(one))["requests"]:
+                    await asyncio.sleep(0.001)
+            source.tell({one: False, two: True})  # it terminates
+            assert (await conductor.send(5, 5))[1] == 1
+            held = Client()
+            also = asyncio.create_task(stream(session, url, 5, 5, held))
+            await conductor.settle(lambda: chosen.held)
+            source.tell({two: True})  # and its address is gone
+            assert [(b.url, b.leaving, len(b.rows)) for b in chosen.backends] == [(one, True, 1), (two, False, 1)]
+            await conductor.clock(one, until=100.0)
+            await waits
+            assert early.tokens == 5 and early.finished and chosen.held  # its place is nobody's any more
+            assert [b.number for b in chosen.backends] == [1]
+            assert b'in_flight{backend="0"}' not in server.proxy.meters.text(chosen)
+            await conductor.clock(two, until=100.0)
+            await conductor.settle(lambda: not chosen.held)
+            await conductor.clock(two, until=200.0)
+            await also
+            assert held.tokens == 5
+            source.tell({one: True, two: True})  # who comes back is a backend like a new one
+            assert [(b.url, b.number) for b in chosen.backends] == [(two, 1), (one, 2)]
+            assert sorted(server.backends.looks) == [1, 2]
 
     asyncio.run(run())
 

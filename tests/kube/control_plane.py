@@ -31,6 +31,7 @@ USERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "deputy": ("deputy", ()),
     "operator": ("operator", ()),
     "scaler": ("scaler", ()),
+    "router": ("router", ()),
 }
 """Who may be asked for, by a short name: the name and the groups by which the API server knows them."""
 

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from kant.cli.extras import needs
 from kant.cli.inputs import Seed, whole
+from kant.cli.kube_options import Kube
 from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.user.endpoints import ServiceEndpoints
+
+
+HERE = Kube()
+ServiceName = Annotated[
+    str | None, Parameter(help="A Service of Kubernetes instead: its pods are the backends, as they come and go.")
+]
+ServicePort = Annotated[str, Parameter(help="The port of its pods, by name or number. Default: the only one.")]
 
 
 def _need_aiohttp() -> None:
@@ -35,7 +46,11 @@ def _count(option: str, value: int, least: int, most: int) -> int:
 
 def route(
     *,
-    backends: Annotated[str, Parameter(help="Addresses of engines, such as http://a:8000,http://b:8000.")],
+    backends: Annotated[
+        str | None, Parameter(help="Addresses of engines, such as http://a:8000,http://b:8000.")
+    ] = None,
+    service: ServiceName = None,
+    port: ServicePort = "",
     policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
     router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
     listen: Annotated[str, Parameter(help="Where clients come, HOST:PORT.")] = "127.0.0.1:8080",
@@ -58,6 +73,7 @@ def route(
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
     drain_s: Annotated[float, Parameter(help="Seconds that requests in flight have at the end.")] = 60.0,
     engine: EngineOptions = ENGINE,
+    kube: Kube = HERE,
     seed: Seed = 0,
 ) -> None:
     """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
@@ -71,7 +87,7 @@ def route(
     from kant.serving.predictor import LengthRanker
     from kant.serving.router import router_named
 
-    urls = _urls(backends)
+    urls, source = _where(backends, service, port, kube)
     limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
     proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001))
     options = ServerOptions(
@@ -85,11 +101,12 @@ def route(
 
     def make() -> RouterServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model)
-        return RouterServer(dispatcher, allowed, proxy_options, options)
+        return RouterServer(dispatcher, allowed, proxy_options, options, source)
 
     def ready(server: RouterServer) -> None:
         host = address(listen, "--listen")[0]
-        console.print(f"http://{host}:{server.port} routes to {len(urls)} backends", soft_wrap=True)
+        number = len(server.dispatcher.backends)
+        console.print(f"http://{host}:{server.port} routes to {number} backends", soft_wrap=True)
         if operators is not None:
             host = address(operators, "--operators")[0]
             console.print(f"http://{host}:{server.operators_port}/backends is for operators", soft_wrap=True)
@@ -99,7 +116,9 @@ def route(
 
 def pick(
     *,
-    backends: Annotated[str, Parameter(help="Addresses of engines, such as http://10.0.0.1:8000.")],
+    backends: Annotated[str | None, Parameter(help="Addresses of engines, such as http://10.0.0.1:8000.")] = None,
+    service: ServiceName = None,
+    port: ServicePort = "",
     policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
     router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
     listen: Annotated[str, Parameter(help="Where Envoy asks, HOST:PORT.")] = "127.0.0.1:9002",
@@ -108,6 +127,7 @@ def pick(
     hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the picker.")] = 30.0,
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
     engine: EngineOptions = ENGINE,
+    kube: Kube = HERE,
     seed: Seed = 0,
 ) -> None:
     """Pick endpoints for Envoy: the Gateway API Inference Extension's protocol 1.0, until told to stop."""
@@ -122,7 +142,7 @@ def pick(
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
 
-    urls = _urls(backends)
+    urls, source = _where(backends, service, port, kube)
     limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
     _seconds("--hold-s", hold_s, 0.001)
     _seconds("--scrape-s", scrape_s, 0.05)
@@ -130,12 +150,41 @@ def pick(
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
 
     def make() -> PickerServer:
-        return PickerServer(Dispatcher(urls, settings, chosen, choice, limits, seed), listen, hold_s, scrape_s)
+        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed)
+        return PickerServer(dispatcher, listen, hold_s, scrape_s, source)
 
     def ready(server: PickerServer) -> None:
-        console.print(f"{host}:{server.port} picks among {len(urls)} endpoints", soft_wrap=True)
+        number = len(server.dispatcher.backends)
+        console.print(f"{host}:{server.port} picks among {number} endpoints", soft_wrap=True)
 
     run(make, ready)
+
+
+def _where(
+    backends: str | None, service: str | None, port: str, kube: Kube
+) -> tuple[list[str], ServiceEndpoints | None]:
+    """The addresses of `--backends`, or what follows those of `--service`: one of the two."""
+    if (backends is None) == (service is None):
+        raise InputError("--backends and --service", "one of the two")
+    if service is None:
+        if port:
+            raise InputError("--port", "--service beside it", port)
+        return _urls(backends or ""), None
+    with needs("kube"):
+        from kant.kube.connect.config import load
+        from kant.kube.user.endpoints import ServiceEndpoints
+    import logging
+
+    from kant.live.logs import log_event, set_up
+
+    set_up("logfmt")
+    log = logging.getLogger("kant.gateway")
+    config = load(kube.kubeconfig, kube.context)
+
+    def trouble(sentence: str) -> None:
+        log_event(log, "service", logging.WARNING, error=sentence)
+
+    return [], ServiceEndpoints(config, kube.namespace or config.namespace, service, port, trouble)
 
 
 def _urls(backends: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -54,6 +54,10 @@ class Backend:
     site: ObservedSite
     up: bool = True
     draining: bool = False
+    """Whether an operator lets it get no new requests."""
+    leaving: bool = False
+    """Whether whoever runs it takes it away: it gets no new requests, and is gone when it has none."""
+    gone: bool = False
     models: frozenset[str] | None = None
     scraped: Scraped = field(default_factory=Scraped)
     rows: dict[int, Placement] = field(default_factory=dict)
@@ -65,6 +69,11 @@ class Backend:
 
     def __post_init__(self) -> None:
         self.host = urlsplit(self.url).netloc
+
+    @property
+    def open(self) -> bool:
+        """Whether it may get new requests."""
+        return self.up and not self.draining and not self.leaving
 
     def serves(self, model: str) -> bool:
         """Whether it may have the model; where it has not said, it may."""
@@ -128,7 +137,12 @@ class Dispatcher:
         seed: int = 0,
         ranker: LengthRanker | None = None,
     ) -> None:
-        self.backends = [Backend(k, url, ObservedSite(settings, k)) for k, url in enumerate(urls)]
+        self.settings = settings
+        self.numbers = 0
+        """How many backends there have been; each has a number of its own."""
+        self.backends: list[Backend] = []
+        for url in urls:
+            self._add(url)
         self.policy, self.router, self.limits, self.ranker = policy, router, limits, ranker
         self.draw = np.random.Generator(np.random.PCG64(seed))
         self.book = Engine(settings, limits.at_once)
@@ -140,6 +154,7 @@ class Dispatcher:
         self.bytes_per_token = 4.0
         self.programs: OrderedDict[str, int] = OrderedDict()
         self.named = 0
+        self.addresses: frozenset[str] = frozenset(urls)
 
     # --- a request --------------------------------------------------------------------------------------------------
 
@@ -199,7 +214,7 @@ class Dispatcher:
                 break
         if overtaking.may_ask(placed.size) and self._place(placed):
             return True
-        if not any(backend.serves(model) for backend in self.backends):
+        if self.backends and not any(backend.serves(model) for backend in self.backends):
             raise RefusedError(404, f"the model {model[:100]!r} is not served here", "invalid_request_error")
         if sum(map(len, self.held.values())) >= self.limits.held:
             raise RefusedError(503, f"at most {self.limits.held} requests wait here", "overloaded", 1)
@@ -210,7 +225,7 @@ class Dispatcher:
     def _open(self, placed: Placement) -> Iterable[Backend]:
         """Backends that may get a request now."""
         for backend in self.backends:
-            if not backend.up or backend.draining or backend.number in placed.without:
+            if not backend.open or backend.number in placed.without:
                 continue
             if backend.serves(placed.ask.model) and len(backend.rows) < self.limits.in_flight:
                 if self.policy.limits and not self._admits(backend, placed):
@@ -310,9 +325,38 @@ class Dispatcher:
         self.book.requests[placed.row, c.OUTPUT] = done if output is None else output
         self.policy.finished(self.book, placed.row)
         self.free.append(placed.row)
+        if any(backend.leaving for backend in self.backends):
+            self._let_go()
         self.ask_again()
 
     # --- a backend --------------------------------------------------------------------------------------------------
+
+    def _add(self, url: str) -> None:
+        self.backends.append(Backend(self.numbers, url, ObservedSite(self.settings, self.numbers)))
+        self.numbers += 1
+
+    def have(self, addresses: Mapping[str, bool]) -> None:
+        """These are the backends now, each with whether it may get new requests.
+
+        One that may not, or is not named any more, keeps what it has; it is gone when it has nothing and is not named.
+        """
+        known = {backend.url: backend for backend in self.backends}
+        for url, may in addresses.items():
+            if url in known:
+                known[url].leaving = not may
+            elif may:
+                self._add(url)
+        for url, backend in known.items():
+            backend.leaving |= url not in addresses
+        self.addresses = frozenset(addresses)
+        self._let_go()
+        self.ask_again()
+
+    def _let_go(self) -> None:
+        """Forget backends that leave, have nothing, and are not named any more."""
+        for backend in self.backends:
+            backend.gone = backend.leaving and not backend.rows and backend.url not in self.addresses
+        self.backends = [backend for backend in self.backends if not backend.gone]
 
     def lost(self, backend: Backend) -> None:
         """A backend does not answer any more: it gets nothing, and what it has is taken back."""

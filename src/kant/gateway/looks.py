@@ -17,9 +17,9 @@ MISSED = 3
 
 
 async def look_at(backend: Backend, dispatcher: Dispatcher, session: aiohttp.ClientSession, every_s: float) -> None:
-    """Scrape a backend for ever; it is lost after some looks without an answer, and found with the next answer."""
+    """Scrape a backend until it is gone; it is lost after some looks without an answer, and found with the next."""
     missed = 0
-    while True:
+    while not backend.gone:
         try:
             await _look(backend, session)
             missed = 0

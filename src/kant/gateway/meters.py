@@ -49,6 +49,7 @@ class Meters:
             registry=registry,
         )  # fmt: skip
         self.held = Gauge("kant_router_held", "Requests that are held now.", registry=registry)
+        self.shown: set[int] = set()
         by_backend = {
             "in_flight": "Requests on a backend.",
             "tokens": "Tokens that these have, as tracked.",
@@ -67,12 +68,17 @@ class Meters:
     def text(self, dispatcher: Dispatcher) -> bytes:
         """All metrics now, in Prometheus' text format."""
         self.held.set(sum(map(len, dispatcher.held.values())))
+        gone = self.shown - {backend.number for backend in dispatcher.backends}
+        for gauge in self.backends.values():
+            for number in gone:
+                gauge.remove(str(number))
+        self.shown = {backend.number for backend in dispatcher.backends}
         for backend in dispatcher.backends:
             values = {
                 "in_flight": len(backend.rows),
                 "tokens": backend.site.tokens(),
                 "up": backend.up,
-                "draining": backend.draining,
+                "draining": backend.draining or backend.leaving,
                 "other_requests": backend.site.other_requests,
                 "engine_running": backend.scraped.running,
                 "engine_waiting": backend.scraped.waiting,

@@ -19,9 +19,9 @@ import grpc
 from google.protobuf import struct_pb2
 
 from kant.gateway.ask import FORWARDS, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.backends import Backends, Source
 from kant.gateway.dispatch import Backend, Dispatcher, Placement
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
-from kant.gateway.looks import look_at
 from kant.gateway.proxy import MOST_ANSWER, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
@@ -154,7 +154,7 @@ class _Exchange:
     def _eligible(self, backend: Backend, now: bool = True) -> bool:
         """Whether the gateway allows a backend, and if asked whether it is up."""
         allowed = self.subset is None or endpoint(backend) in self.subset
-        return allowed and (not now or (backend.up and not backend.draining))
+        return allowed and (not now or backend.open)
 
     def _destination(self, chosen: list[Backend], body: bytes | None) -> list[Any]:
         """The head with the endpoints, then the body in pieces."""
@@ -263,8 +263,10 @@ def _immediate(error: RefusedError) -> Any:
 class PickerServer:
     """`async with PickerServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
 
-    def __init__(self, dispatcher: Dispatcher, listen: str, hold_s: float, scrape_s: float) -> None:
-        self.dispatcher, self.listen, self.scrape_s = dispatcher, listen, scrape_s
+    def __init__(
+        self, dispatcher: Dispatcher, listen: str, hold_s: float, scrape_s: float, source: Source | None = None
+    ) -> None:
+        self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
         self.picker = Picker(dispatcher, hold_s)
         self.port = 0
 
@@ -288,8 +290,14 @@ class PickerServer:
             raise InputError("--listen", "an address that is free", self.listen) from None
         await self.server.start()
         self.session = aiohttp.ClientSession()
-        loops = [look_at(b, self.dispatcher, self.session, self.scrape_s) for b in self.dispatcher.backends]
-        self.tasks = [asyncio.create_task(loop) for loop in [*loops, self._tick()]]
+        self.backends = Backends(self.dispatcher, self.session, self.scrape_s, self.source)
+        try:
+            await self.backends.open()
+        except BaseException:
+            await self.server.stop(0)
+            await self.session.close()
+            raise
+        self.ticking = asyncio.create_task(self._tick())
         return self
 
     async def _tick(self) -> None:
@@ -303,7 +311,7 @@ class PickerServer:
         await self.server.stop(30)
 
     async def __aexit__(self, *error: object) -> None:
-        for task in self.tasks:
-            task.cancel()
+        self.ticking.cancel()
+        self.backends.close()
         await self.server.stop(0)
         await self.session.close()

@@ -184,7 +184,7 @@ class Proxy:
                 self.meters.retried.labels(str(backend.number)).inc()
                 self.dispatcher.take_back(placed)
                 placed.without |= {backend.number}
-                if not any(b.up and b.number not in placed.without for b in self.dispatcher.backends):
+                if not any(b.up and not b.leaving and b.number not in placed.without for b in self.dispatcher.backends):
                     placed.without = frozenset()  # whoever comes back first
                 self.dispatcher.ask_again()
 
@@ -249,7 +249,7 @@ class _Attempt:
 
     def _others(self) -> bool:
         return any(
-            b.up and not b.draining and b is not self.backend and b.number not in self.placed.without
+            b.open and b is not self.backend and b.number not in self.placed.without
             for b in self.proxy.dispatcher.backends
         )
 

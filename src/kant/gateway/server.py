@@ -15,8 +15,8 @@ import msgspec
 from aiohttp import web
 
 from kant.gateway.ask import error_body
+from kant.gateway.backends import Backends, Source
 from kant.gateway.dispatch import Backend, Dispatcher
-from kant.gateway.looks import look_at
 from kant.gateway.meters import Meters
 from kant.gateway.proxy import MOST_BODY, Proxy, ProxyOptions
 from kant.gateway.tenants import Tenants
@@ -50,17 +50,25 @@ class RouterServer:
     """`async with RouterServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
 
     def __init__(
-        self, dispatcher: Dispatcher, tenants: Tenants, proxy_options: ProxyOptions, options: ServerOptions
+        self,
+        dispatcher: Dispatcher,
+        tenants: Tenants,
+        proxy_options: ProxyOptions,
+        options: ServerOptions,
+        source: Source | None = None,
     ) -> None:
         self.dispatcher, self.tenants, self.proxy_options, self.options = dispatcher, tenants, proxy_options, options
+        self.source = source
         self.port = self.operators_port = 0
         self._open: list[web.ServerRunner] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> RouterServer:
         self.session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters())
+        self.backends = Backends(self.dispatcher, self.session, self.options.scrape_s, self.source)
         try:
+            await self.backends.open()
             shared = self.options.share_port
             self.port = await self._listen(self.options.listen, "--listen", self.proxy.handle, shared)
             if self.options.operators is not None:
@@ -68,19 +76,17 @@ class RouterServer:
         except BaseException:
             await self._close()
             raise
-        session, every_s = self.session, self.options.scrape_s
-        loops = [look_at(backend, self.dispatcher, session, every_s) for backend in self.dispatcher.backends]
-        self._tasks = [asyncio.create_task(loop) for loop in loops]
         if self.dispatcher.router.holds:
-            self._tasks.append(asyncio.create_task(self._tick()))
+            self._ticking = asyncio.create_task(self._tick())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._close()
 
     async def _close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self.backends.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
         for runner in self._open:
             await runner.cleanup()
         self.proxy.close()
@@ -136,7 +142,7 @@ class RouterServer:
         known = {str(backend.number): backend for backend in self.dispatcher.backends}
         if request.method == "POST" and len(parts) == 3 and parts[0] == "backends" and parts[2] in ("drain", "resume"):
             if parts[1] not in known:
-                return _answer(404, f"expected a backend from 0 to {len(known) - 1}")
+                return _answer(404, f"expected a backend that GET /backends names, of {len(known)}")
             backend = known[parts[1]]
             backend.draining = parts[2] == "drain"
             self.dispatcher.ask_again()
@@ -149,6 +155,7 @@ class RouterServer:
             "url": backend.url,
             "up": backend.up,
             "draining": backend.draining,
+            "leaving": backend.leaving,
             "in_flight": len(backend.rows),
             "tokens": backend.site.tokens(),
             "models": sorted(backend.models or ()),

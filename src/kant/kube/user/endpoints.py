@@ -1,0 +1,153 @@
+"""The addresses behind a Service, by its EndpointSlices (discovery.k8s.io/v1): list and watch them, and nothing else.
+
+A pod may get new requests while it is ready and does not terminate. One that is not leaves, and is gone when the
+slices name it no more. Of a Service with addresses of two families those of IPv4 count, so that a pod is there once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.follow.reflector import Reflector
+from kant.kube.objects.views import Meta, View
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.connect.config import Config
+
+LABEL = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+FAMILIES = ("IPv4", "IPv6", "FQDN")
+
+
+class Conditions(View, frozen=True):
+    ready: bool | None = None  # absent: it is
+    terminating: bool | None = None
+
+
+class Endpoint(View, frozen=True):
+    addresses: tuple[str, ...] = ()  # any of them will do
+    conditions: Conditions = Conditions()
+
+    @property
+    def open(self) -> bool:
+        """Whether it may get new requests."""
+        return self.conditions.ready is not False and not self.conditions.terminating
+
+
+class Port(View, frozen=True):
+    name: str | None = None
+    port: int | None = None
+
+
+class EndpointSlice(View, frozen=True):
+    """Some of the endpoints of a Service."""
+
+    metadata: Meta = Meta()
+    address_type: str = ""
+    endpoints: tuple[Endpoint, ...] | None = None
+    ports: tuple[Port, ...] | None = None
+
+
+def addresses(slices: Iterable[EndpointSlice], port: str, where: str) -> dict[str, bool]:
+    """By URL, whether an endpoint may get new requests.
+
+    `port` is a name or a number, empty for the only one there is. Raises InputError where none, or more, are meant.
+    """
+    slices = [part for part in slices if part.endpoints]
+    family = next((family for family in FAMILIES if any(part.address_type == family for part in slices)), "")
+    found: dict[str, bool] = {}
+    for part in slices:
+        if part.address_type == family:
+            number = _number(part.ports or (), port, where)
+            for endpoint in part.endpoints or ():
+                if not endpoint.addresses:
+                    continue
+                host = endpoint.addresses[0]
+                url = f"http://{f'[{host}]' if ':' in host else host}:{number}"
+                found[url] = found.get(url, False) or endpoint.open
+    return found
+
+
+def _number(ports: Iterable[Port], port: str, where: str) -> int:
+    known = [known for known in ports if known.port is not None]
+    meant = [known.port for known in known if not port or port in (known.name, str(known.port))]
+    if len(meant) != 1 or meant[0] is None:
+        names = ", ".join(f"{known.name or '(no name)'} {known.port}" for known in known) or "none"
+        raise InputError("--port", f"one port of {where}, by name or number, of: {names}", port or "no port")
+    return meant[0]
+
+
+class ServiceEndpoints:
+    """The endpoints of one Service. Its rights: list and watch endpointslices in its namespace.
+
+    `on_trouble` is told in one sentence of whatever keeps them from being known; what was known stays.
+    """
+
+    def __init__(
+        self, config: Config, namespace: str, service: str, port: str, on_trouble: Callable[[str], None]
+    ) -> None:
+        for where, name in (("--service", service), ("--namespace", namespace)):
+            if not LABEL.fullmatch(name):
+                raise InputError(where, "a name of lower-case letters, digits and hyphens", name)
+        self.config, self.port, self.on_trouble = config, port, on_trouble
+        self.where = f"service {namespace}/{service}"
+        selector = quote(f"kubernetes.io/service-name={service}")
+        self.path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={selector}"
+
+    async def now(self) -> Mapping[str, bool]:
+        """The addresses there are. Raises InputError where the API server does not say."""
+        found: list[EndpointSlice] = []
+        try:
+            async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
+                async for items, _ in client.pages(self.path, EndpointSlice):
+                    found += items
+        except ApiError as error:
+            raise self._sentence(error) from None
+        return addresses(found, self.port, self.where)
+
+    async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
+        """Tell of all addresses whenever they change, for ever."""
+        slices: dict[str, EndpointSlice] = {}
+        told: Mapping[str, bool] | None = None
+
+        def look() -> None:
+            nonlocal told
+            try:
+                found = addresses(slices.values(), self.port, self.where)
+            except InputError as error:
+                self.on_trouble(str(error))
+                return
+            if found != told:
+                told = found
+                tell(found)
+
+        def replace(parts: list[EndpointSlice]) -> None:
+            slices.clear()
+            slices.update({part.metadata.name: part for part in parts})
+            look()
+
+        def sink(change: str, part: EndpointSlice) -> None:
+            if change == "deleted":
+                slices.pop(part.metadata.name, None)
+            else:
+                slices[part.metadata.name] = part
+            look()
+
+        async with ApiClient(self.config, concurrency=2, timeout=30.0) as client:
+            reflector = Reflector(
+                client, self.path, EndpointSlice, sink, on_replace=replace,
+                on_malformed=lambda metadata, why: self.on_trouble(f"endpointslice {metadata.name}: {why}"),
+                on_trouble=lambda error: self.on_trouble(str(self._sentence(error))),
+            )  # fmt: skip
+            await reflector.run()
+
+    def _sentence(self, error: ApiError | InputError) -> InputError:
+        if isinstance(error, InputError):
+            return error
+        if error.code == 403:
+            return InputError(self.where, "the right to list and watch endpointslices (docs/routing.md)", error.message)
+        return InputError(self.where, "an API server that answers", str(error))
