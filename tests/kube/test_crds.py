@@ -16,7 +16,7 @@ from kant.kube.translate import crds
 from kant.model.tenant import Queue, Quota
 from kant.model.units import MINUTE
 
-KINDS = ("queues", "topologies", "reservations")
+KINDS = ("queues", "topologies", "reservations", "defragmentations")
 
 
 def thing(kind: str, name: str, **spec: Any) -> Object:
@@ -33,9 +33,11 @@ RIGHT = [
           end="2026-02-01T12:00:00Z"),
     thing("Reservation", "course", gpus=12, within="leaf", model="H100", queues=["vip"], start="2026-01-31T12:00:00Z",
           end="2026-02-01T12:00:00Z"),
+    thing("Defragmentation", "weekly", nodeSelector={"pool": "a"}, model="H100", mostMoves=3, dryRun=True),
 ]  # fmt: skip
 
 WRONG = [
+    (thing("Defragmentation", "a", mostMoves=0), "spec.mostMoves"),
     (thing("Queue", "a", weight=0), "spec.weight"),
     (thing("Queue", "a", state="shut"), 'supported values: "open", "hold", "stop", "drain"'),
     (thing("Queue", "a", parent="a"), "expected another queue than this one"),

@@ -58,7 +58,7 @@ Metrics are at http://kant.{{ .Release.Namespace }}:8080/metrics; for the Promet
 Ask why a pod waits:
   kubectl kant why POD -n NAMESPACE
 
-The kinds Queue, Topology and Reservation stay when the release is uninstalled, and with them your queues.
+Kant's own kinds stay when the release is uninstalled, and with them your queues.
 """
 
 _LEGEND = re.compile(r"\{\{\w+\}\}")

@@ -14,6 +14,7 @@ import msgspec
 from kant.insight.moment import Moment
 from kant.model.errors import InputError
 from kant.model.units import count_from
+from kant.optimize.defragment_round import DefragmentOrder
 from kant.optimize.rounds import Learned
 from kant.scheduler.cycle import Scheduler
 
@@ -28,7 +29,8 @@ class SolverTask:
     """What is to be worked out about a moment.
 
     Of a round: what is `learned` of the queue, the jobs that are `movable` (None: all that the profile lets move), and
-    how many jobs a proposal may start (0: as the profile says).
+    how many jobs a proposal may start (0: as the profile says). With an `order` of defragmentation: what that round
+    would change (`DefragmentPlan`).
     """
 
     what: What
@@ -36,6 +38,7 @@ class SolverTask:
     learned: Learned = NOTHING
     movable: frozenset[str] | None = None
     most_starts: int = 0
+    order: DefragmentOrder | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -55,6 +58,7 @@ async def no_solver(task: SolverTask) -> bytes:
 
 def work_out(task: SolverTask) -> bytes:
     """The answer of a task. A sentence where the extra `optimize` is not installed."""
+    from kant.optimize.defragment_round import defragment_round
     from kant.optimize.optimality import optimality
     from kant.optimize.rounds import propose
 
@@ -67,6 +71,8 @@ def work_out(task: SolverTask) -> bytes:
     try:
         if task.what == "optimality":
             return msgspec.json.encode(optimality(scheduler, moment.now))
+        if task.order is not None:
+            return msgspec.json.encode(defragment_round(scheduler, moment.now, task.order, task.movable))
         return msgspec.json.encode(propose(task.what, scheduler, moment.now, task.learned, task.movable))
     except InputError as error:
         return msgspec.json.encode(Failed(str(error)))

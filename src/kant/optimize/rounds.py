@@ -7,31 +7,30 @@ event. What is learned of the queue on the way is told to the solver with the mo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from kant.cluster import columns as c
-from kant.cluster.columns import J_MILLI, J_SINCE, J_STARTED
+from kant.cluster.columns import J_SINCE
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
 from kant.model.event import PlanProposed, ProposedPlace
-from kant.model.matching import Match
 from kant.model.placement import NODE
 from kant.model.status import NodeStatus
-from kant.model.units import FOREVER, GPU, HOUR, MINUTE, SECOND
+from kant.model.units import FOREVER, GPU, HOUR, SECOND
 from kant.optimize.defragment.leaves import leftover_leaves, moves_of, wanted_leaves
-from kant.optimize.defragment.leftovers import Leftovers, Lodger, empty_nodes, leftovers
+from kant.optimize.defragment.leftovers import empty_nodes
+from kant.optimize.defragment_round import Round as DefragmentRound
+from kant.optimize.defragment_round import allowing
 from kant.optimize.optimality import nobody_stops
 from kant.optimize.packing.portfolio import solve
 from kant.optimize.packing.problem import WAITS, Problem
 from kant.optimize.packing.snapshot import snapshot_of
-from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.preemption.shrinking import lost_work
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
-from kant.scheduler.proposals import may_move, may_start
+from kant.scheduler.proposals import may_start
 
 Round = Literal["fallback", "defragment"]
 
@@ -121,17 +120,6 @@ def propose(
     return _defragment(scheduler, now, learned, movable)
 
 
-def _allows(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:
-    """Whether a running job, by row, may be moved."""
-    state = cycle.state
-
-    def allows(row: int) -> bool:
-        known = movable is None or state.ids[row] in movable
-        return known and match.admits(state.live[row]) and may_move(cycle, profile, row)
-
-    return allows
-
-
 def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) -> PlanProposed | None:
     """Jobs that have waited long start where others move, by the portfolio packer; nobody stops for good."""
     settings, profile = scheduler.profile.fallback, scheduler.profile
@@ -150,7 +138,7 @@ def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) ->
             waiting[row] = None
     if not waiting:
         return None
-    snapshot = snapshot_of(state, waiting, _allows(cycle, profile, settings.jobs, movable))
+    snapshot = snapshot_of(state, waiting, allowing(cycle, profile, settings.jobs, movable))
     problem = Problem(nobody_stops(snapshot.instance))
     found = solve(problem, settings.limit_s).assignment
     places: dict[str, Counter[str]] = {}
@@ -189,38 +177,16 @@ def _defragment(
     scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None
 ) -> PlanProposed | None:
     """Jobs move together so that nodes (with `leaves` also leaves) in use in part become idle, as far as that pays."""
-    settings, profile = scheduler.profile.defragment, scheduler.profile
+    settings = scheduler.profile.defragment
     assert settings is not None
-    cycle = Diagnosis(scheduler, now).cycle
-    state = cycle.state
-    horizon = int(settings.horizon_h * HOUR)
-
-    def price(row: int) -> int:
-        return lost_work(cycle, row) + int(state.jobs[row, J_MILLI]) * settings.restart_s
-
-    def worth(own: Leftovers, share: float) -> Callable[[int, Sequence[Lodger]], int]:
-        """The GPU time of what is emptied while it is idle for longer than it would have been, over `gain`."""
-
-        def of(place: int, who: Sequence[Lodger]) -> int:
-            stays = max(now - int(state.jobs[one.row, J_STARTED]) for one in who)
-            span = min(max(stays, MINUTE), horizon)
-            return int(share * own.gpus[place] * GPU * (span // SECOND) / settings.gain)
-
-        return of
-
-    may = _allows(cycle, profile, settings.jobs, movable)
-    moves = list[tuple[int, int]]()
-    for own in leftovers(state, price, may):
-        share = max(learned.wanted[own.pool] if learned.wanted else 0.0, settings.floor)
-        found = empty_nodes(own, settings.moves - len(moves), worth(own, share))
-        moves += [(who.row, node) for who, node in found.moves]
-        if len(moves) == settings.moves:
-            break
+    round_ = DefragmentRound(scheduler, now, settings, movable)
+    state, wanted = round_.state, learned.wanted
+    moves = [(who.row, node) for who, node in round_.moves(lambda pool: wanted[pool] if wanted else 0.0)]
     if any(learned.leaves):
         taken = {node for row, target in moves for node in (target, int(state.running[row][0, NODE]))}
-        for each in leftover_leaves(state, price, may, taken):
+        for each in leftover_leaves(state, round_.price_of, round_.allows, taken):
             share = learned.leaves[each.leaves.pool]
-            found = empty_nodes(each.leaves, settings.moves - len(moves), worth(each.leaves, share))
+            found = empty_nodes(each.leaves, settings.moves - len(moves), round_.worth_of(each.leaves, share))
             moves += moves_of(state, each, found)
     if not moves:
         return None

@@ -66,7 +66,8 @@ class KubeExecutor(PlanExecutor):
         """Whether the pods of a job have rules among each other, for which they may get other places."""
         workload = self.workloads.by_job.get(job)
         members = workload.members if workload is not None else []
-        return len(members) > 1 and has_rules([member.pod for member in members])
+        whole = len(members) > 1 and not any(member.demand.mig for member in members)
+        return whole and has_rules([member.pod for member in members])
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
         """The decisions before the first for which somebody would be stopped in vain: it could not start even then."""

@@ -23,7 +23,7 @@ from kant.model.errors import InputError
 
 log = logging.getLogger("kant.kube")
 KINDS: dict[str, tuple[str, ...]] = {
-    **{plural: (f"{API}/{plural}",) for plural in ("queues", "topologies", "reservations")},
+    **{plural: (f"{API}/{plural}",) for plural in ("queues", "topologies", "reservations", "defragmentations")},
     "topologies.kueue.x-k8s.io": (
         "/apis/kueue.x-k8s.io/v1beta2/topologies",
         "/apis/kueue.x-k8s.io/v1beta1/topologies",

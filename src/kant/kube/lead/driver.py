@@ -28,6 +28,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.lead.answers import Answers, LeadershipLostError
 from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere
 from kant.kube.lead.counts import Counts
+from kant.kube.lead.defragmentations import Defragmentations
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
@@ -103,6 +104,8 @@ class KubeDriver:
         self.rounds = (
             LiveRounds(settings.solver, self._awake.set, self._movable, most_starts=1) if settings.solver else None
         )
+        self.defragmentations = Defragmentations(self.mirror, settings.solver, self._awake.set)
+        self.statuses.rounds = self.defragmentations.statuses
         self.workloads: Workloads
         self.fleet: Fleet
         self.executor: KubeExecutor
@@ -161,6 +164,7 @@ class KubeDriver:
             await self.device_locks.close()
             if self.rounds is not None:
                 self.rounds.close()
+            self.defragmentations.close()
             if self.core is not None:
                 self.calibration_store.put(self.core, last=True)
                 self.core.end()
@@ -203,6 +207,12 @@ class KubeDriver:
             proposal = self.rounds.turn(self.core)
             if proposal is not None:
                 self._carry_out(self.core.propose(proposal))
+        if not self.settings.shadow:
+            step = self.defragmentations.turn(self.core, self.workloads, self.evictor.is_busy)
+            if step is not None:
+                plan = self.core.propose(step)
+                self.defragmentations.told(plan)
+                self._carry_out(plan)
         began = time.monotonic()
         plan = self.core.cycle()
         self.counts.cycles += 1

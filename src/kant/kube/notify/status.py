@@ -32,7 +32,8 @@ Status = dict[str, Any]
 
 class Statuses:
     """Writes them. `core` gives the core of the state, None while there is none, and `bookings` what is booked in it;
-    `holds` guards every request."""
+    `rounds` has of each round of defragmentation its name, status, and what is wrong or good. `holds` guards every
+    request."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Statuses:
         core: Callable[[], Core | None],
         holds: Callable[[], bool],
         bookings: Callable[[], Bookings],
+        rounds: Callable[[], Iterable[tuple[str, Status, str, str]]] = lambda: (),
     ) -> None:
         self.client = client
         self.mirror = mirror
@@ -49,6 +51,7 @@ class Statuses:
         self.core = core
         self.holds = holds
         self.bookings = bookings
+        self.rounds = rounds
         self.written = 0
         self._sent: dict[str, tuple[Status, float]] = {}
 
@@ -99,16 +102,27 @@ class Statuses:
                     else:
                         status |= reservation_status(reserved.get(name), labels, core.now)
                         good = good if status.get("nodes") else "no node has these labels"
-                status["conditions"] = [
-                    {
-                        "type": "Ready",
-                        "status": "False" if wrong else "True",
-                        "observedGeneration": item.metadata.generation,
-                        "reason": "Refused" if wrong else "Accepted",
-                        "message": wrong or good,
-                    }
-                ]
-                yield f"{API}/{plural}/{name}", item, status
+                yield f"{API}/{plural}/{name}", item, status | {"conditions": [_ready(item, wrong, good)]}
+        items = {name: item for (_, name), item in objects.get("defragmentations", {}).items()}
+        for name, status, wrong, good in self.rounds():
+            if name in items:
+                own: Status = {"observedGeneration": items[name].metadata.generation, **status}
+                yield (
+                    f"{API}/defragmentations/{name}",
+                    items[name],
+                    own | {"conditions": [_ready(items[name], wrong, good)]},
+                )
+
+
+def _ready(item: Loose, wrong: str, good: str) -> Status:
+    """The condition Ready, without its time."""
+    return {
+        "type": "Ready",
+        "status": "False" if wrong else "True",
+        "observedGeneration": item.metadata.generation,
+        "reason": "Refused" if wrong else "Accepted",
+        "message": wrong or good,
+    }
 
 
 def queue_statuses(core: Core) -> dict[str, Status]:

@@ -204,7 +204,7 @@ class Transitions:
         pods = self.mirror.pods
         new = [slot for slot in slots if not slot.bound and slot.pod in pods]
         placed = [(slot.node, pods[slot.pod]) for slot in new]
-        if len(slots) < 2 or not has_rules([pod for _, pod in placed]):
+        if len(slots) < 2 or not has_rules([pod for _, pod in placed]) or any(slot.demand.mig for slot in slots):
             return None
         if not self.translation.filters.check(placed, going):
             return None

@@ -1,0 +1,272 @@
+"""Rounds of defragmentation that operators ask for (`kind: Defragmentation`), one after the other.
+
+The solver beside the loop works out what would move. Then the steps are carried out one by one, each in a plan of the
+core that looks at everything anew, and by the Eviction API; whoever stops the round stops the next step. Before a step
+the status says how many jobs are told to move, so that another leader never moves more than was allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kant.cluster import columns as c
+from kant.insight.moment import moment_of
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.validation import InvalidObject
+from kant.kube.reconcile.workload import Phase
+from kant.kube.reconcile.workloads import Workloads
+from kant.kube.translate.defragmentations import FINAL, AskedRound, asked_round
+from kant.live.core import Core
+from kant.live.solver import Solver, SolverTask, failure
+from kant.model.decision import Plan, Preempt
+from kant.model.errors import InputError
+from kant.model.event import PlanProposed, ProposedPlace
+from kant.model.status import NodeStatus
+from kant.model.units import GPU, HOUR
+from kant.optimize.defragment_round import DefragmentMove, DefragmentOrder, DefragmentPlan
+from kant.scheduler.solvers import Defragment
+
+SHOWN = 100
+"""Moves that a status lists at most."""
+
+Status = dict[str, Any]
+Step = tuple[DefragmentMove, ...]
+
+
+@dataclass(slots=True)
+class _Round:
+    """One object. `moved` counts the jobs that were told to move, those of the step under way too."""
+
+    asked: AskedRound
+    phase: str = "Pending"
+    why: str = "it is looked for what may move"
+    moved: int = 0
+    plan: DefragmentPlan | None = None
+    core: Core | None = None  # for which the plan was made
+    asking: asyncio.Task[bytes] | None = None
+    steps: deque[Step] = field(default_factory=deque)
+    said: bool = False  # the next step is in the count
+    going: dict[str, list[str]] = field(default_factory=dict)  # uids of the pods that are told to go, by job
+    moves: dict[str, Status] = field(default_factory=dict)
+    facts: Status = field(default_factory=dict)
+
+    def ends(self, phase: str, why: str) -> None:
+        """Nothing more is done."""
+        self.phase, self.why = phase, why
+        self.steps.clear()
+        if self.asking is not None:
+            self.asking.cancel()
+
+
+class Defragmentations:
+    """The rounds by the uid of their object. `turn` is called by the loop, which is woken when the solver is done."""
+
+    def __init__(self, mirror: Mirror, solver: Solver | None, wake: Callable[[], None]) -> None:
+        self.mirror = mirror
+        self.solver = solver
+        self.wake = wake
+        self.rounds: dict[str, _Round] = {}
+
+    def close(self) -> None:
+        """Ask no more."""
+        for one in self.rounds.values():
+            if one.asking is not None:
+                one.asking.cancel()
+
+    def statuses(self) -> Iterator[tuple[str, Status, str, str]]:
+        """Of each round the name of its object, its status, what is wrong with it, and what is good."""
+        for one in self.rounds.values():
+            wrong = one.why if one.phase == "Refused" else ""
+            moves = list(one.moves.values())[:SHOWN]
+            yield one.asked.name, {"phase": one.phase, "moved": one.moved, "moves": moves, **one.facts}, wrong, one.why
+
+    def turn(self, core: Core, workloads: Workloads, busy: bool) -> PlanProposed | None:
+        """The next step of the first round that is not over, if it is time. `busy`: evictions are under way."""
+        self._follow()
+        one = next((one for one in self.rounds.values() if one.phase not in FINAL), None)
+        if one is None:
+            return None
+        if one.going and not busy:
+            self._judge(one, core, workloads)
+        if one.asked.stop and not busy:
+            one.ends("Stopped", f"it was stopped; {_jobs(one.moved)} moved")
+            return None
+        if busy or one.going:
+            return None
+        if one.plan is None or (one.core is not core and one.steps):
+            self._plan(one, core, workloads)
+            return None
+        return self._next(one, core, workloads)
+
+    def told(self, plan: Plan) -> None:
+        """What the core has made of the step that was proposed."""
+        one = next(one for one in self.rounds.values() if one.going)
+        if not any(isinstance(decision, Preempt) for decision in plan.decisions):
+            for job in one.going:
+                self._mark(one, job, "Refused", "it is not as it was when that was planned, or may not stop now")
+            one.moved -= len(one.going)
+            one.going = {}
+
+    # --- one round ------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Take in which objects there are, and what they say now."""
+        objects, seen = self.mirror.objects.get("defragmentations", {}), set[str]()
+        for item in sorted(objects.values(), key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
+            uid, asked = item.metadata.uid, asked_round(item)
+            seen.add(uid)
+            if isinstance(asked, InvalidObject):
+                nobody = AskedRound(uid, item.metadata.name, "", {}, "", 0, True, False, "", 0)
+                self.rounds[uid] = _Round(nobody, "Refused", asked.sentence)
+            elif uid in self.rounds:
+                self.rounds[uid].asked = asked
+            elif asked.phase not in FINAL:
+                self.rounds[uid] = _Round(asked, moved=asked.moved)
+        for uid in [uid for uid in self.rounds if uid not in seen]:
+            self.rounds.pop(uid).ends("Stopped", "")
+
+    def _plan(self, one: _Round, core: Core, workloads: Workloads) -> None:
+        """Ask the solver, or take its answer."""
+        asked = one.asked
+        if one.asking is not None and one.core is core and one.asking.done():
+            task, one.asking = one.asking, None
+            try:
+                answer = task.result()
+                if sentence := failure(answer):
+                    raise InputError("the solver", f"one that answers ({sentence})")
+                self._take(one, core, msgspec.json.decode(answer, type=DefragmentPlan))
+            except (InputError, msgspec.DecodeError) as error:
+                one.ends("Refused", str(error))
+            return
+        left = asked.most_moves - one.moved
+        if left <= 0:
+            one.ends("Done", f"{_jobs(one.moved)} moved, as many as it allows")
+        elif self.solver is None:
+            one.ends("Refused", "this Kant has nothing that could look for moves")
+        elif one.asking is None or one.core is not core:
+            nodes = self._nodes(one, core)
+            own = core.profile.defragment or Defragment()
+            order = DefragmentOrder(replace(own, moves=left, floor=1.0), nodes)
+            moment = moment_of(core.scheduler, core.past, core.now, core.zero)
+            task_ = SolverTask("defragment", moment, movable=workloads.movable(), order=order)
+            one.core, one.steps = core, deque()
+            one.asking = asyncio.ensure_future(self.solver(task_))
+            one.asking.add_done_callback(lambda _: self.wake())
+
+    def _take(self, one: _Round, core: Core, plan: DefragmentPlan) -> None:
+        """What the solver has found."""
+        first, one.plan = one.plan is None, plan
+        if first and not one.moved:
+            one.facts = {
+                "nodes": plan.nodes,
+                "gfrBefore": _share(plan.fragmented, plan.nodes),
+                "gfrPlanned": _share(plan.fragmented_after, plan.nodes),
+                "emptied": list(plan.emptied[:SHOWN]),
+                "costGPUHours": _hours(plan.price),
+                "worthGPUHours": _hours(plan.worth),
+            }
+        one.moves = {job: said for job, said in one.moves.items() if said["state"] != "Planned"}
+        for move in (move for step in plan.steps for move in step):
+            said = {"job": move.job, "pods": move.pods, "gpus": move.gpus, "from": move.source, "to": move.target}
+            one.moves[move.job] = said | {"state": "Planned"}
+        one.steps = deque(plan.steps)
+        count = sum(map(len, plan.steps))
+        if not count:
+            done = f"{_jobs(one.moved)} moved, and no further move pays"
+            one.ends("Done" if one.moved else "Refused", done if one.moved else _why_nothing(plan))
+            return
+        pays = (
+            f"{_jobs(count)} would move, so that {len(plan.emptied)} more nodes are idle: worth "
+            f"{_hours(plan.worth)} GPU-hours, for {_hours(plan.price)} of lost work and restarts"
+        )
+        if one.asked.dry_run:
+            one.ends("Planned", pays)
+        else:
+            one.phase, one.why = "Moving", pays
+
+    def _next(self, one: _Round, core: Core, workloads: Workloads) -> PlanProposed | None:
+        """The next step, once the status says so."""
+        if not one.steps:
+            one.facts["gfrAfter"] = self._gfr(one, core)
+            one.ends("Done", f"{_jobs(one.moved)} moved")
+            return None
+        if not one.said:
+            one.moved, one.said = one.moved + len(one.steps[0]), True
+        if one.asked.moved < one.moved:
+            return None  # it has not been written yet
+        step, one.said = one.steps.popleft(), False
+        slots = {move.job: workloads.by_job[move.job].slots for move in step if move.job in workloads.by_job}
+        one.going = {move.job: [slot.pod for slot in slots.get(move.job, ())] for move in step}
+        places = tuple(ProposedPlace(move.job, {move.target: move.pods}) for move in step)
+        return PlanProposed(core.now, "defragment", places)
+
+    def _judge(self, one: _Round, core: Core, workloads: Workloads) -> None:
+        """What has become of the jobs that were told to move, now that all evictions are answered: once they are gone,
+        or stay."""
+        members, stay = workloads.members, dict[str, bool]()
+        for job, pods in one.going.items():
+            there = [uid for uid in pods if uid in self.mirror.pods]
+            found = [members.by_key.get(members.key_of.get(uid, "")) for uid in there]
+            stay[job] = any(workload is not None and workload.phase is not Phase.LEAVING for workload in found)
+            if there and not stay[job]:
+                return
+        one.going = {}
+        for job, stays in stay.items():
+            if stays:
+                one.moved -= 1
+                self._mark(one, job, "Refused", "the Eviction API does not let its pods go")
+            else:
+                self._mark(one, job, "Moved", "")
+        one.facts["gfrAfter"] = self._gfr(one, core)
+
+    def _mark(self, one: _Round, job: str, state: str, reason: str) -> None:
+        one.moves[job] |= {"state": state} | ({"reason": reason} if reason else {})
+
+    def _nodes(self, one: _Round, core: Core) -> frozenset[str] | None:
+        """The nodes that a round is about; None for all."""
+        asked = one.asked
+        if not asked.selector and not asked.model:
+            return None
+        return frozenset(
+            node.name
+            for node in core.state.spec.nodes
+            if (not asked.model or node.model == asked.model)
+            and node.name in self.mirror.nodes
+            and asked.selects(self.mirror.nodes[node.name].metadata.labels or {})
+        )
+
+    def _gfr(self, one: _Round, core: Core) -> str:
+        """The share of its nodes that are in use in part now."""
+        table, nodes = core.state.table, self._nodes(one, core)
+        rows = [
+            row
+            for node, row in zip(core.state.spec.nodes, table, strict=True)
+            if (nodes is None or node.name in nodes) and row[c.STATUS] == NodeStatus.IN_SERVICE and row[c.GPUS] > 0
+        ]
+        return _share(sum(0 < row[c.FREE] < row[c.GPUS] * GPU for row in rows), len(rows))
+
+
+def _why_nothing(plan: DefragmentPlan) -> str:
+    if not plan.fragmented:
+        return f"of {plan.nodes} nodes none is in use in part"
+    stays = f", of which {plan.staying} may not be moved now" if plan.staying else ""
+    return f"nothing pays: {plan.fragmented} of {plan.nodes} nodes are in use in part, by {_jobs(plan.lodgers)}{stays}"
+
+
+def _jobs(count: int) -> str:
+    return f"{count} {'job' if count == 1 else 'jobs'}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.3f}" if whole else "0.000"
+
+
+def _hours(milli_gpu_seconds: int) -> str:
+    return f"{milli_gpu_seconds / GPU / (HOUR / 1e6):.2f}"

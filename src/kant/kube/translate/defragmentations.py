@@ -1,0 +1,85 @@
+"""Defragmentations: a round that an operator asks for, as an object. Its spec says what, its status what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kant.kube.objects.validation import InvalidObject, invalid
+from kant.kube.objects.views import Loose, View
+from kant.kube.translate.crds import about
+from kant.model.errors import InputError
+
+FINAL = ("Planned", "Done", "Stopped", "Refused")
+"""The phases in which nothing more is done."""
+
+
+class DefragmentationSpec(View, frozen=True):
+    node_selector: dict[str, str] | None = None
+    model: str = ""
+    most_moves: int = 8
+    dry_run: bool = False
+    stop: bool = False
+
+
+class DefragmentationStatus(View, frozen=True):
+    phase: str = ""
+    moved: int = 0
+
+
+class AskedRound(Struct, frozen=True):
+    """A round that somebody asks for on nodes with all of these labels and GPUs of `model` ("": of any).
+
+    `phase` and `moved` are what its status says: how far a leader before us has come.
+    """
+
+    uid: str
+    name: str
+    created: str
+    selector: dict[str, str]
+    model: str
+    most_moves: int
+    dry_run: bool
+    stop: bool
+    phase: str
+    moved: int
+
+    def selects(self, labels: dict[str, str]) -> bool:
+        """Whether a node with these labels is among those that it is about."""
+        return all(labels.get(key) == value for key, value in self.selector.items())
+
+
+def asked_round(found: Loose) -> AskedRound | InvalidObject:
+    """The round that an object asks for, or what is wrong with it."""
+    try:
+        spec: DefragmentationSpec = _decoded(found.spec, DefragmentationSpec, f"{about(found)}, spec")
+        if not 1 <= spec.most_moves <= 10_000:
+            raise InputError(f"{about(found)}, spec.mostMoves", "1 to 10,000 moves", spec.most_moves)
+    except InputError as error:
+        return invalid(about(found), error)
+    try:
+        status: DefragmentationStatus = _decoded(found.status, DefragmentationStatus, "status")
+    except InputError:
+        status = DefragmentationStatus()
+    meta = found.metadata
+    return AskedRound(
+        meta.uid,
+        meta.name,
+        meta.creation_timestamp,
+        spec.node_selector or {},
+        spec.model,
+        spec.most_moves,
+        spec.dry_run,
+        spec.stop,
+        status.phase,
+        status.moved,
+    )
+
+
+def _decoded(text: msgspec.Raw | bytes, form: type[Any], where: str) -> Any:
+    try:
+        return msgspec.json.decode(text, type=form)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(where, f"fields of their types ({error})") from None

@@ -1,0 +1,201 @@
+"""One round of defragmentation: which jobs move so that nodes in use in part become idle, and whether that pays.
+
+A profile asks for rounds again and again (`rounds.py`), a person for one (`DefragmentOrder`), and is told what it would
+change before anything moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from kant.cluster import columns as c
+from kant.cluster.columns import J_MILLI, J_PODS, J_STARTED
+from kant.insight.diagnosis import Diagnosis
+from kant.model.matching import Match
+from kant.model.status import NodeStatus
+from kant.model.units import GPU, HOUR, MINUTE, SECOND
+from kant.optimize.defragment.leftovers import Leftovers, Lodger, empty_nodes, leftovers
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.preemption.shrinking import lost_work
+from kant.scheduler.cycle import Scheduler
+from kant.scheduler.profile import Profile
+from kant.scheduler.proposals import may_move
+from kant.scheduler.solvers import Defragment
+
+
+class DefragmentOrder(Struct, frozen=True):
+    """A round that somebody asks for, under `settings`; an idle node is taken to be wanted all the time.
+
+    `nodes` are those that are looked at (None: all).
+    """
+
+    settings: Defragment
+    nodes: frozenset[str] | None = None
+
+
+class DefragmentMove(Struct, frozen=True):
+    """A job that goes from one node to another, with its GPUs."""
+
+    job: str
+    source: str
+    target: str
+    pods: int
+    gpus: int
+
+
+class DefragmentPlan(Struct, frozen=True):
+    """What a round would change. Moves of one step belong together, and steps do not depend on each other.
+
+    `nodes` are looked at, of which so many are `fragmented`: in use, and not whole. `price` and `worth` are GPU time,
+    milli-GPU-seconds: what the moves cost, and what the nodes that they empty give. `lodgers` jobs are on fragmented
+    nodes, of which `staying` may not be moved.
+    """
+
+    steps: tuple[tuple[DefragmentMove, ...], ...] = ()
+    emptied: tuple[str, ...] = ()
+    nodes: int = 0
+    fragmented: int = 0
+    fragmented_after: int = 0
+    price: int = 0
+    worth: int = 0
+    lodgers: int = 0
+    staying: int = 0
+
+
+def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:
+    """Whether a running job, by row, may be moved: it is `movable` (None: all are), and the profile lets it."""
+    state = cycle.state
+
+    def allows(row: int) -> bool:
+        known = movable is None or state.ids[row] in movable
+        return known and match.admits(state.live[row]) and may_move(cycle, profile, row)
+
+    return allows
+
+
+class Round:
+    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `shares` says of a pool how much of the time
+    its nodes are wanted idle."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        now: int,
+        settings: Defragment,
+        movable: frozenset[str] | None,
+        nodes: frozenset[str] | None = None,
+    ) -> None:
+        self.now = now
+        self.settings = settings
+        self.cycle = Diagnosis(scheduler, now).cycle
+        self.state = self.cycle.state
+        self.allows = allowing(self.cycle, scheduler.profile, settings.jobs, movable)
+        self.pools = leftovers(self.state, self.price_of, self.allows)
+        if nodes is not None:
+            index = self.state.node_index
+            named = {index[name] for name in nodes if name in index}
+            self.pools = [_only(own, named) for own in self.pools]
+        self.price = self.worth = 0
+        self.emptied: list[int] = []
+
+    def price_of(self, row: int) -> int:
+        """What the move of a job costs, milli-GPU-seconds: the work that it loses, and its restart."""
+        return lost_work(self.cycle, row) + int(self.state.jobs[row, J_MILLI]) * self.settings.restart_s
+
+    def worth_of(self, own: Leftovers, share: float) -> Callable[[int, Sequence[Lodger]], int]:
+        """The GPU time of what is emptied while it is idle for longer than it would have been, over `gain`."""
+        horizon = int(self.settings.horizon_h * HOUR)
+
+        def of(place: int, who: Sequence[Lodger]) -> int:
+            stays = max(self.now - int(self.state.jobs[one.row, J_STARTED]) for one in who)
+            span = min(max(stays, MINUTE), horizon)
+            return int(share * own.gpus[place] * GPU * (span // SECOND) / self.settings.gain)
+
+        return of
+
+    def moves(self, share_of: Callable[[int], float]) -> list[tuple[Lodger, int]]:
+        """Who moves, and to which node."""
+        found: list[tuple[Lodger, int]] = []
+        for own in self.pools:
+            worth = self.worth_of(own, max(share_of(own.pool), self.settings.floor))
+            emptied = empty_nodes(own, self.settings.moves - len(found), worth)
+            found += emptied.moves
+            self.emptied += emptied.emptied
+            self.price += emptied.price
+            self.worth += sum(worth(node, own.lodgers[node]) for node in emptied.emptied)
+            if len(found) == self.settings.moves:
+                break
+        return found
+
+
+def _only(own: Leftovers, named: set[int]) -> Leftovers:
+    """The leftovers of some nodes."""
+    return Leftovers(
+        own.pool,
+        {node: gpus for node, gpus in own.gpus.items() if node in named},
+        {node: free for node, free in own.free.items() if node in named},
+        {node: who for node, who in own.lodgers.items() if node in named},
+        own.fixed & named,
+    )
+
+
+def defragment_round(
+    scheduler: Scheduler, now: int, order: DefragmentOrder, movable: frozenset[str] | None = None
+) -> DefragmentPlan:
+    """What a round that somebody asks for would change at `now`. Of the running jobs only those `movable` move."""
+    round_ = Round(scheduler, now, order.settings, movable, order.nodes)
+    found = round_.moves(lambda pool: 1.0)
+    state = round_.state
+    names = [node.name for node in state.spec.nodes]
+    table = state.table
+    looked = [
+        at
+        for at, name in enumerate(names)
+        if (order.nodes is None or name in order.nodes)
+        and table[at, c.STATUS] == NodeStatus.IN_SERVICE
+        and table[at, c.GPUS] > 0
+    ]
+    free = {at: int(table[at, c.FREE]) for at in looked}
+    whole = {at: int(table[at, c.GPUS]) * GPU for at in looked}
+    before = sum(0 < free[at] < whole[at] for at in looked)
+    for who, at in found:
+        free[who.node] += who.asks[0] * GPU
+        free[at] -= who.asks[0] * GPU
+    there = dict.fromkeys(
+        row for own in round_.pools for row, held in state.running.items() if not own.gpus.keys().isdisjoint(held[:, 0])
+    )
+    able = sum(len(who) for own in round_.pools for who in own.lodgers.values())
+    return DefragmentPlan(
+        tuple(
+            tuple(
+                DefragmentMove(
+                    state.ids[who.row], names[who.node], names[at], int(state.jobs[who.row, J_PODS]), who.asks[0]
+                )
+                for who, at in step
+            )
+            for step in _steps(found)
+        ),
+        tuple(names[at] for at in round_.emptied),
+        len(looked),
+        before,
+        sum(0 < free[at] < whole[at] for at in looked),
+        round_.price,
+        int(round_.worth * order.settings.gain),
+        len(there),
+        len(there) - able,
+    )
+
+
+def _steps(moves: Sequence[tuple[Lodger, int]]) -> list[list[tuple[Lodger, int]]]:
+    """Moves that share a node belong together; the others do not depend on each other."""
+    found: list[tuple[set[int], list[tuple[Lodger, int]]]] = []
+    for who, at in moves:
+        nodes, own = {who.node, at}, [(who, at)]
+        for other in [one for one in found if one[0] & nodes]:
+            found.remove(other)
+            nodes |= other[0]
+            own = [*other[1], *own]
+        found.append((nodes, own))
+    return [own for _, own in found]
