@@ -65,7 +65,17 @@ SMALLER: dict[str, tuple[str, dict[str, int]]] = {
     ),
 }
 """Test cases whose files have nothing of a size for one machine, with parameters of our own."""
-RANGED = ("SchedulingBasic", "SchedulingNodeAffinity", "TopologySpreading", "SchedulingCSIPVs")
+RANGED = (
+    "SchedulingBasic",
+    "SchedulingDaemonset",
+    "SchedulingWhileGated",
+    "PreemptionAsync",
+    "SchedulingNodeAffinity",
+    "TopologySpreading",
+    "SchedulingWithNodeInclusionPolicy",
+    "SchedulingCSIPVs",
+    "SchedulingWithResourceClaimTemplate/2000pods_100nodes",
+)
 
 
 def chosen(found: list[Workload], short: bool = False) -> list[Workload]:

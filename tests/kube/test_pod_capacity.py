@@ -38,3 +38,4 @@ def test_pods_that_ask_for_nothing_fill_all_nodes_without_waiting_between(limits
     counts = Counter(pod.spec.node_name for pod in mirror.pods.values() if pod.spec.node_name)
     assert counts.total() == min(pods, sum(limits))
     assert all(counts[f"n{i}"] <= limit for i, limit in enumerate(limits))
+    assert not leader.workloads.messages.unsent  # the node was full; nobody is told so who is tried elsewhere at once

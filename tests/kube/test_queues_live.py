@@ -115,14 +115,12 @@ def test_gates_of_others_hold_a_pod_and_a_gang_until_they_go(plane: ControlPlane
         await api.create(make_node("n0"))
         gates = [{"name": GATE}, {"name": "example.com/license"}]
         async with kant(plane, journal=tmp_path):
-            await api.create_all(
-                [*make_gang("gang", 2, schedulingGates=gates[1:]), make_pod("single", schedulingGates=gates)]
-            )
-            await until(
-                api,
-                lambda pods: all(says(pods, one, "gate of somebody else") for one in ("single", "gang-0", "gang-1")),
-            )
-            for one in ("gang-0", "single", "gang-1"):
+            first, second = make_gang("gang", 2)
+            first["spec"]["schedulingGates"] = gates[1:]
+            await api.create_all([make_pod("single", schedulingGates=gates), first, second])
+            pods = await until(api, lambda pods: says(pods, "gang-1", "gate of somebody else"))
+            assert all(says(pods, one, "non-empty scheduling gates") for one in ("single", "gang-0"))  # the API server
+            for one in ("gang-0", "single"):
                 left = [{"name": GATE}] if one == "single" else None
                 await api.patch(f"/api/v1/namespaces/default/pods/{one}", {"spec": {"schedulingGates": left}})
             await until(api, lambda pods: len(bound(pods)) == 3)

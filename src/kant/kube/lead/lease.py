@@ -29,7 +29,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.objects.views import Meta, View
 from kant.model.errors import InputError
 
-LOOKS = 4
+LOOKS = 8
 """How often a candidate looks at the record of another one in the time between two tries."""
 
 

@@ -64,7 +64,7 @@ class Notifier:
     def _mark(self, pods: Iterable[str], text: str, reason: str) -> None:
         for uid in pods:
             pod = self.mirror.pods.get(uid)
-            if pod is None or pod.spec.node_name:
+            if pod is None or pod.spec.node_name or (reason == "Queued" and _is_gated(pod)):
                 continue
             self._messages[uid] = text, reason, pod.metadata.resource_version
             self.recorder.condition(pod.metadata, text, reason, _scheduled(pod))
@@ -138,6 +138,13 @@ class Notifier:
                 await open_gate(self.client, pod, self.holds)
             except (ApiError, FencedError):
                 continue  # it is opened when the pod is bound, at the latest
+
+
+def _is_gated(pod: Pod) -> bool:
+    """Whether the API server says of a pod that it is held by gates, and some are not ours: nobody need say more."""
+    current = _scheduled(pod)
+    told = current is not None and current.reason == "SchedulingGated"
+    return told and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)
 
 
 def _scheduled(pod: Pod) -> Condition | None:

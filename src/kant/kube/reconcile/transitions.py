@@ -146,7 +146,8 @@ class Transitions:
             left, limit = self.pod_capacity.left(short), self.pod_capacity.limits[short]
             why = f"node {short} takes {max(left, 0)} more pods of its {limit}, and {wanted[short]} were to go there"
             core.happen(JobRefused(core.now, workload.job, why, True))  # the node closes: another one at once
-            self.messages.say(workload, why, UNSCHEDULABLE)
+            if left > 0:  # else it is told where no other node is left: "node n1 has as many pods as it may"
+                self.messages.say(workload, why, UNSCHEDULABLE)
             self.pod_capacity.spare(short, core.clock())
             self.crowded[short] = None
             return
