@@ -83,6 +83,7 @@ def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Pa
     assert run(3, "-") == ("3 10", 3)
     assert run(4, "-") == ("2 10", 4)
     assert run(3, "+") == ("9 10", 4)
+    assert not [file for file in tmp_path.rglob("*.code") if b" at 0x" in file.read_bytes()], "addresses of a process"
 
 
 def test_code_that_cannot_be_read_is_compiled_anew(tmp_path: Path) -> None:

@@ -295,7 +295,7 @@ def test_what_a_person_must_mend_is_one_sentence(plane: ControlPlane) -> None:
         f"the API server does not accept the credentials of {path}, context kant: they are wrong or have ended (401)"
     )
     assert asked(Config(plane.url, "F")).startswith(f"{plane.url}: its certificate is not trusted by F: ")
-    assert asked(Config("https://127.0.0.1:1")).startswith("https://127.0.0.1:1: no connection: Connect")
+    assert asked(Config("https://127.0.0.1:1")) == "https://127.0.0.1:1: no connection: Connection refused"
 
 
 FORBIDDEN = b'{"kind": "Status", "code": 403, "message": "pods is forbidden: User \\"kant\\" cannot list resource '

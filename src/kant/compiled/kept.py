@@ -77,7 +77,8 @@ class KeptCode(NullCache):  # type: ignore[misc]
         name = self._name(signature, result.target_context)
         if name is None or result.library.has_dynamic_globals:
             return
-        data = dumps(result._reduce())
+        # Its annotated source is for people who debug Numba, and has addresses of this process in it.
+        data = dumps(result._replace(type_annotation="")._reduce())
         for folder in _folders():
             try:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -22,8 +22,8 @@ PLACES = {
     "placement": "".join(
         _block(field, field, 6) for field in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")
     ),
-    "extra_args": "{{- range .Values.extraArgs }}\n            - {{ . | quote }}\n{{- end }}\n",
-    "journal_mib": "{{ .Values.journal.limitMiB }}",
+    "extra_args": '{{- range .Values.extraArgs }}\n            - {{ include "kant.extraArg" . | quote }}\n{{- end }}\n',
+    "journal_mib": '{{ include "kant.journalMiB" . }}',
     "journal_size": "{{ .Values.journal.sizeLimit }}",
     "resources": "{{ toYaml .Values.resources | indent 12 }}",
 }
@@ -38,7 +38,27 @@ app.kubernetes.io/component: scheduler
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
+
+{{- define "kant.extraArg" -}}
+{{- if regexMatch "^--(namespace|profile|journal|journal-limit|listen)(=|$)" . }}
+{{- printf "extraArgs: expected none that the chart gives itself, got %s" . | fail }}
+{{- end }}
+{{- . }}
+{{- end }}
+
+{{- define "kant.journalMiB" -}}
+{{- $limit := int64 .Values.journal.limitMiB }}
+{{- $units := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 }}
+{{- $unit := regexFind "[A-Z]i$" .Values.journal.sizeLimit }}
+{{- $size := mul (trimSuffix $unit .Values.journal.sizeLimit | int64) (get $units $unit) }}
+{{- if le $size $limit }}
+{{- $got := .Values.journal.sizeLimit }}
+{{- printf "journal.sizeLimit: expected more than the %d MiB of journal.limitMiB, got %s" $limit $got | fail }}
+{{- end }}
+{{- $limit }}
+{{- end }}
 """
+"""The labels of all objects; and values that a schema cannot check: further arguments, and what journals may take."""
 
 NOTES = """\
 Kant {{ .Chart.AppVersion }} schedules the pods of this cluster that say `schedulerName: kant`.

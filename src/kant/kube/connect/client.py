@@ -8,6 +8,8 @@ Long: one method for each verb of the API server.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 import ssl
 import time
@@ -356,7 +358,8 @@ def encoded(obj: object) -> bytes:
 
 def _words(error: BaseException | None) -> str:
     """What the system says of a failed connection, without its numbers."""
-    text = getattr(error, "strerror", None) or str(error)
+    number = getattr(error, "errno", None) or 0
+    text = os.strerror(number) if number in errno.errorcode else getattr(error, "strerror", None) or str(error)
     return text.rpartition("] ")[2] or type(error).__name__
 
 

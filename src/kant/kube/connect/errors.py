@@ -33,10 +33,21 @@ class FencedError(Exception):
     """The guard of a request said no at the last moment: nothing was sent."""
 
 
+INSTALL = "`kant kube manifests` has them"
+"""Where the definitions of Kant's own kinds are."""
+
 FORBIDDEN = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
+
+
+UNKNOWN_FIELD = re.compile(r'unknown field "(?P<field>[^"]+)"')
+
+
+def is_unserved(error: ApiError) -> bool:
+    """Whether the API server does not know the kind at all; else, with 404, there is no object of that name."""
+    return error.code == 404 and not error.message.endswith('" not found')
 
 
 def advice(error: ApiError, source: str) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import advice
+from kant.kube.connect.errors import INSTALL, advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
@@ -22,8 +22,9 @@ from kant.live.logs import log_event
 from kant.model.errors import InputError
 
 log = logging.getLogger("kant.kube")
+OWN_KINDS = ("queues", "topologies", "reservations", "defragmentations")
 KINDS: dict[str, tuple[str, ...]] = {
-    **{plural: (f"{API}/{plural}",) for plural in ("queues", "topologies", "reservations", "defragmentations")},
+    **{plural: (f"{API}/{plural}",) for plural in OWN_KINDS},
     "topologies.kueue.x-k8s.io": (
         "/apis/kueue.x-k8s.io/v1beta2/topologies",
         "/apis/kueue.x-k8s.io/v1beta1/topologies",
@@ -145,6 +146,8 @@ class Informers:
     async def run(self, synced: asyncio.Event) -> None:
         """Follow for ever; `synced` is set once everything has been listed."""
         absent = [kind for kind in KINDS if not await self._add(kind)]
+        if missing := [kind for kind in OWN_KINDS if kind in absent]:
+            self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
         self.mirror.devices.is_served = bool(await self._served((f"{DEVICES}/resourceclaims",)))
         async with asyncio.TaskGroup() as tasks:
             reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]

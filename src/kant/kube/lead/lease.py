@@ -69,7 +69,8 @@ class Lease:
     after the last renewal that it sent with success; retry: between two tries, of which a candidate looks LOOKS times
     at the record, and once more when it may take it over; in_flight: the timeout of requests that only a leader may
     send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` are annotations
-    that go along with each renewal. `client` had better be one of its own, so that no renewal waits behind bindings.
+    that go along with each renewal; `on_rival` is given those of somebody else who leads. `client`
+    had better be one of its own, so that no renewal waits behind bindings.
 
     Should a person delete the Lease under a leader, a candidate that has never seen it takes over at once; then only
     the token on the bindings keeps the two apart, until the first has failed to renew.
@@ -90,6 +91,7 @@ class Lease:
         on_lost: Callable[[], None] = lambda: None,
         on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
         notes: Callable[[], dict[str, str]] = dict,
+        on_rival: Callable[[dict[str, str]], None] = lambda notes: None,
         clock: Callable[[], float] = boot_clock,
         rng: random.Random | None = None,
     ) -> None:
@@ -103,6 +105,7 @@ class Lease:
         self.duration, self.renew_deadline, self.retry, self.in_flight = duration, renew_deadline, retry, in_flight
         self.on_acquired, self.on_lost, self.on_trouble = on_acquired, on_lost, on_trouble
         self._notes = notes
+        self._on_rival = on_rival
         self._clock = clock
         self._rng = rng or random.Random()
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -205,6 +208,7 @@ class Lease:
         spec = self._seen.spec
         holder = spec.holder_identity
         if holder and holder != self.identity and self._clock() - self._seen_at < self._stands():
+            self._on_rival(self._seen.metadata.annotations or {})
             return False
         changes = int(holder != self.identity)
         transitions = (spec.lease_transitions or 0) + changes

@@ -22,7 +22,7 @@ from kant.kube.lead.lease import Lease, own_identity
 from kant.kube.lead.lease_thread import LeaseThread
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.objects.names import PROFILE
+from kant.kube.objects.names import PROFILE, SCHEDULER
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
@@ -232,6 +232,14 @@ class Replica:
         self, client: ApiClient, on_acquired: Callable[[str], None], on_trouble: Callable[[Exception], None]
     ) -> Lease:
         duration, deadline, retry = self.options.lease
+        name, lease = self.options.scheduler_name, f"{self.options.namespace}/kant"
+
+        def look(rival: dict[str, str]) -> None:
+            other = rival.get(SCHEDULER, name)
+            if other != name:
+                expected = f"{other}, by which the Lease {lease} is held, or a --namespace with a Lease of its own"
+                on_trouble(InputError("--scheduler-name", expected, name))
+
         return Lease(
             client,
             self.options.namespace,
@@ -243,12 +251,15 @@ class Replica:
             on_acquired=on_acquired,
             on_trouble=on_trouble,
             notes=self._notes,
+            on_rival=look,
         )
 
     def _notes(self) -> dict[str, str]:
         """What goes along on the Lease."""
         note = self.driver.calibration_store.note if self.driver is not None else ""
-        return {PROFILE: self.profile.text} | ({ANNOTATION: note} if note else {})
+        return {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name} | (
+            {ANNOTATION: note} if note else {}
+        )
 
     def _in_flight(self) -> float:
         """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""

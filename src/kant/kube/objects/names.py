@@ -22,5 +22,8 @@ PRIORITY = f"{OWN}/priority"
 ALLOCATED = f"{OWN}/allocated"
 """The annotation of a claim to devices that Kant has allocated, and takes back when nobody uses it."""
 
+SCHEDULER = f"{OWN}/scheduler-name"
+"""The annotation of the Lease that has the schedulerName of the pods which its holder schedules."""
+
 PROFILE = f"{OWN}/profile"
 """The annotation of the Lease that has the text of the profile with which its holder decides."""

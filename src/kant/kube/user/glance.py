@@ -51,7 +51,7 @@ async def glance(config: Config, system: str) -> Glance:
                 nodes = len(found.items) + found.metadata.remaining_item_count
         except ApiError as error:
             if error.code != 403:
-                raise InputError("the API server", f"one that lets us in ({advice(error, config.source)})") from None
+                raise refused(error, config) from None
             nodes = None
         try:
             lease = await client.get(f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant", _Lease)
@@ -71,8 +71,14 @@ async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant")
             if error.code == 403:
                 expected = f"an account that may list pods of namespace {namespace}, or the role kant-inspector"
                 raise InputError("Kubernetes", expected) from None
-            raise InputError("the API server", f"one that lets us in ({advice(error, config.source)})") from None
+            raise refused(error, config) from None
     return jobs_of(pod for pod in pods if pod.spec.scheduler_name == scheduler_name)
+
+
+def refused(error: ApiError, config: Config) -> InputError:
+    """One sentence for an API server that does not answer, or does not let us in."""
+    expected = "one that answers" if error.code == 0 else "one that lets us in"
+    return InputError("the API server", f"{expected} ({advice(error, config.source)})")
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import FORBIDDEN, advice
+from kant.kube.connect.errors import FORBIDDEN, INSTALL, UNKNOWN_FIELD, advice, is_unserved
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.names import HOLD, PRIORITY
 from kant.kube.objects.views import Loose, Node, Pod
@@ -25,6 +25,7 @@ from kant.kube.user.targets import Target, pods_meant, target_of
 from kant.model.errors import InputError
 from kant.model.units import parse_duration
 
+STRICT = {"fieldValidation": "Strict"}  # else the API server drops a field that it does not know, without a word
 AT_ONCE = 16  # pods that are changed at the same time
 QUEUE_STATES = {"hold": "hold", "release": "open", "drain": "drain"}
 DENIED = "kant-orders"
@@ -106,7 +107,7 @@ class Orders:
         body = {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Reservation", "spec": spec}
         body["metadata"] = {"name": _drain(target)}
         try:
-            await self.client.create(f"{API}/reservations", body)
+            await self.client.create(f"{API}/reservations", body, params=STRICT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise self._sentence(error, target) from None
@@ -120,7 +121,7 @@ class Orders:
         found = await self._ask(self.client.get(path, Loose), target)
         if (_spec(found).get("state") or "open") == state:
             return False
-        await self._ask(self.client.patch(path, {"spec": {"state": state}}), target)
+        await self._ask(self.client.patch(path, {"spec": {"state": state}}, params=STRICT), target)
         return True
 
     async def _give_back(self, target: Target) -> bool:
@@ -183,6 +184,11 @@ class Orders:
         )  # fmt: skip
 
     def _sentence(self, error: ApiError, target: Target) -> InputError:
+        if is_unserved(error) and target.kind in ("queue", "node"):
+            return ServerMessageError(f"Kubernetes: the kinds of Kant are not installed there: {INSTALL} (404)")
+        if found := UNKNOWN_FIELD.search(error.message):
+            what = "queues" if target.kind == "queue" else "reservations"
+            return ServerMessageError(f"Kubernetes: {what} there know no {found['field']}, as an older Kant: {INSTALL}")
         if error.code == 404:
             where = "" if target.kind in ("queue", "node") else f" of namespace {self.namespace}"
             return InputError("TARGET", f"a {target.kind or 'job'}{where} that is there", target.name)
