@@ -43,6 +43,8 @@ def test_the_image_has_all_that_its_own_build_asks_for() -> None:
     there = {name for line in copied for name in line.split()}
     assert {"pyproject.toml", "uv.lock", "hatch_build.py", "README.md", "LICENSE", "src", "deploy/sbom.py"} <= there
     assert all((ROOT / name).exists() for name in there)
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == there, "all of it, and nothing else, is sent"
 
 
 @pytest.mark.skipif("KANT_IMAGE" not in os.environ, reason="KANT_IMAGE=true builds the image, twice: some minutes")
