@@ -244,7 +244,7 @@ def test_an_inspector_can_ask_and_a_tenant_cannot(installed: ControlPlane, capsy
         return run(words, kubectl_app(stand))
 
     assert ask() == 2
-    assert "one that lets us in" in capsys.readouterr().err
+    assert "may list pods of namespace default, or the role kant-inspector" in capsys.readouterr().err
     path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kant-inspector"}
     subjects = [{"kind": "User", "name": "tenant", "apiGroup": "rbac.authorization.k8s.io"}]
