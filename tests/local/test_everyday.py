@@ -73,10 +73,10 @@ def test_a_job_that_can_never_start_is_refused_at_once(kant: Up) -> None:
     assert verb("submit", "--home", kant.home, "--", "true").code == 0
 
 
-@pytest.mark.parametrize("evil", ["\x1b[2Jgone", "\x9b31mred", "\rover", "\u202egnp"])
+@pytest.mark.parametrize("evil", ["\x1b[2Jgone", "\x9b31mred", "\rover", "\u202egnp", "a\n13  job"])
 def test_names_are_no_commands_to_the_terminal(kant: Up, evil: str) -> None:
     job = verb("submit", "--home", kant.home, "--name", evil, "--hold", "--", "true").out.strip()
     text = verb("jobs", "--home", kant.home).out
-    assert evil not in text and all(ch.isprintable() or ch == "\n" for ch in text)
-    assert job in text
+    assert evil not in text and "\n " not in text and all(ch.isprintable() or ch == "\n" for ch in text)
+    assert job in text and evil not in verb("show", job, "--home", kant.home).out
     verb("cancel", job, "--home", kant.home)

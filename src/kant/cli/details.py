@@ -28,12 +28,12 @@ def show(
 
 
 def _show(found: dict[str, Any]) -> None:
-    from kant.cli.show import console, section
+    from kant.cli.plain import say, section
     from kant.cli.show_everyday import stage_told
 
     row, names = found["job"], {"submitted": "submitted", "started": "started", "ended": "ended"}
     because = f": {found['sentence']}" if found["sentence"] else ""
-    console.print(f"{row['id']}: {row['name']}, {row['phase']}{because}", style="bold", soft_wrap=True)
+    say(f"{row['id']}: {row['name']}, {row['phase']}{because}", "bold")
     lines = [
         ("queue", f"{row['queue']}, priority {row['priority']}, of {row['user']}"),
         ("asks for", _asked(found)),

@@ -18,7 +18,7 @@ BETWEEN = "  "
 
 def say(text: str, style: str = "") -> None:
     """One line, however long; `style` is one of STYLES and counts on a terminal."""
-    sys.stdout.write(_styled(printable(text), style) + "\n")
+    sys.stdout.write(_styled(_on_one_line(text), style) + "\n")
 
 
 def section(title: str, lines: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
     Nothing is left out: what is too long for its column goes on in the next line.
     """
-    cells = [[printable(cell) for cell in row] for row in (columns, *rows)]
+    cells = [[_on_one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = fitted([max(map(cells_of, column)) for column in zip(*cells, strict=True)], _room(len(columns)))
     for number, row in enumerate(cells):
         parts = [list(folded(cell, width)) for cell, width in zip(row, widths, strict=True)]
@@ -44,6 +44,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
                 for part, width, name in zip(parts, widths, columns, strict=True)
             ]
             sys.stdout.write(_styled(BETWEEN.join(line).rstrip(), "" if number else "bold") + "\n")
+
+
+def _on_one_line(text: str) -> str:
+    """A text from elsewhere: a name with a line feed could pass for a line of ours."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def fitted(widths: list[int], room: int) -> list[int]:
