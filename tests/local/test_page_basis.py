@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 from tests.browser import launched
 from tests.local.test_page import Seen, free_port
 from tests.local.test_page_jobs import listening
@@ -58,6 +59,28 @@ def test_a_start_says_what_it_rests_on_in_the_list_and_on_the_page_of_the_job(ka
     page.get_by_role("link", name=row["job"], exact=True).click()
     page.locator("#rests-on").wait_for()
     assert "ends, expected at" in page.locator("#rests-on").inner_text()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_map_says_which_gpus_are_booked_by_whom_and_from_when(kant: Up, seen: Seen, width: int) -> None:
+    seen.page.set_viewport_size({"width": width, "height": 844})
+    page = seen.tab("Map")
+    text = page.locator("#map-booked").inner_text()
+    demo, evening = kant.client.get("/v1/reservations")["reservations"]
+    assert f"demo ({demo['user']}, {demo['gpus']} GPUs, until " in text and f"evening ({evening['user']}" in text
+    assert "from " in text.partition("evening")[2]
+    node, devices = next(iter(evening["place"].items()))
+    page.locator(".stack").focus()
+    said = page.locator(".said")
+    page.keyboard.press("ArrowDown")
+    for key in ["ArrowRight"] * int(node[-1]) + ["ArrowDown"] * int(devices.split(",")[0]):
+        page.keyboard.press(key)
+    expect(said).to_contain_text("booked: evening")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if folder := os.environ.get("KANT_SHOTS"):
+        page.screenshot(path=Path(folder) / f"booked-map-{width}.png", full_page=True)
+    page.locator("#when").press("Home")
+    expect(page.locator("#map-booked")).to_have_count(0)  # what was booked then nobody knows
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])

@@ -2,6 +2,7 @@
 
 import type { Cluster, Run } from "../data/model";
 import { cssVar } from "../theme";
+import { type Booked, span as booking } from "./booked";
 import { cellColour, CROSSED, type Dress, dress, dressJobs, STRIPED } from "./colours";
 import { fit, type Layout } from "./layout";
 import { type Occupancy, occupancyAt } from "./occupancy";
@@ -148,8 +149,32 @@ export class Painter {
     }
   }
 
-  /** Frames and names of spines, names of leaves, what the picked job lies in, and the cursor. */
-  drawFabric(span: Span | null, cursor: number): void {
+  /** A dashed frame round each GPU that is booked, and where cells have room the reservation, and from when on. */
+  private drawBooked(context: CanvasRenderingContext2D, booked: Booked): void {
+    const { layout, ratio } = this;
+    if (layout.cell < 4) return;
+    const inset = layout.cell > 12 * ratio ? 2 * ratio : 0;
+    context.font = `600 ${11 * ratio}px system-ui, sans-serif`;
+    context.lineWidth = Math.max(1, ratio);
+    for (const [gpu, [first]] of booked) {
+      const [x, y] = [layout.left[gpu]!, layout.top[gpu]!];
+      for (const [dash, colour] of [[[], "#fff"], [[4 * ratio, 3 * ratio], "#000"]] as [number[], string][]) {
+        context.setLineDash(dash);
+        context.strokeStyle = colour;
+        context.strokeRect(x + inset + 0.5, y + inset + 0.5, layout.wide - 2 * inset - 2, layout.cell - 2 * inset - 2);
+      }
+      const free = this.now.owner[gpu]! < 0;
+      if (!this.legible || (!free && layout.cell < 44 * ratio)) continue;
+      const room = layout.wide - 12 * ratio;
+      const text = [`${first!.name} ${booking(first!)}`, first!.name].find((words) => context.measureText(words).width <= room);
+      context.fillStyle = readable(this.shown[gpu]!);
+      if (text) context.fillText(text, x + 6 * ratio, y + (free ? (layout.cell - 12 * ratio) / 2 : layout.cell - 18 * ratio));
+    }
+    context.setLineDash([]);
+  }
+
+  /** Frames and names of spines, names of leaves, what is booked, what the picked job lies in, and the cursor. */
+  drawFabric(span: Span | null, cursor: number, booked: Booked): void {
     const { cluster, layout, ratio } = this;
     const context = this.over.getContext("2d")!;
     const [soft, line, ink, accent] = ["--soft", "--line", "--ink", "--accent"].map(cssVar) as [string, string, string, string];
@@ -180,6 +205,7 @@ export class Painter {
       context.strokeRect(block.x - 0.5, block.y - 0.5, block.wide + 1, block.high + 1);
     }
     this.drawNames(context);
+    this.drawBooked(context, booked);
     if (span && layout.cell > 3) {
       context.lineWidth = Math.max(2, ratio);
       context.strokeStyle = ink;

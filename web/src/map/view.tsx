@@ -2,11 +2,14 @@
 
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { Run } from "../data/model";
+import { useAsked } from "../live/asked";
+import type { Reservation } from "../live/types";
 import { counted, showGpus, showMoment } from "../show";
 import { usePage, useStore } from "../store";
 import { theme } from "../theme";
 import { useClock } from "../time/bar";
 import { JobPanel } from "../views/job";
+import { bookedOf, span, stamp, told } from "./booked";
 import { legend, WAYS } from "./colours";
 import { occupancyAt } from "./occupancy";
 import { Painter } from "./painter";
@@ -153,6 +156,9 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
   const [size, setSize] = useState(0); // its width
   const [height, setHeight] = useState(LEAST);
   const cluster = run.cluster;
+  const asked = useAsked<{ reservations: Reservation[] }>(source.may.includes("reservations") ? "/v1/reservations" : null).value;
+  const reservations = (clock.following && asked?.reservations) || [];
+  const booked = useMemo(() => bookedOf(cluster, (clock.following && asked?.reservations) || []), [cluster, asked, clock.following]);
 
   useEffect(() => {
     const home = place.current!;
@@ -184,10 +190,10 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
     canvas.dataset.visited = String(own.now.visited);
     canvas.dataset.painted = String(own.painted);
     const span = job >= 0 ? spanOf(run, rows, clock.at) : null;
-    const wish = `${size} ${height} ${choice.colour} ${own.legible ? own.now.tick : ""} ${theme.version} ${job} ${cursor} ${span ? [...span.nodes.keys()].join() : ""}`;
+    const wish = `${size} ${height} ${choice.colour} ${own.legible ? own.now.tick : ""} ${theme.version} ${job} ${cursor} ${span ? [...span.nodes.keys()].join() : ""} ${stamp(booked)}`;
     if (wish === drawn.current) return;
     drawn.current = wish;
-    own.drawFabric(span, cursor);
+    own.drawFabric(span, cursor, booked);
   });
 
   if (!cluster) return null;
@@ -204,7 +210,7 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
     if (!own || gpu < 0) return setTip(null);
     const box = cells.current!.getBoundingClientRect();
     const { left, top, cell } = own.layout;
-    setTip({ text: describe(run, gpu, clock.at, clock.zero), x: box.left + left[gpu]! / own.ratio, y: box.top + (top[gpu]! + cell) / own.ratio });
+    setTip({ text: [describe(run, gpu, clock.at, clock.zero), ...told(booked.get(gpu))].join("\n"), x: box.left + left[gpu]! / own.ratio, y: box.top + (top[gpu]! + cell) / own.ratio });
   };
   const at = (event: React.MouseEvent) => {
     const own = painter.current;
@@ -237,6 +243,7 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
         <small>
           {showGpus(now.total)} of {cluster.total.toLocaleString("en")} GPUs in use · {counted(now.running, "job runs", "jobs run")} ·{" "}
           {counted(now.broken, "node", "nodes")} partly allocated
+          {booked.size > 0 && ` · ${counted(booked.size, "GPU", "GPUs")} booked`}
           {now.lost > 0 && ` · ${counted(now.lost, "GPU", "GPUs")} lost`}
           {now.failed > 0 && ` · ${counted(now.failed, "node", "nodes")} out of service`}
         </small>
@@ -251,6 +258,11 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
           <canvas ref={over} className="over" />
         </div>
       </div>
+      {booked.size > 0 && (
+        <p className="hint" id="map-booked">
+          In a dashed frame: booked, by {reservations.map((row) => `${row.name} (${row.user}, ${counted(row.gpus, "GPU", "GPUs")}, ${span(row)})`).join("; ")}.
+        </p>
+      )}
       <p className="said" role="status">{tip?.text}</p>
       {tip && <TipBox {...tip} />}
       {choice.job && <JobPanel run={run} id={choice.job} />}
