@@ -1,6 +1,6 @@
 """Kant behind a proxy that loses, delays, doubles and refuses requests and replies, and breaks watches.
 
-KANT_FAULT_SEEDS=1,2,3 has other faults (1); each run goes on until it has seen KANT_FAULT_REQUESTS requests (2000).
+KANT_FAULT_SEEDS=1,2,3 has other faults (1); each run goes on until it has seen KANT_FAULT_REQUESTS requests (1000).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tests.kube.running import kant
 from tests.kube.terms import Terms
 
 SEEDS = [int(seed) for seed in os.environ.get("KANT_FAULT_SEEDS", "1").split(",")]
-REQUESTS = int(os.environ.get("KANT_FAULT_REQUESTS", "2000"))
+REQUESTS = int(os.environ.get("KANT_FAULT_REQUESTS", "1000"))
+WAVE = 250
+"""Pods."""
 RECOVERY_S = 3.0
 
 FAULTS = [
@@ -73,8 +75,8 @@ def test_nothing_is_half_or_twice_or_lost_whatever_becomes_of_requests(plane: Co
             ):
                 gangs, ran = 0, 0
                 while proxy.count() < REQUESTS:
-                    wave = mixture(500, rng, gangs)
-                    gangs, ran = gangs + len(wave), ran + 500
+                    wave = mixture(WAVE, rng, gangs)
+                    gangs, ran = gangs + len(wave), ran + WAVE
                     await jobs.run([pod for gang in wave for pod in gang])
                     if rng.random() < 0.5:
                         async with proxy.outage():

@@ -38,7 +38,7 @@ from kant.kube.manifests import ManifestSettings, render
 from kant.live.journal_walk import read_journal
 
 KILLS = int(os.environ.get("KANT_CHAOS_KILLS", "2"))
-PODS = int(os.environ.get("KANT_CHAOS_PODS", "800"))
+PODS = int(os.environ.get("KANT_CHAOS_PODS", "400"))
 SEED = int(os.environ.get("KANT_CHAOS_SEED", "0"))
 RECOVERY_S = 3.0
 RELEASES = Path(__file__).parent / "releases"
@@ -146,7 +146,7 @@ def test_leaders_are_killed_while_pods_arrive_and_nothing_is_half_or_twice_or_lo
                 for number, wave in enumerate(waves):
                     arriving = asyncio.create_task(jobs.run([pod for gang in wave for pod in gang]))
                     if number < KILLS:
-                        await terms.bound_more(rng.randint(1, 150))
+                        await terms.bound_more(rng.randint(1, PODS // (2 * KILLS + 2)))
                         token, pid = terms.token, terms.leader_pid
                         kants.kill(pid)
                         await arriving
@@ -168,12 +168,12 @@ def test_who_is_told_to_go_hands_over_at_once(installed: ControlPlane) -> None:
     """The Lease runs out when everybody has lost patience; the other one leads since it was let go."""
 
     async def story(api: Api) -> None:
-        await api.create_all([make_node(f"n{i}") for i in range(40)])
+        await api.create_all([make_node(f"n{i}") for i in range(20)])
         async with Auditor(api) as auditor, Terms(api) as terms:
             with Replicas(installed, lease_s=2 * PATIENCE_S) as kants:
                 token = await terms.another()
                 await kants.stand()
-                await api.create_all([pod for i in range(40) for pod in make_gang(f"gang-{i}", 8)])
+                await api.create_all([pod for i in range(20) for pod in make_gang(f"gang-{i}", 8)])
                 leader = kants.by_pid(terms.leader_pid)
                 leader.process.send_signal(signal.SIGTERM)
                 await terms.another(token)
