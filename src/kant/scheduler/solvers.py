@@ -54,6 +54,6 @@ class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
     horizon_h: Annotated[float, Meta(gt=0, le=10_000)] = 4.0
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     gain: Annotated[float, Meta(ge=1, le=10**6)] = 3.0
-    leaves: bool = False
+    leaves: bool = True
     delay_s: Seconds = 5
     jobs: Match = EVERYBODY

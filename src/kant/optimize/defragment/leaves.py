@@ -40,16 +40,17 @@ class LeftoverLeaves:
 
 def wanted_leaves(state: ClusterState) -> list[bool]:
     """Of each pool, whether a waiting gang requires more idle nodes of one leaf than any has, though not too many."""
+    found = [False] * len(state.pools)
+    shapes = {shape.index: shape for shape in map(state.shape_of, list(state.pending)[:LOOKED_AT])}
+    gangs = [shape for shape in shapes.values() if shape.required and shape.level == AT_LEAF]
+    if not gangs:
+        return found
     idle, most, gpus = ([0] * len(state.pools) for _ in range(3))
     for (pool, _), nodes in _nodes_of_leaves(state).items():
         idle[pool] = max(idle[pool], sum(_is_idle(state, node) for node in nodes))
         most[pool] = max(most[pool], len(nodes))
         gpus[pool] = max(gpus[pool], *(int(state.table[node, c.GPUS]) for node in nodes))
-    found = [False] * len(state.pools)
-    for row in list(state.pending)[:LOOKED_AT]:
-        shape = state.shape_of(row)
-        if not (shape.required and shape.level == AT_LEAF):
-            continue
+    for shape in gangs:
         for pool in shape.pools:
             whole = sum(group.count for group in shape.groups if 0 < gpus[pool] <= group.demand.gpus)
             found[pool] = found[pool] or idle[pool] < whole <= most[pool]
