@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.kube.api import Api
+from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet
 from tests.kube.live import (
@@ -17,6 +18,7 @@ from tests.kube.live import (
     change,
     condition,
     gates,
+    install,
     of_queue,
     perform,
     profile,
@@ -29,9 +31,11 @@ from tests.kube.live import (
 )
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
+from tests.patience import PATIENCE_S
 
 from kant.cli.eta import eta
 from kant.cli.why import why
+from kant.kube.follow import informers
 
 
 def pods_of(queue: str, count: int, gpus: int = 1, **more: object) -> list[Object]:
@@ -124,6 +128,34 @@ def test_gates_of_others_hold_a_pod_and_a_gang_until_they_go(plane: ControlPlane
                 left = [{"name": GATE}] if one == "single" else None
                 await api.patch(f"/api/v1/namespaces/default/pods/{one}", {"spec": {"schedulingGates": left}})
             await until(api, lambda pods: len(bound(pods)) == 3)
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_queue_is_seen_whose_kind_is_installed_while_kant_runs(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soon, and not when kinds of others are looked for again."""
+    monkeypatch.setattr(informers, "INSTALLED", 1e9)
+    monkeypatch.setattr(informers, "OWN_INSTALLED", 0.1)
+    path = "/apis/scheduling.kant.dev/v1alpha1/queues"
+
+    async def story(api: Api) -> None:
+        await api.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.kant.dev")
+        async with asyncio.timeout(PATIENCE_S):
+            with suppress(RefusedError):
+                while True:
+                    await api.list(path)
+                    await asyncio.sleep(0.05)
+        await api.create(make_node("n0"))
+        async with kant(plane, journal=tmp_path) as driver:
+            await install(api)
+            await api.apply([queue("team", 0)])
+            async with asyncio.timeout(PATIENCE_S):
+                while not driver.mirror.objects.get("queues"):
+                    await asyncio.sleep(0.05)
+            await api.create(make_pod("waits", 1, labels=of_queue("team")))
+            await until(api, lambda pods: says(pods, "waits", "quota"))
 
     perform(plane, story, tmp_path)
 

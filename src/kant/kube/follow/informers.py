@@ -41,7 +41,8 @@ VOLUMES = "/api/v1/persistentvolumes"
 STORAGE = "/apis/storage.k8s.io/v1"
 CLASSES = f"{STORAGE}/storageclasses"
 DEVICES = "/apis/resource.k8s.io/v1"
-INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again
+INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again,
+OWN_INSTALLED = 2.0  # and where some are Kant's own: without its Queues pods start that should wait
 ABSENT = 5.0  # seconds after which a group that was not there is looked for again
 
 T = TypeVar("T")
@@ -165,7 +166,8 @@ class Informers:
                 await reflector.synced.wait()
             synced.set()
             while absent or not self.mirror.devices.is_served:
-                await asyncio.sleep(INSTALLED)
+                own = any(path.startswith(API) for kind in absent for path in KINDS[kind])
+                await asyncio.sleep(OWN_INSTALLED if own else INSTALLED)
                 if not self.mirror.devices.is_served and await self._served((f"{DEVICES}/resourceclaims",)):
                     self.mirror.devices.is_served = True
                     for late in self.devices:
