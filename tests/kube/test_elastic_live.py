@@ -42,7 +42,8 @@ async def sized(driver: KubeDriver, key: str, words: str) -> None:
     """Wait until the leader says with how many pods a gang runs."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            found = [one for name, one in driver.workloads.members.by_key.items() if key in name and one.job]
+            known = driver.workloads.members.by_key if driver.core is not None else {}
+            found = [one for name, one in known.items() if key in name and one.job]
             if found and driver.workloads.elastic.size(found[0]) == words:
                 return
             await asyncio.sleep(0.02)
@@ -162,32 +163,75 @@ def test_an_elastic_pytorchjob_starts_with_its_master_and_least_workers(plane: C
     perform(plane, story, tmp_path)
 
 
-def test_an_indexed_job_is_scaled_while_it_runs(plane: ControlPlane, tmp_path: Path) -> None:
+def test_an_elastic_pytorchjob_of_at_least_one_worker_is_one_gang_and_gives_back_down_to_that(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await install_kind(api, kind("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"))
+        await api.create(make_node("n0", 4))
+        await api.apply([queue("org", 0), queue("a", 1, parent="org"), queue("b", 3, parent="org")])
+        spec = {
+            "elasticPolicy": {"minReplicas": 1, "maxReplicas": 4},
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 4}},
+        }
+        meta = {"name": "train", "namespace": "default"}
+        job = await api.create({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec})
+        workers = [of_kubeflow("worker", index, job) for index in range(4)]
+        for one in workers:
+            one["metadata"]["labels"] |= of_queue("a")
+        async with FakeKubelet(api):
+            async with kant(plane, profile=reclaiming(), journal=tmp_path) as driver:
+                await api.create_all(workers)
+                await until(api, lambda pods: len(bound(pods)) == 4)
+                await sized(driver, "train", "runs with 4 of 1 to 4 pods")
+            async with kant(plane, profile=reclaiming(), journal=tmp_path) as driver:
+                await sized(driver, "train", "runs with 4 of 1 to 4 pods")
+                await api.create_all(make_gang("mine", 3, 1, labels=of_queue("b")))
+                pods = await until(api, lambda pods: sum("mine" in one for one in bound(pods)) == 3)
+                assert sum("train" in one for one in bound(pods)) == 1 and driver.counts.evicted == 3
+        await api.delete("/apis/kubeflow.org/v1/namespaces/default/pytorchjobs/train")
+
+    perform(plane, story, tmp_path)
+
+
+@pytest.mark.parametrize("whole", ["Job", "JobSet"])
+def test_an_indexed_job_is_scaled_while_it_runs(plane: ControlPlane, tmp_path: Path, whole: str) -> None:
     """Up beyond what there is room for, through a change of the leader, and down below what it began with."""
 
     async def story(api: Api) -> None:
         await api.create(make_node("n0"))
         template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "test"}]}}
-        path = "/apis/batch/v1/namespaces/default/jobs/g"
-        job = await api.create(
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {"name": "g", "namespace": "default"},
-                "spec": {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "template": template},
-            }
-        )
+        meta, labels = {"name": "g", "namespace": "default"}, dict[str, str]()
+        spec = {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "template": template}
+        job = await api.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+        if whole == "JobSet":  # as the JobSet controller labels the pods of its Job
+            await install_kind(api, kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"))
+            jobs = {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": spec}}]}
+            await api.create(
+                {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": jobs}
+            )
+            labels = {"jobset.sigs.k8s.io/jobset-name": "g"}
 
         def pods_of(*indices: int) -> list[Object]:
             note = "batch.kubernetes.io/job-completion-index"
-            return [owned(make_pod(f"g-{i}-x", 2, annotations={note: str(i)} | YES), job) for i in indices]
+            named = [(f"g-{i}-x", {note: str(i)} | YES) for i in indices]
+            return [owned(make_pod(name, 2, annotations=notes, labels=labels), job) for name, notes in named]
+
+        async def scale(pods: int) -> None:
+            size = {"completions": pods, "parallelism": pods}
+            if whole == "Job":
+                await api.patch("/apis/batch/v1/namespaces/default/jobs/g", {"spec": size})
+            else:
+                jobs = [{"name": "w", "replicas": 1, "template": {"spec": spec | size}}]
+                path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/g"
+                await api.patch(path, {"spec": {"replicatedJobs": jobs}})
 
         async with FakeKubelet(api):
             async with kant(plane, journal=tmp_path) as driver:
                 await api.create_all(pods_of(0, 1, 2, 3))
                 await until(api, lambda pods: len(bound(pods)) == 4)
                 await asyncio.sleep(1.1)  # the API server's times are whole seconds
-                await api.patch(path, {"spec": {"completions": 6, "parallelism": 6}})
+                await scale(6)
                 await api.create_all(pods_of(4, 5))
                 await until(api, lambda pods: says(pods, "g-4-x", "runs with 4 of 4 to 6 pods"))
             async with kant(plane, journal=tmp_path, recovery=0.5) as driver:
@@ -195,7 +239,7 @@ def test_an_indexed_job_is_scaled_while_it_runs(plane: ControlPlane, tmp_path: P
                 await asyncio.sleep(1.0)
                 await api.create(make_node("n1", 2))
                 await until(api, lambda pods: len(bound(pods)) == 5)
-                await api.patch(path, {"spec": {"completions": 2, "parallelism": 2}})
+                await scale(2)
                 await delete(api, "g-2-x", "g-3-x", "g-4-x", "g-5-x")
                 await sized(driver, "g", "runs with 2 pods")
                 await api.create(make_pod("other", 4))

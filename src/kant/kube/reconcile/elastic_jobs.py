@@ -46,11 +46,12 @@ def identity(pod: Pod) -> str:
 
 
 def has_been_scaled(group: GroupRef | None, bound: list[Pod], waiting: list[Pod]) -> bool:
-    """Whether an indexed Job ran whole with its bound pods before it was given more: those that wait are all later.
+    """Whether an indexed Job, or a JobSet of one, ran whole with its bound pods before it was given more: those that
+    wait are all later.
 
     Else nobody could tell such a Job, after a restart, from one of which only a part has been bound.
     """
-    if group is None or group.source != "jobs" or not waiting:
+    if group is None or group.source not in ("jobs", "jobset") or not waiting:
         return False
     indices = [
         [int(identity(pod)[1:] or 0) for pod in pods if identity(pod)[1:].isdigit()] for pods in (bound, waiting)

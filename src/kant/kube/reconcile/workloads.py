@@ -302,7 +302,8 @@ class Workloads:
     def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod]) -> None:
         """A gang comes to the queue for its first pods, and with further ones of the same kinds if it can be so."""
         own = {pod.metadata.uid for pod in first}
-        more = [pod for pod in free if pod.metadata.uid not in own] if len(first) > 1 and not bound else []
+        grows = len(first) > 1 or self._grows_from_one(workload)
+        more = [pod for pod in free if pod.metadata.uid not in own] if grows and not bound else []
         if more:
             try:
                 kinds = {self.translation.demand(pod) for pod in first}
@@ -337,6 +338,13 @@ class Workloads:
         if spec is None:
             self.awaited[workload.group] = None
         return None if spec is None else spec.least
+
+    def _grows_from_one(self, workload: Workload) -> bool:
+        """Whether one pod has to run, and its object says that others may join it: not that each pod is alone."""
+        if workload.group is None or workload.group.least:
+            return False
+        spec = self.translation.group_spec(workload.group)
+        return spec is not None and spec.least == 1 and bool(spec.tasks)
 
     def _tasks(self, workload: Workload) -> Tasks:
         """So many pods of each task are among those without which it does not start."""
@@ -390,10 +398,12 @@ class Workloads:
             return False
         try:
             least = self._least(workload) if self._is_read(workload) else None
-            if least is not None and least > 1 and not self.core.is_settled:
+            if least is None or not (least > 1 or (least == 1 and self._grows_from_one(workload))):
+                return False
+            if not self.core.is_settled:
                 self._unsized[workload.key] = None
                 return True
-            if least is None or least < 2 or not self.elastic.applies(workload):
+            if not self.elastic.applies(workload):
                 return False
             if not self.transitions.is_in_flight(workload):
                 self._look_up_again(workload, live)
