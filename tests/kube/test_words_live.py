@@ -10,7 +10,7 @@ import pytest
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound, of_queue, perform, profile, queue, says, until
-from tests.kube.objects import make_node, make_pod
+from tests.kube.objects import make_gang, make_node, make_pod
 from tests.kube.running import kant
 from tests.kube.storage_objects import uses
 
@@ -48,6 +48,14 @@ def test_a_node_with_all_the_pods_that_it_may_have_is_named(
         assert why["remarks"] == [words] and not said
         why, said = await answer(plane, capsys, "why", "lost")
         assert (why["status"], why["sentence"], said) == ("untried", "its claim data is not there", "")
+        gang = make_gang("part", 2)[0]
+        gang["metadata"]["ownerReferences"] = [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "1", "controller": True}
+        ]
+        await api.create(gang)
+        for name in ("part-0", "owner", "part"):
+            why, said = await answer(plane, capsys, "why", name)
+            assert (why["status"], why["sentence"]) == ("untried", "1 of the 2 pods of its gang exist")
         top, said = await answer(plane, capsys, "top")
         assert "node odd: " in str(top["unread"]) and "GPUs of one kind" in str(top["unread"]) and not said
 

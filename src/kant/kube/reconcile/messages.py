@@ -39,10 +39,10 @@ class Messages:
         """Say nothing of a workload that is gone."""
         self._growing.pop(workload, None)
 
-    def look_at_growing(self) -> None:
-        """Say what gangs lack of which no pod has come for a while."""
+    def look_at_growing(self, at_once: bool = False) -> None:
+        """Say what gangs lack of which no pod has come for a while; with `at_once` of all that lack some."""
         for workload, (sentence, due) in list(self._growing.items()):
-            if due <= self.clock():
+            if at_once or due <= self.clock():
                 del self._growing[workload]
                 if workload.phase is Phase.INCOMPLETE:
                     self.say(workload, sentence, QUEUED)

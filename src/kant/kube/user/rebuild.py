@@ -19,6 +19,7 @@ from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.workload import Phase
 from kant.kube.translate.groups import INDEX
+from kant.kube.user.targets import gang_of
 from kant.live.journals import Journals
 from kant.model.errors import InputError
 from kant.scheduler.cycle import Scheduler
@@ -118,12 +119,14 @@ async def _read_groups(driver: KubeDriver) -> None:
             while driver.informers.is_looking:
                 await asyncio.sleep(0.01)
     driver.take_changes()
+    driver.workloads.messages.look_at_growing(at_once=True)  # nobody waits here for the rest of a gang to come
 
 
 def _standing(driver: KubeDriver) -> RebuiltState:
     assert driver.core is not None
     jobs: dict[tuple[str, str], str] = {}
     complaints: dict[tuple[str, str], str] = {}
+    owned: dict[tuple[str, str], str] = {}
     waiting: set[tuple[str, str]] = set()  # owners of which a pod that waits is known: the first stands for all
     for workload in driver.workloads.members.by_key.values():
         for uid in driver.workloads.members.pods_of.get(workload.key, ()):
@@ -136,7 +139,10 @@ def _standing(driver: KubeDriver) -> RebuiltState:
                         jobs[space, name] = workload.job
                         waiting |= {(space, name)} if waits else set()
             elif pod is not None and workload.reason:
-                complaints[pod.metadata.namespace, pod.metadata.name] = workload.reason
+                space = pod.metadata.namespace
+                complaints[space, pod.metadata.name] = workload.reason
+                owned |= {(space, name): workload.reason for name in (*_owner_names(pod), *gang_of(pod)[2:])}
+    complaints |= {owner: reason for owner, reason in owned.items() if owner not in jobs}
     core = driver.core
     crowded = driver.fleet.pod_capacity.remark()
     unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
