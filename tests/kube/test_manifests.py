@@ -464,3 +464,27 @@ def test_the_image_runs_as_nobody_from_a_base_that_is_named() -> None:
 def test_a_place_of_the_chart_is_one_of_the_manifests() -> None:
     places = {match for name in [*PARTS, *definitions()] for match in re.findall(r"\$\{(\w+)\}", part(name))}
     assert places == PLACES.keys()
+
+
+# --- the documentation ---------------------------------------------------------------------------------------------
+
+
+def test_objects_in_the_documentation_are_taken_as_they_stand(installed: ControlPlane) -> None:
+    pages = sorted((ROOT / "docs").glob("kubernetes*.md"))
+    blocks = [(page.name, text) for page in pages for text in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S)]
+    given = [(page, thing) for page, text in blocks for thing in yaml.safe_load_all(text) if "apiVersion" in thing]
+
+    async def refusals() -> list[str]:
+        found = []
+        async with Api(installed) as admin:
+            for page, thing in given:
+                thing["metadata"].pop("namespace", None)
+                try:
+                    path = await admin._place(thing)
+                    await admin.call("POST", path, thing, dryRun="All", fieldValidation="Strict")
+                except (RefusedError, LookupError) as refused:
+                    found.append(f"{page}: {thing['kind']} {thing['metadata']['name']}: {refused}")
+        return found
+
+    refused = asyncio.run(refusals())
+    assert len(given) > 4 and not refused, refused
