@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from tests.kube.api import Api
@@ -115,6 +116,24 @@ def test_mig_devices_are_counted_by_node_and_as_their_part_of_a_gpu_in_quotas(
             await gone(api, "s0")
             pods = await until(api, lambda pods: {"l1", late} <= {*bound(pods)})
             assert where(pods)[late] == where(pods)["l1"] == "n0"
+
+    perform(plane, story, tmp_path)
+
+
+def test_a_gang_goes_to_as_many_nodes_as_its_mig_devices_need(plane: ControlPlane, tmp_path: Path) -> None:
+    """Six to two nodes of four each; and the next one, which finds two left, waits whole, and says for what."""
+
+    async def story(api: Api) -> None:
+        await api.create_all([cut(f"n{number}", 81_559, small=4) for number in range(2)])
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([asks(pod, PROFILES["small"], "1") for pod in make_gang("g", 6, 0)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 6)
+            assert max(Counter(where(pods).values()).values()) <= 4
+            await api.create_all([asks(pod, PROFILES["small"], "1") for pod in make_gang("h", 3, 0)])
+            await until(api, lambda pods: says(pods, "h-0", PROFILES["small"]))
+            await gone(api, "g-0")
+            await gone(api, "g-1")
+            await until(api, lambda pods: {"h-0", "h-1", "h-2"} <= {*bound(pods)})
 
     perform(plane, story, tmp_path)
 

@@ -188,10 +188,10 @@ def test_storage_is_enough_for_all_claims_of_a_gang_or_it_goes_elsewhere(plane: 
             await api.create(make_pod("p1", 0, **uses("p1")))
             what = "no node that would do reaches storage enough for its claims (p1)"
             await until(api, lambda pods: says(pods, "p1", what))
-            for name, zone in (("g-0", "b"), ("g-1", "b"), ("p0", "a")):
-                await provision(api, name, zone)
             await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/a", {"capacity": "0"})
             await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/b", {"capacity": "0"})
+            for name, zone in (("g-0", "b"), ("g-1", "b"), ("p0", "a")):
+                await provision(api, name, zone)
             await until(api, lambda pods: len(bound(pods)) == 3 and says(pods, "p1", what))
             assert not await selected(api, "p1")
             await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/a", {"capacity": "1Gi"})

@@ -63,11 +63,17 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _may_go_elsewhere(self, job: str) -> bool:
-        """Whether the pods of a job have rules among each other, for which they may get other places."""
+        """Whether the pods of a job may get other places, for rules or for amounts that the core does not count."""
+        return self._has_rules(job) or self.workloads.transitions.filters.limit_nodes(self._pods(job))
+
+    def _has_rules(self, job: str) -> bool:
+        return has_rules(self._pods(job))
+
+    def _pods(self, job: str) -> list[Pod]:
+        """The pods of a gang that wait; none where it is a single pod."""
         workload = self.workloads.by_job.get(job)
         members = workload.members if workload is not None else []
-        whole = len(members) > 1 and not any(member.demand.mig for member in members)
-        return whole and has_rules([member.pod for member in members])
+        return [member.pod for member in members] if len(members) > 1 else []
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
         """The decisions before the first for which somebody would be stopped in vain: it could not start even then."""
@@ -88,7 +94,7 @@ class KubeExecutor(PlanExecutor):
                     start.job, start.allocation, victims[start.job], freed.get(start.job, ())
                 )
                 if why:
-                    if self._may_go_elsewhere(start.job):
+                    if self._has_rules(start.job):
                         self.workloads.transitions.block(known[start.job], why)
                     else:
                         self.workloads.messages.say(known[start.job], why, UNSCHEDULABLE)

@@ -15,6 +15,9 @@ from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.csi import Attached, CapacityName, Wish, attached_by, handle_of, wished_by, wishes_of
 from kant.kube.translate.volumes import claims_of, selected_node
 
+MANY = 1 << 30
+"""Volumes that a node may attach which says nothing of that."""
+
 
 class CsiVolumes:
     """`short` has, by driver, how many volumes pods wanted that were too many for some node."""
@@ -57,6 +60,14 @@ class CsiVolumes:
         for driver, number in sorted(more.items()):
             if taken[driver] + number > limits[driver]:
                 yield driver, max(limits[driver] - taken[driver], 0), number
+
+    def left(self, node: str, driver: str, going: Collection[str] = NOBODY) -> int:
+        """How many more volumes of a driver a node may attach."""
+        limit = self.mirror.csi.limits.get(node, {}).get(driver, MANY)
+        there = set(self._attached(node, going))
+        for other in self.neighbours.on(node, going):
+            there.update(attached_by(other, self.mirror.storage) if other.spec.volumes else ())
+        return limit - sum(own == driver for own, _ in there)
 
     def _attached(self, node: str, going: Collection[str]) -> Iterator[Attached]:
         """The volumes that are attached to a node, but for those of pods that will be gone."""

@@ -30,6 +30,9 @@ from kant.scheduler.open_space import OpenSpace
 LEVEL = "\0level"
 """Stands for a label: the level of the fabric of which one domain has to hold the gang."""
 
+VOLUMES = "volumes of "
+"""Before the name of a driver: volumes that a node may attach, as if they were a resource of it."""
+
 
 class Places(NamedTuple):
     """An allocation of a whole gang, and the places of its pods that are not bound."""
@@ -109,6 +112,9 @@ class GangPlaces:
             if answer.nodes is not None:
                 return self._places(row, members, answer, space, held)
             gave_up = gave_up or answer.gave_up
+        if not has_rules(pods):
+            what = ", ".join(dict.fromkeys(f"{number} of {name}" for pod in pods for name, number in self._others(pod)))
+            return f"no free places are enough for all pods of its gang ({what})"
         what = ", ".join(dict.fromkeys(word for pod in pods for word in _words(pod)))
         if gave_up:
             return f"no places that keep the rules among the pods of its gang were found in time ({what})"
@@ -122,7 +128,7 @@ class GangPlaces:
         groups = [group.demand for group in self.core.state.shape_of(row).groups]
         free, index, slots = FreeCapacity(space.table), self.core.state.node_index, list[Slot]()
         pieces = [piece for allocation in held for piece in allocation.tolist()]
-        placed = sorted(enumerate(members), key=lambda one: (groups.index(one[1].demand), one[0]))
+        placed = sorted(enumerate(members), key=lambda one: (_group_of(one[1].demand, groups), one[0]))
         for at, member in placed:
             node = answer.nodes[at]
             piece = free.take(index[node], member.demand)
@@ -149,7 +155,7 @@ class GangPlaces:
             pod = member.pod
             key = (
                 member.demand,
-                tuple(sorted(others_of(pod.spec).items())),
+                self._others(pod),
                 ports_of(pod.spec),
                 self.translation.selects(pod),
                 rules_of(pod),
@@ -159,7 +165,7 @@ class GangPlaces:
             )
             number = kind_of.setdefault(key, len(kind_of))
             if number == len(kinds):
-                kinds.append(Kind(member.demand, tuple(sorted(others_of(pod.spec).items())), ports_of(pod.spec)))
+                kinds.append(Kind(member.demand, self._others(pod), ports_of(pod.spec)))
                 first.append(member)
             numbers.append(number)
         one_of = [member.pod for member in first]
@@ -181,7 +187,7 @@ class GangPlaces:
         self, member: Member, space: OpenSpace, groups: Sequence[Demand], going: Collection[str]
     ) -> frozenset[str]:
         """The nodes that take a pod as far as those are concerned who are there."""
-        admitted = space.admits[groups.index(member.demand)]
+        admitted = space.admits[_group_of(member.demand, groups)]
         return frozenset(
             name
             for at, name in enumerate(self.names)
@@ -198,10 +204,20 @@ class GangPlaces:
             row[c.DEVICES : c.DEVICES + c.devices_of(space.table)].tolist(),
             int(row[c.CPU_FREE]),
             int(row[c.MEMORY_FREE]),
-            {name: self.filters.free(node, name, going) for name in sorted(resources)},
+            {name: self._free(node, name, going) for name in sorted(resources)},
             frozenset(port for pod in there for port in ports_of(pod.spec)),
             self.pod_capacity.left(node) + sum(uid in going for uid in self.filters.mirror.on_node.get(node, ())),
         )
+
+    def _others(self, pod: Pod) -> tuple[tuple[str, int], ...]:
+        """What a pod takes of its node that the core does not count; volumes by their driver."""
+        volumes = {f"{VOLUMES}{driver}": len(own) for driver, own in self.filters.csi_volumes.wanted(pod).items()}
+        return tuple(sorted((others_of(pod.spec) | volumes).items()))
+
+    def _free(self, node: str, name: str, going: Collection[str]) -> int:
+        if name.startswith(VOLUMES):
+            return self.filters.csi_volumes.left(node, name.removeprefix(VOLUMES), going)
+        return self.filters.free(node, name, going)
 
     def _domains(self, keys: Collection[str]) -> dict[str, dict[str, str]]:
         nodes = self.filters.mirror.nodes
@@ -236,6 +252,13 @@ class GangPlaces:
             counted = _about(spread.like, one_of)
             found.append(Even(spread.like.key, frozenset(kinds), counted, there, among, spread.skew, spread.least))
         return found
+
+
+def _group_of(demand: Demand, groups: Sequence[Demand]) -> int:
+    """The group of a pod; pods that only parts of GPUs tell apart are in that of the dearest."""
+    if demand in groups:
+        return groups.index(demand)
+    return [(one.gpus, one.cpu, one.memory) for one in groups].index((demand.gpus, demand.cpu, demand.memory))
 
 
 def _carried(one_of: Sequence[Pod], rules: Callable[[Pod], Sequence[Rule]]) -> dict[Rule, frozenset[int]]:

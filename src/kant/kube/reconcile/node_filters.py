@@ -320,6 +320,10 @@ class NodeFilters:
                     return f"its claim {name} takes one pod (ReadWriteOncePod), and pod {_name(other)} has it"
         return ""
 
+    def limit_nodes(self, pods: Iterable[Pod]) -> bool:
+        """Whether some of these pods ask for amounts of which nodes have few, and that the core does not count."""
+        return any(others_of(pod.spec) or self.csi_volumes.wanted(pod) for pod in pods)
+
     def among_themselves(self, placed: Placed) -> bool:
         """Whether these pods are in each other's way, and might not be if each had a node for itself."""
         for node, pods in _by_node(placed).items():

@@ -14,6 +14,7 @@ from kant.kube.reconcile.elastic_jobs import may_be_elastic, roles_of, with_floo
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
+from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
@@ -185,6 +186,11 @@ class Transitions:
             leaving = self.translation.filters.neighbours.leaving
             self.translation.devices.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
 
+    @property
+    def filters(self) -> NodeFilters:
+        """What the core does not count."""
+        return self.translation.filters
+
     def block(self, workload: Workload, why: str) -> None:
         """It breaks rules among its pods wherever it might start: it is no job until something changes."""
         self.end(workload)
@@ -200,14 +206,17 @@ class Transitions:
         taken: Sequence[Allocation] = (),
         held: Sequence[Allocation] = (),
     ) -> Places | str | None:
-        """Other places for the pods of a gang where these break a rule; why there are none; None where these will do,
-        or where its pods have no rules."""
+        """Other places for the pods of a gang where these break a rule, or are too many for a node that takes each of
+        them alone; why there are none; None where these will do, or nothing of that kind is asked."""
         pods = self.mirror.pods
         new = [slot for slot in slots if not slot.bound and slot.pod in pods]
         placed = [(slot.node, pods[slot.pod]) for slot in new]
-        if len(slots) < 2 or not has_rules([pod for _, pod in placed]) or any(slot.demand.mig for slot in slots):
+        own, filters = [pod for _, pod in placed], self.translation.filters
+        if len(slots) < 2 or not (has_rules(own) or filters.limit_nodes(own)):
             return None
-        if not self.translation.filters.check(placed, going):
+        if not filters.check(placed, going):
+            return None
+        if not has_rules(own) and not filters.among_themselves(placed):
             return None
         members = [Member(pod, slot.demand) for slot, (_, pod) in zip(new, placed, strict=True)]
         liked = {node for node, _ in placed}

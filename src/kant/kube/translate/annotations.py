@@ -52,8 +52,9 @@ FRACTIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
 """Shares of a GPU in the words of KAI.
 
 Its containers ask the kubelet for no GPU: KAI's binder starts a pod that takes the whole GPU, learns from it which one
-that is, and hands it to the container by a config map that KAI's webhook has put into the pod when it was made.
-Source: KAI-Scheduler, pkg/binder/binding/resourcereservation and pkg/binder/plugins/gpusharing.
+that is, and hands it to the container by a config map that KAI's webhook has put into the pod when it was made: a pod
+of KAI's own schedulerName. Source: KAI-Scheduler, pkg/binder/binding/resourcereservation,
+pkg/binder/plugins/gpusharing, pkg/admission/webhook/v1alpha2/podhooks.
 """
 
 
