@@ -64,25 +64,27 @@ def prompt_tokens(row: dict[str, Any]) -> list[int]:
     return theirs + [(row["id"] * 104729 + j * 17 + 5) % 997 + 3 for j in range(row["prompt"] - shared)]
 
 
-def scheduler(folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool) -> Any:
-    """vLLM's scheduler with these settings and no engine around it."""
+def scheduler(
+    folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK, **more: Any
+) -> Any:
+    """vLLM's scheduler with these settings, further ones by vLLM's names, and no engine around it."""
     model = ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
     )
     plan = SchedulerConfig(
         max_num_seqs=seqs, max_num_batched_tokens=budget, max_model_len=LONGEST, is_encoder_decoder=False,
-        enable_chunked_prefill=True, policy=policy, async_scheduling=False,
+        policy=policy, async_scheduling=False, **more,
     )  # fmt: skip
-    cache = CacheConfig(block_size=BLOCK, gpu_memory_utilization=0.9, enable_prefix_caching=caching)
+    cache = CacheConfig(block_size=size, gpu_memory_utilization=0.9, enable_prefix_caching=caching)
     cache.num_gpu_blocks = blocks
     config = VllmConfig(
         model_config=model, scheduler_config=plan, cache_config=cache, device_config=DeviceConfig(device="cpu")
     )
-    shape = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    shape = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], shape)])
     return Scheduler(
         vllm_config=config, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK, hash_block_size=BLOCK, log_stats=True,
+        block_size=size, hash_block_size=size, log_stats=True,
     )  # fmt: skip
 
 
@@ -107,7 +109,7 @@ def drive(
     hasher = None
     if caching:
         init_none_hash(sha256)
-        hasher = get_request_block_hasher(BLOCK, sha256)
+        hasher = get_request_block_hasher(made.block_size, sha256)
     coming = sorted(rows, key=lambda row: (row["arrival"], row["id"]))
     found = {str(row["id"]): row for row in rows}
     for row in rows:
@@ -181,15 +183,52 @@ def cell(seed: int, folder: str) -> dict[str, Any]:
                 "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
             }
         )  # fmt: skip
-    made = scheduler(folder, policy, seqs, budget, blocks, caching)
+    return recorded(seed, folder, policy, seqs, budget, blocks, caching, rows)
+
+
+def odd_cell(seed: int, folder: str) -> dict[str, Any]:
+    """A cell of settings that are seldom, and of requests that come at once, with lengths that fill blocks exactly."""
+    draw = random.Random(f"odd {seed}")
+    size, policy, caching = draw.choice([8, 16, 32, 64]), draw.choice(["fcfs", "priority"]), draw.random() < 0.6
+    seqs, blocks = draw.choice([1, 2, 8, 32, 100]), max(draw.choice([1500, 3000, 6000]) // size, 12)
+    whole = draw.random() < 0.2  # prompts that are not chunked
+    budget = LONGEST if whole else max(draw.choice([64, 200, 512, 2048]), seqs)
+    more: dict[str, Any] = {
+        "long_prefill_token_threshold": draw.choice([0, 0, 32, 100]), "enable_chunked_prefill": not whole,
+        "watermark": draw.choice([0.0, 0.0, 0.01, 0.1]), "scheduler_reserve_full_isl": seqs > 8 or draw.random() < 0.5,
+    }  # fmt: skip
+    room, now, rows = (blocks - 1) * size, 0.0, []
+    for i in range(160):
+        now += draw.choice([0.0, 0.0, draw.expovariate(4)])
+        prompt = draw.choice([draw.randint(1, room // 3), size * draw.randint(1, room // size // 3), room // 2])
+        output = draw.choice([1, draw.randint(1, 120), max(1, room - prompt) if i % 40 == 0 else 30])
+        group = draw.randrange(-1, 3)
+        shared = min(size * draw.randint(1, 6), prompt - 1) if group >= 0 else 0
+        rows.append(
+            {
+                "id": i, "arrival": now, "prompt": prompt, "output": min(output, room - prompt),
+                "priority": draw.randint(0, 1), "group": group, "prefix": shared,
+            }
+        )  # fmt: skip
+    return recorded(seed, folder, policy, seqs, budget, blocks, caching, rows, size, **more)
+
+
+def recorded(
+    seed: int, folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool,
+    rows: list[dict[str, Any]], size: int = BLOCK, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Serve the requests of a cell, and note what came out."""
+    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, **more)
     began = time.process_time()
     steps, preemptions = drive(made, rows, caching)
     took = time.process_time() - began
-    print(f"{seed}: {policy}, {count} requests, {steps} steps, {preemptions} preemptions, {steps / took:,.0f} steps/s")
+    print(
+        f"{seed}: {policy}, {len(rows)} requests, {steps} steps, {preemptions} preemptions, {steps / took:,.0f} steps/s"
+    )
     return {
         "cell": seed, "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": budget, "num_blocks": blocks,
-        "block_size": BLOCK, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
-        "cpu_s": took, "requests": rows,
+        "block_size": size, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
+        "cpu_s": took, **more, "requests": rows,
     }  # fmt: skip
 
 
@@ -197,7 +236,8 @@ def main() -> None:
     first, last, out = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(TINY))
-        cells = [cell(seed, folder) for seed in range(first, last)]
+        make = odd_cell if "--odd" in sys.argv else cell
+        cells = [make(seed, folder) for seed in range(first, last)]
     recording = {
         "engine": "vLLM V1 scheduler, synchronous, chunked prefill",
         "latency_ms": "max(F, S*tokens + C) + K*kv_decode + Q*chunk_context + O",

@@ -27,6 +27,13 @@ def test_five_runs_of_our_own_recording_are_exact() -> None:
     assert answer["preemptions"] == 305
 
 
+def test_settings_that_are_seldom_are_exact_too() -> None:
+    """By `benchmarks.record_vllm --odd`: cells 0, 1, 6, 9, 39 and 113."""
+    answer = kant("serve", "verify", str(Path(__file__).with_name("odd.json.gz")), "--json").json()
+    assert (answer["cells"], answer["requests"], answer["exact"]) == (6, 960, 960)
+    assert answer["preemptions"] == 2656
+
+
 def small_recording() -> dict[str, object]:
     """Two cells that the engine itself has answered."""
     request = {
@@ -35,7 +42,8 @@ def small_recording() -> dict[str, object]:
     }  # fmt: skip
     cell = {
         "cell": 7, "policy": "fcfs", "max_num_seqs": 4, "max_num_batched_tokens": 64, "num_blocks": 10,
-        "block_size": 16, "prefix_cache": True, "requests": [request],
+        "block_size": 16, "prefix_cache": True, "requests": [request], "long_prefill_token_threshold": 0,
+        "enable_chunked_prefill": True, "watermark": 0.0,
     }  # fmt: skip
     return {"engine": "by hand", "F": 10.0, "S": 0.0, "C": 0.0, "K": 0.0, "Q": 0.0, "O": 2.0, "cells": [cell]}
 
@@ -67,6 +75,9 @@ def test_the_first_difference_is_named(tmp_path: Path) -> None:
         ({"prompt": -4}, "a shared prefix no longer than the prompt"),
         ({"prompt": 0, "prefix": 0}, "cell 7: request: expected a prompt and an output of at least one token"),
         ({"prompt": 10**15}, "at most 144 tokens, as many as the KV holds"),
+        ({"watermark": 1.0}, "cell 7: watermark: expected a share of the KV from 0 on, less than 1"),
+        ({"long_prefill_token_threshold": -1}, "cell 7: long_prefill_token_threshold: expected a whole number from 0"),
+        ({"enable_chunked_prefill": False, "prompt": 80}, "at most 64 tokens, as many as a step computes"),
         ({"num_blocks": 1}, "cell 7: num_blocks: expected a whole number from 2"),
         ({"num_blocks": 10**15}, "cell 7: num_blocks: expected a whole number from 2"),
         ({"policy": "lottery"}, "Invalid enum value 'lottery'"),

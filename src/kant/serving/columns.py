@@ -50,7 +50,11 @@ CACHING = 4  # 1: prefix cache
 BY_PRIORITY = 5  # 1: order by priority, then arrival; 0: by arrival
 PREEMPTIVE = 6  # 1: who waits takes the seat or the blocks of who runs at a worse priority
 SWAP = 7  # 1: the preempted keep keys and values in host memory; 0: they compute them again
-LIMITS_WIDTH = 8
+LONG = 8  # tokens a step of a request that is not alone; 0: as many as fit
+CHUNKED = 9  # 1: a prompt may be computed in parts; 0: whoever waits is admitted with all tokens or not at all
+WATERMARK = 10  # blocks that an admission leaves free where somebody runs
+WHOLE = 11  # 1: admitted only if all tokens so far fit in free blocks; 0: if those of this step do
+LIMITS_WIDTH = 12
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free

@@ -41,11 +41,20 @@ class EngineSettings:
     policy: str = "fcfs"
     preemptive: bool = False
     swap: bool = False
+    long_prefill_token_threshold: int = 0
+    enable_chunked_prefill: bool = True
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
             if not least <= getattr(self, name) <= MOST:
                 raise InputError(name, f"a whole number from {least} to {MOST}", getattr(self, name))
+        if not 0 <= self.long_prefill_token_threshold <= MOST:
+            found = self.long_prefill_token_threshold
+            raise InputError("long_prefill_token_threshold", f"a whole number from 0 to {MOST}", found)
+        if not 0 <= self.watermark < 1:
+            raise InputError("watermark", "a share of the KV from 0 on, less than 1", self.watermark)
         if self.policy not in ("fcfs", "priority"):
             raise InputError("policy", "fcfs or priority", self.policy)
 
@@ -60,6 +69,9 @@ class EngineSettings:
             raise InputError("request", "a prompt and an output of at least one token", (prompt, output))
         if prompt + output - 1 > self.tokens:
             raise InputError("request", f"at most {self.tokens} tokens, as many as the KV holds", prompt + output - 1)
+        if not self.enable_chunked_prefill and prompt + output - 1 > self.max_num_batched_tokens:
+            most = self.max_num_batched_tokens
+            raise InputError("request", f"at most {most} tokens, as many as a step computes", prompt + output - 1)
 
 
 class Engine:
@@ -72,6 +84,8 @@ class Engine:
             [
                 settings.max_num_seqs, settings.max_num_batched_tokens, settings.block_size, settings.num_blocks - 1,
                 settings.prefix_cache, by_priority, settings.preemptive, settings.swap,
+                settings.long_prefill_token_threshold, settings.enable_chunked_prefill,
+                int(settings.watermark * settings.num_blocks), settings.scheduler_reserve_full_isl,
             ],
             dtype=np.int64,
         )  # fmt: skip

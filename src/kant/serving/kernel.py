@@ -6,7 +6,8 @@ scheduling and chunked prefill; `kant serve verify` holds them against recorded 
 - who runs goes first, in order of admission, then who waits, by (priority,) arrival; both within the token budget;
 - where blocks run out the last admitted is preempted, by priority the worst of those that run, and waits again; a
   request that preempts itself ends the part of those that run, and nobody is admitted in a step that has preempted;
-- who waits is admitted only if all its tokens so far fit in free blocks; the first that does not ends the step's plan.
+- who waits is admitted only if all its tokens so far fit in free blocks; the first that does not ends the step's plan;
+- a threshold for long prompts, prompts that are not chunked, a watermark and admission by a step's tokens are settings.
 
 What vLLM has not is marked: preemption for seats by priority, swapping, and a limit on admissions set from outside.
 """
@@ -23,6 +24,7 @@ from kant.serving.columns import (
     BY_PRIORITY,
     CACHED,
     CACHING,
+    CHUNKED,
     CLOCK,
     COMPUTED,
     CONTEXT,
@@ -43,6 +45,7 @@ from kant.serving.columns import (
     KV,
     KV_SECONDS,
     LAST,
+    LONG,
     LOOKED_UP,
     MAX_SEQS,
     MOVED,
@@ -73,6 +76,8 @@ from kant.serving.columns import (
     USABLE,
     WAITING,
     WAITS,
+    WATERMARK,
+    WHOLE,
     Table,
     Times,
 )
@@ -222,11 +227,12 @@ def schedule(
     state[MOVED] = 0
     if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
         make_room(requests, times, blocks, held, limits, state, waiting, running, seats, plan)
+    most = limits[LONG] if state[RUNS] + state[WAITS] > 1 and limits[LONG] > 0 else limits[TOKENS]
     i, preempted = 0, False
     size, caching = limits[BLOCK], limits[CACHING] == 1
     while i < state[RUNS] and budget > 0:
         r = running[i]
-        count = min(requests[r, PROMPT] + requests[r, DONE] - requests[r, COMPUTED], budget)
+        count = min(requests[r, PROMPT] + requests[r, DONE] - requests[r, COMPUTED], most, budget)
         tokens = requests[r, COMPUTED] + count
         room = requests[r, HELD] * size
         lost = False
@@ -260,7 +266,14 @@ def schedule(
         if limits[CACHING] == 1 and swapped == 0:
             hits = hits_of(requests, shared, blocks, buckets, limits, r)
             idle = idle_among(requests, shared, blocks, buckets, r, hits)
-        if blocks_for(known, limits) - hits + idle > state[FREE]:
+        computed = min(swapped, known - 1) if swapped > 0 else hits * size
+        count = min(known - computed, most)
+        if limits[CHUNKED] == 0 and count > budget:
+            break
+        count = min(count, budget)
+        fits = known if limits[WHOLE] == 1 else computed + count
+        left = state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0)
+        if blocks_for(fits, limits) - hits + idle > left:
             break
         pop(requests, times, limits, state, waiting)
         requests[r, SEAT] = seats[limits[MAX_SEQS] - 1 - state[RUNS]]
@@ -268,20 +281,17 @@ def schedule(
         state[RUNS] += 1
         state[ADMIT] -= 1
         requests[r, STATE] = RUNNING
-        computed = hits * limits[BLOCK]
         if limits[CACHING] == 1:
             state[LOOKED_UP] += known
-            state[HITS] += computed
+            state[HITS] += hits * size
         if requests[r, CACHED] < 0:
-            requests[r, CACHED] = computed
+            requests[r, CACHED] = hits * size
         if swapped > 0:
-            computed = min(swapped, known - 1)
             state[MOVED] += computed
             requests[r, SWAPPED] = 0
         if hits > 0:
             take_hits(requests, shared, blocks, buckets, held, state, r, hits)
         requests[r, COMPUTED] = computed
-        count = min(known - computed, budget)
         grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count)
         plan[planned, 0], plan[planned, 1] = r, count
         planned += 1

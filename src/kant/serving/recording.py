@@ -61,6 +61,10 @@ class Cell(msgspec.Struct, frozen=True):
     requests: list[RecordedRequest]
     steps: int | None = None
     preemptions: int | None = None
+    long_prefill_token_threshold: int = 0
+    enable_chunked_prefill: bool = True
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -150,7 +154,9 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
     latency = LatencyModel(recording.F, recording.S, recording.C, recording.K, recording.Q, recording.O)
     settings = EngineSettings(
         latency, cell.num_blocks, cell.block_size, cell.max_num_seqs, cell.max_num_batched_tokens, cell.prefix_cache,
-        cell.policy,
+        cell.policy, long_prefill_token_threshold=cell.long_prefill_token_threshold,
+        enable_chunked_prefill=cell.enable_chunked_prefill, watermark=cell.watermark,
+        scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl,
     )  # fmt: skip
     engine = Engine(settings, len(cell.requests) + 1)
     # Of equal priority and arrival vLLM's heap takes the lesser name, and names are text.
