@@ -1,12 +1,78 @@
-"""Which pods hold the devices that were promised to them, from one state to the next."""
+"""Which devices are promised to whom, from one decision to the next, and from one state to the next."""
 
 from __future__ import annotations
 
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
 from kant.kube.follow.mirror import Mirror
+from kant.kube.objects import device_views as d
+from kant.kube.objects import views as k
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.model.job import Demand
+
+NODES, PODS = 2, 4
+
+
+def mirror_of(devices: int) -> Mirror:
+    """Two nodes with so many devices each, and pods: the last two share a claim, each other one has its own."""
+    mirror = Mirror()
+    mirror.devices.is_served = True
+    mirror.devices.device_class("added", d.DeviceClass(k.Meta("card")))
+    for node in (f"n{at}" for at in range(NODES)):
+        mirror.node("added", k.Node(k.Meta(node)))
+        found = tuple(d.Device(f"d{at}") for at in range(devices))
+        mirror.devices.slice(
+            "added", d.ResourceSlice(k.Meta(node), d.SliceSpec("cards", d.Pool(node, 1, 1), node, devices=found))
+        )
+    for at in range(PODS):
+        name = f"c{min(at, PODS - 2)}"
+        one = d.ExactRequest("r", "card")
+        spec = d.ResourceClaimSpec(d.ClaimedDevices((d.DeviceRequest("r", one),)))
+        mirror.devices.claim("added", d.ResourceClaim(k.Meta(name, "ml", uid=name), spec))
+        own = k.PodClaim("it", resource_claim_name=name)
+        mirror.pod("added", k.Pod(k.Meta(f"p{at}", "ml", f"u{at}"), k.PodSpec(resource_claims=(own,))))
+    return mirror
+
+
+@settings(max_examples=examples(60))
+@given(
+    devices=st.integers(0, 2),
+    steps=st.lists(
+        st.tuples(st.integers(0, PODS - 1), st.sampled_from(["n0", "n1", "gives up"] * 2 + ["state"])), max_size=25
+    ),
+)
+@example(devices=1, steps=[(0, "n0"), (0, "gives up"), (0, "n1"), (1, "n0")])
+@example(devices=1, steps=[(0, "n0"), (0, "state"), (1, "n0")])
+def test_a_device_is_promised_once_and_wherever_one_is_left(devices: int, steps: list[tuple[int, str]]) -> None:
+    """Beside a book of who has a place where: a pod gets one where its claim is, or a device is left."""
+    mirror = mirror_of(devices)
+    allocations, places = DeviceAllocations(mirror), dict[int, str]()
+    workloads = {at: Workload(f"w{at}", None) for at in range(PODS)}
+    for at, what in steps:
+        if what == "state":
+            allocations.begin()
+            places.clear()
+        elif what == "gives up":
+            workloads[at].phase, workloads[at].slots = Phase.WAITING, []
+            places.pop(at, None)
+        elif at not in places:
+            claims = {min(pod, PODS - 2): node for pod, node in places.items()}
+            mine = claims.get(min(at, PODS - 2))
+            may = mine == what if mine else list(claims.values()).count(what) < devices
+            pod = mirror.pods[f"u{at}"]
+            assert (not allocations.why_not([(what, pod)])) == may, (at, what, places)
+            if may:
+                workloads[at].phase, workloads[at].slots = Phase.PLACED, [Slot(what, Demand(), pod.metadata.uid)]
+                allocations.expect(workloads[at])
+                assert not allocations.promise([(what, pod)])
+                places[at] = what
+        standing = [allocations.plans[key] for key in {("ml", f"c{min(pod, PODS - 2)}") for pod in places}]
+        promised = [one.device.id for plan in standing for one in plan.grants]
+        assert len(promised) == len(set(promised)) == len(standing)
 
 
 def test_in_a_new_state_no_pod_is_on_its_way_by_its_place_in_the_old_one() -> None:
