@@ -122,8 +122,8 @@ def toml(value: Any) -> str:
     return str(value).lower()
 
 
-@relaxed
 @given(profiles())
+@settings(relaxed, max_examples=examples(15))
 def test_profiles_that_were_changed(small: Path, journal: Path, place: Path, text: str) -> None:
     path = place / "profile.toml"
     path.write_text(text)
@@ -271,7 +271,7 @@ def places(tree: Any) -> Any:
             yield from places(value)
 
 
-@settings(relaxed, max_examples=examples(50))
+@settings(relaxed, max_examples=examples(25))
 @given(st.data())
 def test_journals_that_were_changed(journal: Path, place: Path, data: st.DataObject) -> None:
     path = place / "journal.jsonl"

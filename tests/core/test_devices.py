@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
@@ -138,6 +139,7 @@ def test_without_blocks_the_fullest_devices_come_first_and_then_the_lowest(taken
 
 @pytest.mark.parametrize("policy", ["best-fit", "e-binpack", "fgd", "random", "consolidated"])
 @given(seed=SEEDS)
+@settings(max_examples=examples(15))
 def test_a_required_island_is_kept_under_every_placement(policy: str, seed: int) -> None:
     draw = generator(seed)
     nodes = tuple(replace(draw_blocks(draw, Node(f"n{i}", 8, leaf=f"leaf{i // 2}")), mig="") for i in range(3))

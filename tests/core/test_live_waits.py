@@ -160,7 +160,7 @@ DISCIPLINES = st.sampled_from(("best-effort", "strict", "easy", {"policy": "pree
 
 
 @given(acts=ACTS, discipline=DISCIPLINES, order=st.sampled_from(("fifo", "aged")), slow=st.booleans())
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_causes_add_up_whatever_happens(acts: Any, discipline: Any, order: str, slow: bool) -> None:
     live = Live(make_profile(order, discipline, "first-fit"), slow)
     held: list[str] = []

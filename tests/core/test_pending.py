@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.test_long_lived_scheduler import DISCIPLINES, RIGHTS, among_tenants
 from tests.core.test_state_machine import said
+from tests.examples import examples
 
 from kant.model.decision import Hold, Plan, Reject, Start
 from kant.model.event import QueuesChanged
@@ -39,7 +40,7 @@ def wakes_everything(harness: Harness) -> None:
 )
 @example(seed=53658, discipline="strict", elastic=None)  # a replica and its base job replace lost nodes
 @example(seed=219963, discipline="strict", elastic=Elastic(grow_s=100))  # woken, it looks again at who cannot start
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 def test_waking_everything_before_every_cycle_changes_no_plan(
     rights: str, seed: int, discipline: Any, elastic: Elastic | None
 ) -> None:
@@ -69,7 +70,7 @@ def never_idle(harness: Harness) -> None:
     discipline=st.sampled_from(DISCIPLINES),
     elastic=st.sampled_from((None, None, Elastic(grow_s=100))),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 def test_a_cycle_that_is_left_out_would_have_decided_nothing(
     rights: str, seed: int, discipline: Any, elastic: Elastic | None
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.core.tenant_runs import check_quotas, could_start, draw_queues, draw_tenants_jobs, naive_quotas
+from tests.examples import part
 
 from kant.insight.explanation import why
 from kant.model.decision import OverQuota, Plan, Preempt, Reject
@@ -35,7 +36,8 @@ DONE = (JobStatus.FINISHED, JobStatus.REJECTED)
 @pytest.mark.parametrize("discipline", ["strict", "best-effort", BACKFILL], ids=str)
 @pytest.mark.parametrize("refuses", [False, True])
 def test_no_start_passes_a_quota_and_every_job_leaves(discipline: Any, rights: str, refuses: bool) -> None:
-    assert sum(starts_in_a_run(seed, discipline, rights, refuses) for seed in SEEDS) > 10 * len(SEEDS)
+    seeds = part(SEEDS, list(RIGHTS).index(rights) + refuses)
+    assert sum(starts_in_a_run(seed, discipline, rights, refuses) for seed in seeds) > 10 * len(seeds)
 
 
 def starts_in_a_run(seed: int, discipline: Any, rights: str, refuses: bool) -> int:

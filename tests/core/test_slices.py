@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
@@ -83,6 +84,7 @@ def slices_by_device(result: Allocation | NoFit) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("policy", ["best-fit", "e-binpack", "fgd", "random"])
 @given(seed=SEEDS)
+@settings(max_examples=examples(15))
 def test_instances_come_and_go_and_no_slice_is_held_twice(policy: str, seed: int) -> None:
     draw = generator(seed)
     nodes = tuple(Node(f"n{i}", 2, mig=str(draw.choice([*MIGS, ""]))) for i in range(3))

@@ -228,7 +228,7 @@ def test_training_goes_into_the_zone_last_and_a_replica_is_never_refused_what_is
 
 @pytest.mark.long
 @given(st.integers(0, 10_000), st.integers(3, 11))
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_under_a_constant_demand_the_zone_is_at_rest(seed: int, demand: int) -> None:
     """Replicas come and go, training does too; the demand stays: the zone comes to rest, and stays as it is."""
     harness = Harness(topology(2, 2, 2, 2, gpus=4), zoned(least=1, most=75, grow_at=80, shrink_at=40), seed=seed)
@@ -281,7 +281,7 @@ def zones(scheduler: Scheduler) -> list[InferenceZone]:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 def test_with_a_zone_a_scheduler_that_lived_long_decides_as_a_fresh_one(seed: int) -> None:
     """Also: whatever fits somewhere is placed, whether or not it belongs into the zone."""
     draw = generator(seed)

@@ -220,7 +220,7 @@ def run(spec: Any, coming: list[JobSubmitted], profile: Any, forgetful: bool) ->
     spec=clusters(), coming=streams(), order=orders(), discipline=st.sampled_from(DISCIPLINES),
     rights=st.sampled_from(RIGHTS),
 )  # fmt: skip
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_nothing_is_missed_by_looking_only_when_something_may_have_changed(
     spec: Any, coming: list[JobSubmitted], order: Stretch, discipline: Backfill, rights: Preemption | None
 ) -> None:
@@ -232,7 +232,7 @@ def test_nothing_is_missed_by_looking_only_when_something_may_have_changed(
 
 
 @given(spec=clusters(), coming=streams(), order=orders(), discipline=st.sampled_from(DISCIPLINES))
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_who_was_stopped_stops_in_turn_only_who_has_doubled(
     spec: Any, coming: list[JobSubmitted], order: Stretch, discipline: Backfill
 ) -> None:

@@ -72,7 +72,7 @@ class Store:
             raise ApiError(0, "Timeout", "no answer") from None
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(
     seed=st.integers(0, 2**32),
     slow=st.sampled_from([0.01, 0.5, 2.0, 5.0]),

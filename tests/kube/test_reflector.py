@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.kube import virtual
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
@@ -118,6 +119,7 @@ MANY = [(at * 7 % 5, "set" if at % 3 else "delete") for at in range(60)]
 @example(MANY, ["none", "none", "twice", *FAULTS], 1.0)
 @example(MANY, ["none", "gone", *FAULTS[::-1]], 3.0)
 @example(MANY, ["none", *FAULTS, *FAULTS], 7.0)
+@settings(max_examples=examples(15))
 def test_the_copy_becomes_what_the_server_has(changes: list[tuple[int, str]], faults: list[str], pace: float) -> None:
     # a deletion of what is not there is no change
     there: set[int] = set()

@@ -57,7 +57,7 @@ CHECKS = [
     negative_data_rejection,
     unsupported_method,
 ]
-EXAMPLES = {"submit": 40, "jobs": 40, "whatif": 4, "health": 3, "schema": 3, "top": 3, "queues": 3}
+EXAMPLES = {"submit": 20, "jobs": 20, "whatif": 3, "health": 3, "schema": 3, "top": 3, "queues": 3}
 JOBS = ("1", "2", "3", "3_0", "3_1", "9999999", "1~2", "..", "1 ", "-1")
 
 
@@ -133,7 +133,7 @@ def test_every_answer_is_as_the_schema_says(
 
     @seed(6)
     @settings(
-        max_examples=examples(EXAMPLES.get(name, 15)), deadline=None, database=None,
+        max_examples=examples(EXAMPLES.get(name, 8)), deadline=None, database=None,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=operation.as_strategy(mode), job=st.sampled_from(JOBS))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant as verb
+from tests.examples import examples
 from tests.local.up import Up, asked, eventually
 
 from kant.insight.calibration import ANY, CalibrationState, CellState, cell, reach
@@ -93,6 +94,7 @@ def test_jobs_queues_history_and_journals_go_to_another_machine(tmp_path: Path) 
 
 
 @given(st.lists(st.sampled_from(JobPhase), min_size=1, max_size=8), st.integers(0, 3))
+@settings(max_examples=examples(15))
 def test_whoever_has_jobs_gives_new_numbers_and_nothing_is_lost_or_doubled(
     tmp_path_factory: pytest.TempPathFactory, phases: list[JobPhase], own: int
 ) -> None:

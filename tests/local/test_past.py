@@ -178,7 +178,7 @@ OPS = st.lists(
 )
 
 
-@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, outlives=st.booleans(), seed=st.integers(0, 99))
 def test_after_restarts_the_record_is_that_of_a_kant_that_was_never_away(
     ops: list[tuple[str, int, int]], outlives: bool, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -275,7 +275,7 @@ def known(folder: Folder, **options: Any) -> list[str]:
     return [] if reader.record is None else reader.record.ids
 
 
-@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(ops=OPS, most=st.sampled_from((1, 3)), looks=st.integers(1, 5))
 def test_a_record_that_forgets_knows_those_who_live(
     ops: list[tuple[str, int, int]], most: int, looks: int, tmp_path_factory: pytest.TempPathFactory

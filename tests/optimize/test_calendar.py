@@ -86,7 +86,7 @@ def test_an_answer_is_that_of_trying_everything(bookings: list[Booking], capacit
 
 
 @given(calendars(most=5))
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 def test_the_least_line_is_the_least(bookings: list[Booking]) -> None:
     answer = solve_least(bookings)
     if not answer.offsets:

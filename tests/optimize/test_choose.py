@@ -68,7 +68,7 @@ BOOKED = st.lists(st.tuples(WINDOW, st.integers(1, 4), st.sampled_from(("", "lea
 
 
 @given(BOOKED, st.lists(st.tuples(WINDOW, st.integers(0, NODES - 1), st.integers(1, 3)), max_size=2), st.integers(0, 3))
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_nothing_is_double_booked_and_a_refusal_is_true(booked: object, jobs: object, now: int) -> None:
     """One after the other is booked. A brute force over all places checks each answer."""
     spec = cluster(NODES, WIDTH)

@@ -117,7 +117,7 @@ def carry_out(instance: DefragInstance, answer: DefragAnswer) -> dict[str, Place
 
 
 @given(clusters(), st.integers(0, 3))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_no_sequence_of_migrations_goes_below_the_bound_and_each_step_has_room(
     instance: DefragInstance, moves: int
 ) -> None:
@@ -131,7 +131,7 @@ def test_no_sequence_of_migrations_goes_below_the_bound_and_each_step_has_room(
 
 
 @given(clusters(vms=4, plain=True), st.integers(0, 4))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_flow_is_the_best_of_all_assignments_that_move_so_many(instance: DefragInstance, moves: int) -> None:
     """Where neither memory, nor services, nor the order of the moves matter; of VMs on one NUMA node."""
     cluster = Cluster.of(instance)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
+from tests.examples import examples
 from tests.serving.test_capacity import service
 
 from kant.api.profile import read_profile
@@ -133,7 +134,7 @@ def replicas_by_minute(lines: list[bytes], declared: Declared) -> np.ndarray:
     st.lists(st.tuples(st.integers(0, 1500), st.integers(60, 2000), st.integers(1, 4), st.booleans()), max_size=12),
     st.sampled_from(["kant", "fifo-best-effort", "easy", "e-spread"]), st.sampled_from([0, 30, 90]),
 )  # fmt: skip
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 def test_replicas_go_through_the_queue_and_the_core_is_never_touched(
     numbers: list[int], core: int, more: int, jobs: list[tuple[int, int, int, bool]], profile: str, drain: int
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
+from tests.examples import examples, part
 
 from kant.model.errors import InputError
 from kant.workload.convert import write_workload
@@ -156,7 +156,7 @@ def test_damaged_parquet_is_read_or_refused(tmp_path: Path, capfd: pytest.Captur
     write_workload(generate("pai", jobs=40, days=1), path)
     whole = path.read_bytes()
     refused = 0
-    for i in range(12):
+    for i in part(range(12), 0):
         at = 4 + (len(whole) - 8) * i // 12
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF, whole[at + 1] ^ 0x55]) + whole[at + 2 :])
         refused += _read_or_refuse(path, None) is None
