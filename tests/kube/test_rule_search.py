@@ -8,7 +8,8 @@ from itertools import permutations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kant.kube.reconcile.rule_search import Apart, Even, Kind, Near, Problem, Room, find_places
+from kant.kube.reconcile.rule_problem import Apart, Even, Kind, Near, Problem, Room
+from kant.kube.reconcile.rule_search import find_places
 from kant.model.job import Demand
 
 HOST, ZONE, RACK = "kubernetes.io/hostname", "zone", "rack"
@@ -115,5 +116,7 @@ def test_a_large_gang_costs_a_step_for_each_pod_and_one_that_cannot_be_is_known_
     assert find_places(gang(2, whole), steps=0).nodes is None, "in one zone, and no two in one"
     full = Problem([worker], [0] * 86, rooms, {ZONE: zones}, [frozenset(nodes)], near=[whole])
     assert find_places(full).nodes is not None, "zone z0 has 86 nodes"
+    apart = Problem([worker], [0] * 4, rooms, {ZONE: zones}, [frozenset(nodes)], [Apart(ZONE, every, every)])
+    assert find_places(apart, steps=0).nodes is None, "four zones there are not"
     more = Problem([worker], [0] * 87, rooms, {ZONE: zones}, [frozenset(nodes)], near=[whole])
     assert find_places(more, steps=0) == find_places(more) and find_places(more).nodes is None

@@ -2,7 +2,7 @@
 
 The core chooses nodes by amounts, pools and levels of the fabric. Where its choice breaks a rule of the pods, they get
 other nodes in the same transaction, of what is open to the job (`kant.scheduler.open_space`), or the gang waits until
-something changes. `rule_search` has the search; here the objects become its problem.
+something changes. `rule_search` has the search; here the objects become its problem (`rule_problem`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from kant.cluster import columns as c
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.pod_capacity import PodCapacity
-from kant.kube.reconcile.rule_search import Answer, Apart, Even, Kind, Near, Problem, Room, find_places
+from kant.kube.reconcile.rule_problem import Apart, Even, Kind, Near, Problem, Room
+from kant.kube.reconcile.rule_search import Answer, find_places
 from kant.kube.reconcile.slots import FreeCapacity, Member, Slot, table_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.levels import HOSTNAME
@@ -217,7 +218,7 @@ class GangPlaces:
     def _free(self, node: str, name: str, going: Collection[str]) -> int:
         if name.startswith(VOLUMES):
             return self.filters.csi_volumes.left(node, name.removeprefix(VOLUMES), going)
-        return self.filters.free(node, name, going)
+        return self.filters.amounts.free(node, name, going)
 
     def _domains(self, keys: Collection[str]) -> dict[str, dict[str, str]]:
         nodes = self.filters.mirror.nodes

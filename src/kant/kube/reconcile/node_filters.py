@@ -26,13 +26,13 @@ from kant.kube.reconcile.device_requests import has_plugin
 from kant.kube.reconcile.lanes import Lanes
 from kant.kube.reconcile.lots import Lots
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
+from kant.kube.reconcile.node_amounts import NodeAmounts, fits, unit
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.neighbours import Rule, Spread, apart_group, ports_of, rules_of, spreads_of, wanted_beside
 from kant.kube.translate.pods import selection
-from kant.kube.translate.resources import amount_of, capacity_of, is_bytes, others_of, used_of, with_gpus
+from kant.kube.translate.resources import others_of, used_of
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
-from kant.model.errors import InputError
 from kant.model.job import Demand
 
 FILTER = f"{OWN}/filter:"
@@ -50,7 +50,8 @@ class NodeFilters:
         self.devices = devices or DeviceAllocations(mirror, scheduler)
         self.neighbours = Neighbours(mirror, scheduler)
         self.companions = Companions(self.neighbours)
-        self.lots = Lots(mirror, self.companions, lambda node, size: _fits(size, self._core_free(node)))
+        self.amounts = NodeAmounts(mirror, self.neighbours, self.devices)
+        self.lots = Lots(mirror, self.companions, lambda node, size: fits(size, self.amounts.core_free(node)))
         self.lanes = Lanes(mirror, self.companions, self.devices.requests)
         self.chosen_volumes = ChosenVolumes(self.neighbours)
         self.csi_volumes = CsiVolumes(self.neighbours)
@@ -58,8 +59,6 @@ class NodeFilters:
         self.pods: dict[str, Pod] = {}  # one for each filter in use
         self.spread: set[str] = set()
         self._clean: set[str] = set()  # filters that no node failed when they were looked at
-        self._short: dict[tuple[str, int], set[Demand]] = {}  # amounts that were short where the core saw a place
-        self._held: dict[tuple[str, int], dict[str, frozenset[str]]] = {}  # nodes that victims cannot help, and by whom
         self._short_devices: dict[str, set[Demand]] = {}  # likewise claims to devices, by what they ask for
         self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
         self._rules: dict[Rule, None] = {}  # of pods that have nodes
@@ -90,12 +89,11 @@ class NodeFilters:
             names = frozenset(name for name, pod in self.pods.items() if self._fails(name, node, pod))
             if names:
                 self.failing[node] = names
-        self._short = {one: demands for one, demands in self._short.items() if self._is_told(one)}
+        self.amounts.keep(self._is_told)
         told = {name for names in self.failing.values() for name in names}
         self._short_devices = {
             one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in told
         }
-        self._held = {one: nodes for one, nodes in self._held.items() if one in self._short}
         failed = {name for names in self.failing.values() for name in names}
         self._clean = self.pods.keys() - failed
 
@@ -181,10 +179,11 @@ class NodeFilters:
             keys = ", ".join(dict.fromkeys(one.like.key for one in spreads_of(pod)))
             return f"where it would fit there are too many like it already (topologySpreadConstraints by {keys})"
         resource, _, amount = what.partition(" ")
-        return f"no node that would do has {amount}{_unit(resource)} of {resource} left"
+        return f"no node that would do has {amount}{unit(resource)} of {resource} left"
 
     def _names(self, pod: Pod) -> list[str]:
-        names = [_amount_name(*one) for one in others_of(pod.spec).items() if one in self._short] if self._short else []
+        short = self.amounts.short
+        names = [_amount_name(*one) for one in others_of(pod.spec).items() if one in short] if short else []
         names += [f"{FILTER}port {port}" for port in ports_of(pod.spec)]
         if pod.spec.resource_claims and (digest := self.devices.requests.digest(pod)):
             names.append(f"{DEVICES}{digest}")
@@ -230,23 +229,13 @@ class NodeFilters:
         if kind == "devices":
             return self.devices.fails(pod, node, empty=True)
         if kind == "free-devices":
-            free = self._core_free(node)
-            fits = any(_fits(demand, free) for demand in self._short_devices.get(what, ()))
+            free = self.amounts.core_free(node)
+            fits = any(fits(demand, free) for demand in self._short_devices.get(what, ()))
             return fits and self.devices.fails(pod, node)
         if kind == "spread":
             return self.companions.skewed(pod, node, self._among_gang.get(pod.metadata.uid, ()))
         resource, _, text = what.partition(" ")
-        return self._is_short(node, resource, int(text))
-
-    def _is_short(self, node: str, resource: str, amount: int) -> bool:
-        """Whether a node has too little left for pods for which the core sees a place there, be it by victims."""
-        if self.free(node, resource) >= amount:
-            return False
-        holders = self._held.get((resource, amount), {}).get(node)
-        if holders and holders <= self._holders(node, resource):
-            return True
-        there = self._core_free(node)
-        return any(_fits(demand, there) for demand in self._short.get((resource, amount), ()))
+        return self.amounts.is_short(node, resource, int(text))
 
     def _is_told(self, one: tuple[str, int]) -> bool:
         return any(_amount_name(*one) in names for names in self.failing.values())
@@ -271,7 +260,7 @@ class NodeFilters:
             return taken
         for node, pods in _by_node(placed).items():
             uids = {pod.metadata.uid for pod in pods} | set(going)
-            why = self._amounts(node, pods, uids, bool(going)) or self._ports(node, pods, uids)
+            why = self.amounts.why_not(node, pods, uids, bool(going)) or self._ports(node, pods, uids)
             why = why or self.csi_volumes.too_many(node, pods, going)
             if why:
                 self._clean.clear()
@@ -332,23 +321,6 @@ class NodeFilters:
                 return True
         return False
 
-    def _amounts(self, node: str, pods: Sequence[Pod], ignored: Collection[str], going: bool) -> str:
-        asked: Counter[str] = Counter()
-        for pod in pods:
-            asked.update(others_of(pod.spec))
-        for resource, amount in asked.items():
-            free = self.free(node, resource, ignored)
-            if free < amount:
-                for pod in pods:
-                    own = others_of(pod.spec).get(resource)
-                    if own:
-                        self._short.setdefault((resource, own), set()).add(self._used(pod))
-                        if going:
-                            held = self._held.setdefault((resource, own), {})
-                            held[node] = self._holders(node, resource, ignored)
-                return f"node {node} has {max(free, 0)}{_unit(resource)} of {resource} left, and it asks for {amount}"
-        return ""
-
     def _devices(self, placed: Placed, going: Collection[str]) -> str:
         claiming = [(node, pod) for node, pod in placed if pod.spec.resource_claims]
         if not claiming:
@@ -358,7 +330,7 @@ class NodeFilters:
         why = known or self.devices.why_not(claiming, going)
         for (digest, _), (_, pod) in zip(asked, claiming, strict=True) if why else ():
             if digest:
-                self._short_devices.setdefault(digest, set()).add(self._used(pod))
+                self._short_devices.setdefault(digest, set()).add(self.amounts.used(pod))
         if why and asked[0][0] and len(asked) == 1 and not going:  # several may only be too many together
             self._taken[asked[0]] = why
         return why
@@ -368,9 +340,6 @@ class NodeFilters:
         claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
         return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)
 
-    def _used(self, pod: Pod) -> Demand:
-        return with_gpus(used_of(pod.spec), self.devices.requests.gpus(pod))
-
     def _ports(self, node: str, pods: Sequence[Pod], ignored: Collection[str]) -> str:
         asked = Counter(port for pod in pods for port in ports_of(pod.spec))
         if not asked:
@@ -378,33 +347,6 @@ class NodeFilters:
         taken = {port for one in self.neighbours.on(node, ignored) for port in ports_of(one.spec)}
         port = next((port for port, count in asked.items() if count > 1 or port in taken), "")
         return f"port {port} of node {node} is taken" if port else ""
-
-    # --- what is on a node ----------------------------------------------------------------------------------------
-
-    def free(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> int:
-        view = self.mirror.nodes.get(node)
-        amounts = (view.status.allocatable or view.status.capacity or {}) if view is not None else {}
-        try:
-            there = amount_of(resource, amounts.get(resource, 0), resource, up=False)
-        except InputError:
-            there = 0
-        return there - sum(others_of(pod.spec).get(resource, 0) for pod in self.neighbours.on(node, ignored))
-
-    def _holders(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> frozenset[str]:
-        there = self.neighbours.on(node, ignored)
-        return frozenset(pod.metadata.uid for pod in there if others_of(pod.spec).get(resource))
-
-    def _core_free(self, node: str) -> Demand:
-        """What the core sees free on a node."""
-        view = self.mirror.nodes.get(node)
-        there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
-        there = with_gpus(there, self.devices.requests.gpus_at(view) if view is not None else 0)
-        used = [self._used(pod) for pod in self.neighbours.on(node)]
-        return Demand(
-            there.gpus - sum(one.gpus for one in used),
-            cpu=there.cpu - sum(one.cpu for one in used),
-            memory=there.memory - sum(one.memory for one in used),
-        )
 
 
 def _digest(parts: Iterable[str]) -> str:
@@ -418,20 +360,12 @@ def _by_node(placed: Placed) -> dict[str, list[Pod]]:
     return found
 
 
-def _fits(demand: Demand, there: Demand) -> bool:
-    return demand.gpus <= there.gpus and demand.cpu <= there.cpu and demand.memory <= there.memory
-
-
 def _amount_name(resource: str, amount: int) -> str:
     return f"{FILTER}amount {resource} {amount}"
 
 
 def _claims(pod: Pod) -> str:
     return ", ".join(one.name for one in pod.spec.resource_claims)
-
-
-def _unit(resource: str) -> str:
-    return " MiB" if is_bytes(resource) else ""
 
 
 def _name(pod: Pod) -> str:

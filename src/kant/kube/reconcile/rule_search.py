@@ -13,123 +13,14 @@ Beek, T. Walsh, Handbook of Constraint Programming, 2006, chapters 4 and 10).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from kant.kube.reconcile.rule_problem import Apart, Even, Near, Problem, Room
 from kant.kube.translate.levels import HOSTNAME
-from kant.model.job import Demand
 
-STEPS = 20_000
+STEPS = 5_000
 """Places that are tried at most, beside one for each pod."""
-
-
-class Apart(NamedTuple):
-    """No pod of a kind in `one` is in a domain with another pod of a kind in `other`."""
-
-    key: str
-    one: frozenset[int]
-    other: frozenset[int]
-
-
-class Near(NamedTuple):
-    """Pods of the kinds `carriers` are in a domain with a pod of a kind in `wanted`, or where one is already (`there`).
-
-    While there is none anywhere, the first that is wanted itself may go anywhere.
-    """
-
-    key: str
-    carriers: frozenset[int]
-    wanted: frozenset[int]
-    there: frozenset[str]
-
-
-class Even(NamedTuple):
-    """Where a pod of the kinds `carriers` is there are at most `skew` more pods than in the emptiest domain.
-
-    Pods of the kinds `counted` count, and those that are there already (`there`), on the nodes that `among` names with
-    their domains. Where there are fewer than `least` domains the emptiest counts as empty.
-    """
-
-    key: str
-    carriers: frozenset[int]
-    counted: frozenset[int]
-    there: Mapping[str, int]
-    among: Mapping[str, str]
-    skew: int
-    least: int
-
-
-class Kind(NamedTuple):
-    """What one pod takes of a node: a demand, amounts of other resources, and ports of the host."""
-
-    demand: Demand
-    others: tuple[tuple[str, int], ...] = ()
-    ports: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Room:
-    """What is left of a node. `pods` is how many more it may have."""
-
-    devices: list[int]
-    cpu: int
-    memory: int
-    others: dict[str, int] = field(default_factory=dict)
-    ports: frozenset[str] = frozenset()
-    pods: int = 1 << 30
-
-    def fits(self, kind: Kind) -> bool:
-        """Whether a pod of this kind finds room."""
-        asked = kind.demand
-        if self.pods < 1 or self.cpu < asked.cpu or self.memory < asked.memory:
-            return False
-        if asked.gpus and sum(free >= asked.milli for free in self.devices) < asked.gpus:
-            return False
-        if any(self.others.get(name, 0) < amount for name, amount in kind.others):
-            return False
-        return self.ports.isdisjoint(kind.ports)
-
-    def less(self, kind: Kind) -> Room:
-        """What is left beside a pod of this kind. Of devices with enough those with the least are taken."""
-        asked, devices = kind.demand, list(self.devices)
-        able = sorted((free, at) for at, free in enumerate(devices) if free >= asked.milli)
-        for _, at in able[: asked.gpus]:
-            devices[at] -= asked.milli
-        others = dict(self.others)
-        for name, amount in kind.others:
-            others[name] -= amount
-        ports = self.ports | set(kind.ports)
-        return Room(devices, self.cpu - asked.cpu, self.memory - asked.memory, others, ports, self.pods - 1)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for rooms that nothing tells apart."""
-        others = tuple(sorted(self.others.items()))
-        return tuple(sorted(self.devices)), self.cpu, self.memory, others, self.ports, self.pods
-
-
-@dataclass(slots=True)
-class Problem:
-    """A gang and the nodes that it may use.
-
-    `pods` has the kind of each pod, `rooms` what is free by node, `domains` by label the domain of each node that has
-    one, `allowed` which nodes will do for each kind but for the rules, and `liked` nodes that come first among equals.
-    """
-
-    kinds: Sequence[Kind]
-    pods: Sequence[int]
-    rooms: Mapping[str, Room]
-    domains: Mapping[str, Mapping[str, str]]
-    allowed: Sequence[frozenset[str]]
-    apart: Sequence[Apart] = ()
-    near: Sequence[Near] = ()
-    even: Sequence[Even] = ()
-    liked: frozenset[str] = frozenset()
-
-    def domain(self, key: str, node: str) -> str | None:
-        """The domain of a node by a label; a host is its own."""
-        return node if key == HOSTNAME else self.domains.get(key, {}).get(node)
 
 
 @dataclass(slots=True)
@@ -247,8 +138,19 @@ class _Search:
                 bound = kind in one.carriers and one.there and one.wanted <= one.carriers
                 if bound and sum(takes[domain] for domain in one.there) < count:
                     return True
+        if any(self._has_too_few_domains(one) for one in self.problem.apart):
+            return True
         even = zip(self.problem.even, self.fewest, strict=True)
         return any(self._spreads_too_few(one, fewest) for one, fewest in even)
+
+    def _has_too_few_domains(self, one: Apart) -> bool:
+        """Whether pods of one kind that keep apart are more than the domains that take any."""
+        for kind in one.one & one.other:
+            takes = self._capacity(kind, one.key)
+            anywhere = takes[""]  # without the label nobody is in one domain with another
+            if sum(count > 0 for domain, count in takes.items() if domain) + anywhere < self.total[kind]:
+                return True
+        return False
 
     def _spreads_too_few(self, one: Even, fewest: int) -> bool:
         """Whether all domains together, each no fuller than allowed, take fewer pods than there are."""
