@@ -185,7 +185,6 @@ def test_an_elastic_pytorchjob_of_at_least_one_worker_is_one_gang_and_gives_back
                 await until(api, lambda pods: len(bound(pods)) == 4)
                 await sized(driver, "train", "runs with 4 of 1 to 4 pods")
             async with kant(plane, profile=reclaiming(), journal=tmp_path) as driver:
-                await sized(driver, "train", "runs with 4 of 1 to 4 pods")
                 await api.create_all(make_gang("mine", 3, 1, labels=of_queue("b")))
                 pods = await until(api, lambda pods: sum("mine" in one for one in bound(pods)) == 3)
                 assert sum("train" in one for one in bound(pods)) == 1 and driver.counts.evicted == 3

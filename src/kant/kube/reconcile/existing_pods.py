@@ -45,7 +45,7 @@ class ExistingPods:
         """When a job came: of those that were there before us its own time."""
         return self.core.now if self.core.is_settled else max(job.submit, 0)
 
-    def adopt(self, workload: Workload, bound: list[Pod], floor: int) -> bool:
+    def adopt(self, workload: Workload, bound: list[Pod], floor: int, may_be_stopped: bool = True) -> bool:
         """Pods that are bound, as a job that runs; it holds what is free of what they ask for. False: as no job.
 
         The first `floor` of them are what it cannot do without; it may lose the others, where it holds them whole.
@@ -72,6 +72,8 @@ class ExistingPods:
         if not pieces or (workload.foreign and not any(piece[2] or piece[4] or piece[5] for piece in pieces)):
             return False
         job = self.translation.existing_job(core, workload.group, here, workload.foreign)
+        if not may_be_stopped:
+            job = replace(job, preemptible=False)
         floors = Counter(slot.demand for slot in slots[:floor])
         whole = held == [slot.demand for slot in slots]
         if not (whole and len(here) == len(bound) > floor and set(floors) == {slot.demand for slot in slots}):

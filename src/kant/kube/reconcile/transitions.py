@@ -102,12 +102,18 @@ class Transitions:
         devices = self.translation.holdings(pod)[0][1]
         return Slot(pod.spec.node_name, demand, pod.metadata.uid, True, devices=devices)
 
-    def adopt(self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = ()) -> None:
-        """Its bound pods become a job that runs where they are, whatever they ask for; `floor` of them its floor."""
+    def adopt(
+        self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = (), known: bool = True
+    ) -> None:
+        """Its bound pods become a job that runs where they are, whatever they ask for; `floor` of them its floor.
+
+        While its group is not `known` nobody stops it: it might only have to be smaller.
+        """
         first = starting_pods(tasks, (), bound, floor) if 0 < floor < len(bound) else bound
         chosen = {pod.metadata.uid for pod in first}
         bound = [*first, *(pod for pod in bound if pod.metadata.uid not in chosen)]
-        if self.existing_pods.adopt(workload, bound, len(first)):
+        workload.unread = False
+        if self.existing_pods.adopt(workload, bound, len(first), known):
             workload.least = len(first)
             workload.adopted = True
             self.by_job[workload.job] = workload

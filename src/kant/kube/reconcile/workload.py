@@ -48,6 +48,7 @@ class Workload:
     refused: str = ""  # why it loses its places, once all of its bindings have been answered
     blameless: bool = False  # and whether that was not its fault
     adopted: bool = False  # its job is what its pods hold, and says nothing of what they ask of their nodes
+    unread: bool = False  # it was adopted before it was known what its group says
     lacking: int = 0  # pods of a gang in part for which there is no place yet
     partial: float = -1.0
     whole: bool = False  # every pod has been bound at once, at some time

@@ -219,7 +219,8 @@ class Workloads:
                 return
             self.transitions.end(workload)
         elif workload.phase is Phase.PLACED:
-            if self.partially_bound.awaits_group(workload) and self._is_read(workload):
+            awaits = workload.unread or self.partially_bound.awaits_group(workload)
+            if awaits and self._is_read(workload):
                 self.transitions.end(workload)
             else:
                 self._follow(workload, live)
@@ -317,8 +318,9 @@ class Workloads:
     def _await_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
         """Its group has not been read: its bound pods count nevertheless, and the pods that wait stay with it."""
         if bound:
-            self.transitions.adopt(workload, bound)
+            self.transitions.adopt(workload, bound, known=False)
             if workload.phase is Phase.PLACED:
+                workload.unread = True
                 workload.lacking, workload.whole = len(waiting), not waiting
 
     def _is_read(self, workload: Workload) -> bool:
