@@ -17,10 +17,10 @@ from kant.cluster.elastic import pod_by_pod
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, sized
 from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
+from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member, Slot, slots_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.transitions import Transitions
-from kant.kube.reconcile.translation import MalformedError
 from kant.kube.reconcile.workload import Phase, Workload, waits
 from kant.live.sentences import size_sentence
 from kant.model.event import JobGrown, JobScaled, JobShrunk

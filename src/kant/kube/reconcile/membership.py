@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.translation import MalformedError, Translation
+from kant.kube.reconcile.refusals import MalformedError
+from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Workload
 
 

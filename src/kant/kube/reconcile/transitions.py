@@ -16,9 +16,10 @@ from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.pod_capacity import PodCapacity
+from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
-from kant.kube.reconcile.translation import MalformedError, Translation
+from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
 from kant.live.core import Core
 from kant.live.sentences import public_id

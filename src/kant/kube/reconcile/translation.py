@@ -21,6 +21,8 @@ from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.node_filters import NodeFilters
+from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, check_reservation
+from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError, StaleFlavorsError
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.flavors import Flavors, admits, why_nowhere
 from kant.kube.translate.group_specs import GroupSpec, group_spec
@@ -30,12 +32,11 @@ from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
-from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares, Holding
 from kant.kube.translate.sharing import SHARED
-from kant.kube.translate.volumes import ClaimWaitsError, Storage, check_claims, why_out_of_reach
+from kant.kube.translate.volumes import Storage, why_out_of_reach
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import QueuesChanged
@@ -48,22 +49,6 @@ from kant.model.units import FOREVER, SECOND
 TURN = 10 * SECOND
 """How long some requests are served where pods that wait ask for more kinds of nodes than can be told apart, at most:
 the next have their turn as soon as nobody waits whose turn it is."""
-
-
-class MalformedError(Exception):
-    """What is wrong with an object, in one sentence."""
-
-
-class NoMatchingNodeError(MalformedError):
-    """No node will do, as nodes are now: others may come."""
-
-
-class NotYetError(MalformedError):
-    """Nothing is wrong: what it needs is not there yet."""
-
-
-class StaleFlavorsError(Exception):
-    """The state has to be built anew before this pod can be understood: it tells nodes apart as nobody did before."""
 
 
 class Translation:
@@ -290,8 +275,8 @@ class Translation:
         if sum(self._learn(pod) for pod in pods):
             self.stale = True
             raise StaleFlavorsError
-        self._check_claims(pods)
-        self._check_provisioning(pods)
+        check_claims_of(pods, self.devices, self.filters)
+        check_provisioning(pods, self.mirror)
         job = self._job(ref, pods)
         try:
             for pod in pods:
@@ -309,7 +294,7 @@ class Translation:
         if self.devices.requests.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
-            self._check_reservation(core, job)
+            check_reservation(job, self.booked, core)
         if is_nowhere(job):
             if self.stale:  # the flavors of another pod like these have to be built first
                 raise StaleFlavorsError
@@ -321,7 +306,7 @@ class Translation:
         if self._learn(pod):
             self.stale = True
             raise StaleFlavorsError
-        self._check_claims([pod])
+        check_claims_of([pod], self.devices, self.filters)
         job = self._job(ref, [pod])
         if is_nowhere(job):
             raise NoMatchingNodeError(self._why_nowhere([pod]))
@@ -341,38 +326,6 @@ class Translation:
             return view is not None and admits(self._selection(pod), view)
         except InputError:
             return False
-
-    def _check_reservation(self, core: Core, job: Job) -> None:
-        """Raise NotYetError where the job's reservation has no place, MalformedError where it is not for its queue."""
-        known = next((one for one in self.booked if one.name == job.reservation and one.end > core.now), None)
-        if known is None:
-            raise NotYetError(f"its reservation {job.reservation} is not there, or is over")
-        if known.queues and job.queue not in known.queues:
-            raise MalformedError(f"reservation {known.name} is for the jobs of {', '.join(known.queues)}")
-        if known.name not in core.state.bookings:
-            raise NotYetError(f"its reservation {known.name} has no place")
-
-    def _check_claims(self, pods: list[Pod]) -> None:
-        """Raise NotYetError or MalformedError where volumes of these pods cannot be used."""
-        try:
-            for pod in pods:
-                self.devices.check(pod)
-                if pod.spec.volumes:
-                    check_claims(pod, self.mirror.storage)
-                    taken = self.filters.claim_taken(pod)
-                    if taken:
-                        raise ClaimWaitsError(taken)
-        except ClaimWaitsError as waits:
-            raise NotYetError(str(waits)) from None
-        except InputError as error:
-            raise MalformedError(str(error)) from None
-
-    def _check_provisioning(self, pods: list[Pod]) -> None:
-        """Raise NotYetError where nodes that these pods consume have not been provided."""
-        for space, name in dict.fromkeys((pod.metadata.namespace, consumed_by(pod)) for pod in pods):
-            why = why_not_provided(name, self.mirror.named(PROVISIONING, space, name)) if name else ""
-            if why:
-                raise NotYetError(why)
 
     def _key(self, ref: GroupRef | None, pods: list[Pod]) -> str:
         return "/".join(ref.key) if ref is not None else pods[0].metadata.uid

@@ -24,16 +24,11 @@ from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.pod_capacity import PodCapacity
+from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError, StaleFlavorsError
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.tasks import Tasks, lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
-from kant.kube.reconcile.translation import (
-    MalformedError,
-    NoMatchingNodeError,
-    NotYetError,
-    StaleFlavorsError,
-    Translation,
-)
+from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, maker, waits
 from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.groups import GroupRef

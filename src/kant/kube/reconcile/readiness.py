@@ -1,0 +1,52 @@
+"""Readiness: what has to be there before pods are a job: their claims, the nodes that they consume, a reservation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.node_filters import NodeFilters
+from kant.kube.reconcile.refusals import MalformedError, NotYetError
+from kant.kube.translate.crds import BookedGpus
+from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
+from kant.kube.translate.volumes import ClaimWaitsError, check_claims
+from kant.live.core import Core
+from kant.model.errors import InputError
+from kant.model.job import Job
+
+
+def check_claims_of(pods: Iterable[Pod], devices: DeviceAllocations, filters: NodeFilters) -> None:
+    """Raise NotYetError or MalformedError where volumes or devices of these pods cannot be used."""
+    try:
+        for pod in pods:
+            devices.check(pod)
+            if pod.spec.volumes:
+                check_claims(pod, filters.mirror.storage)
+                taken = filters.claim_taken(pod)
+                if taken:
+                    raise ClaimWaitsError(taken)
+    except ClaimWaitsError as waits:
+        raise NotYetError(str(waits)) from None
+    except InputError as error:
+        raise MalformedError(str(error)) from None
+
+
+def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
+    """Raise NotYetError where nodes that these pods consume have not been provided."""
+    for space, name in dict.fromkeys((pod.metadata.namespace, consumed_by(pod)) for pod in pods):
+        why = why_not_provided(name, mirror.named(PROVISIONING, space, name)) if name else ""
+        if why:
+            raise NotYetError(why)
+
+
+def check_reservation(job: Job, booked: Iterable[BookedGpus], core: Core) -> None:
+    """Raise NotYetError where the job's reservation has no place, MalformedError where it is not for its queue."""
+    known = next((one for one in booked if one.name == job.reservation and one.end > core.now), None)
+    if known is None:
+        raise NotYetError(f"its reservation {job.reservation} is not there, or is over")
+    if known.queues and job.queue not in known.queues:
+        raise MalformedError(f"reservation {known.name} is for the jobs of {', '.join(known.queues)}")
+    if known.name not in core.state.bookings:
+        raise NotYetError(f"its reservation {known.name} has no place")
