@@ -3,17 +3,22 @@
 A batch decodes one token of each request a step. Every ten steps new requests are admitted, in order, up to 32,768
 tokens of prompts. Where the memory overflows the last admitted is evicted, keeps its tokens and waits in front. It ends
 when a request is wanted and there is none; what runs then is not counted.
+
+The artifact's scripts draw unseeded. With their generators, seeded alike, and their order of draws (`drawn_lazily`,
+`ArtifactPast`) the counts here are theirs, integer for integer.
 """
 
 from __future__ import annotations
 
+import random
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from kant.serving.columns import Table
+from kant.serving.columns import Table, Times
 from kant.serving.policies.past_future import Past, lists_for, peaks
 
 INTERVAL = 10
@@ -22,12 +27,17 @@ PREFILL = 32768
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run counted: steps, the mean share of memory used, finished requests, and evictions for each of them."""
+    """What a run counted: steps, the mean share of memory used, finished requests, and evictions."""
 
     steps: int
     use: float
     finished: int
-    evicted: float
+    evictions: int
+
+    @property
+    def evicted(self) -> float:
+        """Evictions for each finished request."""
+        return self.evictions / max(self.finished, 1)
 
 
 class Rule(Protocol):
@@ -98,12 +108,26 @@ class Optimum:
         pass
 
 
+class ArtifactPast(Past):
+    """The past of the artifact, which draws from Python's and NumPy's older generators, request by request."""
+
+    def __init__(self, draw: random.Random, conditional: np.random.RandomState, longest: int = 4096) -> None:
+        super().__init__(1000, 512, longest, np.random.Generator(np.random.PCG64(0)))
+        self.choose, self.conditional = draw, conditional
+
+    def new(self, count: int) -> Table:
+        return np.array([self.choose.choice(self.latest) for _ in range(count)], dtype=np.int64)
+
+    def uniform(self, lists: int, requests: int) -> Times:
+        return self.conditional.random_sample((requests, lists)).T
+
+
 class FromThePast:
     """By the worst peak of draws from the past, but for three hundredths of the memory."""
 
-    def __init__(self, memory: int, draw: np.random.Generator, longest: int = 4096, most: int = 5) -> None:
+    def __init__(self, memory: int, past: Past, most: int = 5) -> None:
         self.room, self.most = 0.97 * memory, most
-        self.past = Past(1000, 512, longest, draw)
+        self.past = past
         self.lists = 1
         self.have: Table = np.zeros(0, dtype=np.int64)
         self.more: Table = np.zeros((1, 0), dtype=np.int64)
@@ -122,10 +146,18 @@ class FromThePast:
             self.past.note(output)
 
 
-def run_batch(rule: Rule, prompts: Table, outputs: Table, memory: int = 120_000) -> Outcome:
-    """Run all requests under a rule."""
+def drawn_lazily(
+    draw: random.Random, prompt: tuple[int, int], output: tuple[int, int], count: int
+) -> Iterator[tuple[int, int]]:
+    """Prompts and outputs, uniform within bounds that are included, drawn when asked for: as the artifact."""
+    for _ in range(count):
+        yield draw.randint(*prompt), draw.randint(*output)
+
+
+def run_batch(rule: Rule, requests: Iterable[tuple[int, int]], memory: int = 120_000) -> Outcome:
+    """Run all requests under a rule. Each is a prompt and an output in tokens, and is taken when it is asked about."""
     batch = np.zeros((0, 3), dtype=np.int64)
-    coming = deque(np.column_stack([prompts, np.zeros_like(prompts), outputs]))
+    coming = iter(requests)
     evicted: deque[Table] = deque()
     steps = finished = evictions = looks = 0
     used = 0
@@ -151,17 +183,19 @@ def run_batch(rule: Rule, prompts: Table, outputs: Table, memory: int = 120_000)
                     batch = batch[:-1]
                     total = int(batch[:, :2].sum())
         steps += INTERVAL
-        looks += INTERVAL + 1
+        looks += INTERVAL
         rule.begin(batch)
         prefilled = 0
         while prefilled < PREFILL:
             if not evicted:
-                if not coming:
-                    return Outcome(steps, used / looks / memory, finished, evictions / max(finished, 1))
-                evicted.append(coming.popleft())
+                following = next(coming, None)
+                if following is None:
+                    return Outcome(steps, used / looks / memory, finished, evictions)
+                evicted.append(np.array([following[0], 0, following[1]], dtype=np.int64))
             if not rule.admits(evicted[0]):
                 break
             request = evicted.popleft()
             batch = np.vstack([batch, request])
             prefilled += int(request[0])
         used += int(batch[:, :2].sum())
+        looks += 1

@@ -15,7 +15,7 @@ import numpy as np
 
 from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
-from kant.serving.columns import Table
+from kant.serving.columns import Table, Times
 from kant.serving.engine import Engine
 from kant.serving.policy import Policy
 
@@ -55,6 +55,10 @@ class Past:
         ordered = self._sorted()
         return ordered[self.draw.integers(len(ordered), size=count)]
 
+    def uniform(self, lists: int, requests: int) -> Times:
+        """Numbers from 0 to 1 for `rests`: a row for each list, a column for each request."""
+        return self.draw.random((lists, requests))
+
     def rests(self, said: Table, lists: int) -> Table:
         """Tokens still to come of requests that have said so many, `lists` rows of draws.
 
@@ -64,7 +68,7 @@ class Past:
         ordered = self._sorted()
         longer = np.searchsorted(ordered, said, side="right")
         count = len(ordered) - longer
-        at = self.draw.random((lists, len(said))) * (count + 1)
+        at = self.uniform(lists, len(said)) * (count + 1)
         k = at.astype(np.int64)
         low = np.where(k == 0, said, ordered[np.minimum(longer + k - 1, len(ordered) - 1)])
         last = np.maximum(self.longest, np.where(count > 0, ordered[-1], said))
