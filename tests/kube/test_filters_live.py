@@ -138,6 +138,23 @@ def test_a_gang_goes_to_as_many_nodes_as_its_mig_devices_need(plane: ControlPlan
     perform(plane, story, tmp_path)
 
 
+def test_a_gang_whose_pods_only_mig_devices_tell_apart_is_refused_and_ends_nobody(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([cut(f"n{number}", 81_559, small=1, large=1) for number in range(2)])
+        pods = make_gang("g", 2, 0)
+        async with kant(plane, journal=tmp_path):
+            both = zip(pods, ("small", "large"), strict=True)
+            await api.create_all([asks(pod, PROFILES[profile], "1") for pod, profile in both])
+            words = "equal parts for all its pods that ask for the same amounts of CPU and memory"
+            await until(api, lambda pods: says(pods, "g-0", words) and says(pods, "g-1", words))
+            await api.create(asks(make_pod("alone", 0), PROFILES["large"], "1"))
+            await until(api, lambda pods: bound(pods) == ["alone"])
+
+    perform(plane, story, tmp_path)
+
+
 def test_pods_of_a_gang_that_need_the_only_adapter_of_a_node_get_a_node_each(
     plane: ControlPlane, tmp_path: Path
 ) -> None:

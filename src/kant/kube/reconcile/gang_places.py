@@ -129,7 +129,7 @@ class GangPlaces:
         groups = [group.demand for group in self.core.state.shape_of(row).groups]
         free, index, slots = FreeCapacity(space.table), self.core.state.node_index, list[Slot]()
         pieces = [piece for allocation in held for piece in allocation.tolist()]
-        placed = sorted(enumerate(members), key=lambda one: (_group_of(one[1].demand, groups), one[0]))
+        placed = sorted(enumerate(members), key=lambda one: (groups.index(one[1].demand), one[0]))
         for at, member in placed:
             node = answer.nodes[at]
             piece = free.take(index[node], member.demand)
@@ -188,7 +188,7 @@ class GangPlaces:
         self, member: Member, space: OpenSpace, groups: Sequence[Demand], going: Collection[str]
     ) -> frozenset[str]:
         """The nodes that take a pod as far as those are concerned who are there."""
-        admitted = space.admits[_group_of(member.demand, groups)]
+        admitted = space.admits[groups.index(member.demand)]
         return frozenset(
             name
             for at, name in enumerate(self.names)
@@ -253,13 +253,6 @@ class GangPlaces:
             counted = _about(spread.like, one_of)
             found.append(Even(spread.like.key, frozenset(kinds), counted, there, among, spread.skew, spread.least))
         return found
-
-
-def _group_of(demand: Demand, groups: Sequence[Demand]) -> int:
-    """The group of a pod; pods that only parts of GPUs tell apart are in that of the dearest."""
-    if demand in groups:
-        return groups.index(demand)
-    return [(one.gpus, one.cpu, one.memory) for one in groups].index((demand.gpus, demand.cpu, demand.memory))
 
 
 def _carried(one_of: Sequence[Pod], rules: Callable[[Pod], Sequence[Rule]]) -> dict[Rule, frozenset[int]]:

@@ -122,13 +122,17 @@ def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
 
 def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None) -> GangJob:
     groups: dict[Demand, list[str]] = {}
-    read = _with_dearest_parts([_read(pod, setting, spec) for pod in pods])
+    read = [_read(pod, setting, spec) for pod in pods]
     first, one = pods[0], read[0]
     for pod, other in zip(pods, read, strict=True):
         groups.setdefault(other.demand, []).append(pod.metadata.name)
         for field, own, common in zip(Annotations._fields, other.annotations, one.annotations, strict=True):
             if own != common:
                 raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
+    amounts = [(demand.cpu, demand.memory) for demand in groups if not demand.gpus]
+    if len(set(amounts)) < len(amounts):  # pieces without devices could not be told apart
+        where = f"gang {name}, parts of GPUs (MIG)"
+        raise InputError(where, "equal parts for all its pods that ask for the same amounts of CPU and memory")
     annotations = one.annotations
     apart = one.apart if all(other.apart == one.apart for other in read) else ""
     if any(other.apart for other in read) and annotations.cut:
@@ -181,19 +185,6 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
         apart_group(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
     )
-
-
-def _with_dearest_parts(read: list[_Read]) -> list[_Read]:
-    """As they are; but pods that only parts of GPUs tell apart count for the dearest: they are one group."""
-    dearest: dict[tuple[int, int], Demand] = {}
-    for one in read:
-        amounts = one.demand.cpu, one.demand.memory
-        if one.demand.charged_milli > dearest.get(amounts, Demand()).charged_milli and not one.demand.gpus:
-            dearest[amounts] = one.demand
-    if not dearest:
-        return read
-    found = (dearest.get((one.demand.cpu, one.demand.memory), one.demand) for one in read)
-    return [one if one.demand.gpus else one._replace(demand=demand) for one, demand in zip(read, found, strict=True)]
 
 
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
