@@ -124,7 +124,8 @@ def test_runs_of_tenants_end_and_keep_their_quotas(discipline: Any, rights: str,
         nonlocal changed
         changed += sum(check_plan(harness, plan))
 
-    for seed in part(range(4), DISCIPLINES.index(discipline) + list(RIGHTS).index(rights) + refuses):
+    seeds = part(range(4), DISCIPLINES.index(discipline) + list(RIGHTS).index(rights) + refuses)
+    for seed in seeds:
         draw = generator(seed)
         spec = draw_cluster(draw, 5)
         queues = draw_queues(draw, spec)
@@ -136,7 +137,7 @@ def test_runs_of_tenants_end_and_keep_their_quotas(discipline: Any, rights: str,
         harness.before_carrying_out = look
         harness.run(elastic_arrivals(draw, draw_tenants_jobs(draw, queues, 30, parts=seed % 2 == 1)))
         assert all(harness.status(job) in (JobStatus.FINISHED, JobStatus.REJECTED) for job in harness.state.rows)
-    assert changed > 4
+    assert changed >= len(seeds)
 
 
 @st.composite
