@@ -75,6 +75,7 @@ RANGED = (
     "SchedulingWithNodeInclusionPolicy",
     "SchedulingCSIPVs",
     "SchedulingWithResourceClaimTemplate/2000pods_100nodes",
+    "SchedulingWithResourceClaim/2000pods_100nodes",
 )
 
 

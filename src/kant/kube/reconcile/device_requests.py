@@ -188,11 +188,9 @@ class DeviceRequests:
         return [self.devices.inventory.by_id[one] for one in ids]
 
     def most_at_one_node(self, pod: Pod) -> int:
-        """At most so many pods like this one find devices for claims of their own at one node; 0: nobody can tell."""
+        """At most so many times the claims of this pod find devices at one node; 0: nobody can tell."""
         found: list[int] = []
         for claim in self.claims(pod):
-            if len(self.devices.users.get(key_of(claim), ())) > 1:
-                return 0
             if not self.is_settled(claim):
                 found += self._most_of(claim)
         return min(found, default=0)

@@ -15,6 +15,7 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.companions import Companions
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.lots import longest_wait
+from kant.kube.translate.device_claims import known_names
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import spreads_of
 from kant.kube.translate.pods import selection
@@ -28,12 +29,14 @@ class Lanes:
         self._drawn: dict[str, tuple[float, str]] = {}  # by uid, in the order in which they were given
         self._ranks: dict[str, int] = {}  # of the next pod of a kind
         self._sizes: dict[str, int] = {}
+        self._claims: dict[str, dict[str, int]] = {}  # numbers of the claims of a kind, or sets of them
 
     def begin(self) -> None:
         """A state is built: all are given new ones."""
         self._drawn.clear()
         self._ranks.clear()
         self._sizes.clear()
+        self._claims.clear()
 
     def of(self, pod: Pod, is_short: bool) -> str:
         """The lane of a pod that waits; "" where nothing limits it, or nothing is known of that.
@@ -65,11 +68,16 @@ class Lanes:
         return f"{kind} {self._rank(kind) // self._sizes[kind]}" if self._sizes[kind] else ""
 
     def _by_devices(self, pod: Pod) -> str:
-        """As many lanes as pods with such claims find devices at the node that has most of them."""
+        """As many lanes as such claims find devices at the node that has most of them, for each pod of a claim."""
         kind = f"devices {self.requests.digest(pod)}"
         if kind not in self._sizes:
             self._sizes[kind] = self.requests.most_at_one_node(pod)
-        return f"{kind} {self._rank(kind) % self._sizes[kind]}" if self._sizes[kind] else ""
+        if not self._sizes[kind]:
+            return ""
+        own = f"{pod.metadata.namespace} {known_names(pod)}"
+        claims = self._claims.setdefault(kind, {})
+        number = claims.setdefault(own, len(claims))
+        return f"{kind} {number % self._sizes[kind]} {self._rank(f'{kind} {own}')}"
 
     def _rank(self, kind: str) -> int:
         rank = self._ranks[kind] = self._ranks.get(kind, -1) + 1
