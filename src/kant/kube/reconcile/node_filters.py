@@ -230,8 +230,8 @@ class NodeFilters:
             return self.devices.fails(pod, node, empty=True)
         if kind == "free-devices":
             free = self.amounts.core_free(node)
-            fits = any(fits(demand, free) for demand in self._short_devices.get(what, ()))
-            return fits and self.devices.fails(pod, node)
+            has_room = any(fits(demand, free) for demand in self._short_devices.get(what, ()))
+            return has_room and self.devices.fails(pod, node)
         if kind == "spread":
             return self.companions.skewed(pod, node, self._among_gang.get(pod.metadata.uid, ()))
         resource, _, text = what.partition(" ")
