@@ -52,16 +52,22 @@ def test_logs_that_follow_to_the_end_of_a_job_are_done(kant: Up) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "one\ntwo\n", "")
 
 
-def test_of_an_array_why_answers_for_one_that_waits_and_logs_name_one(kant: Up) -> None:
+def test_of_an_array_why_answers_for_one_that_waits_and_logs_show_all(kant: Up) -> None:
     block = kant.submit("sleep 60", gpus=8, grace_s=0.1)
-    array = kant.submit("true", gpus=1, array=[0, 1, 2]).partition("_")[0]
+    array = kant.submit("printf $KANT_ARRAY_INDEX", gpus=1, array=[0, 1, 2]).partition("_")[0]
     found = verb("why", array, "--json", "--home", kant.home).json()
     assert (found["job"], found["phase"]) == (f"{array}_0", "waiting") and found["answer"]["reason"]
-    assert f"one job of the array, such as {array}_0" in verb("logs", array, "--home", kant.home).refusal()
+    shown = verb("logs", array, "--home", kant.home)
+    assert (shown.code, shown.out) == (0, "".join(f"==> {array}_{i} <==\n" for i in range(3)))
+    for option in (("--follow",), ("--attempt", "1")):
+        refusal = verb("logs", array, *option, "--home", kant.home).refusal()
+        assert f"{option[0]}: expected one job of the array, such as {array}_0" in refusal
     assert "the id of a job" in verb("why", "no-such-job", "--home", kant.home).refusal()
     kant.client.post(kant.client.job(block, "cancel"))
     kant.over(*(f"{array}_{i}" for i in range(3)))
     assert verb("why", array, "--home", kant.home).out.startswith(f"{array}_0: it is finished")
+    shown = verb("logs", array, "--home", kant.home)
+    assert shown.out == f"==> {array}_0 <==\n0\n==> {array}_1 <==\n1\n==> {array}_2 <==\n2"
 
 
 def test_a_job_that_can_never_start_is_refused_at_once(kant: Up) -> None:

@@ -38,7 +38,7 @@ def jobs(
 
 
 def logs(
-    job: Annotated[str, Parameter(help="The id of a job.")],
+    job: Annotated[str, Parameter(help="The id of a job, or of an array: each of its jobs in turn, under its id.")],
     /,
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Until the job is over.", negative="")] = False,

@@ -68,6 +68,26 @@ class MachinePlace:
         return Reply(page, show)
 
     def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
+        names = [each["id"] for each in self.client.get(self.client.job(job, "outcome"))["jobs"]]
+        if names == [job]:
+            self._log(job, follow, tail, write, attempt)
+            return
+        if follow or attempt:
+            option = "--follow" if follow else "--attempt"
+            raise InputError(option, f"one job of the array, such as {names[0]}", job)
+        at_start = True
+
+        def noted(part: bytes) -> None:
+            nonlocal at_start
+            write(part)
+            at_start = part.endswith(b"\n") if part else at_start
+
+        for name in names:
+            noted(b"" if at_start else b"\n")
+            noted(f"==> {name} <==\n".encode())
+            self._log(name, False, tail, noted, 0)
+
+    def _log(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int) -> None:
         client, at = self.client, -tail if tail else 0
         while True:
             headers, body = client.stream(
