@@ -122,7 +122,7 @@ def _flushed(code: int) -> int:
     except BrokenPipeError:
         pass
     except OSError as error:
-        code = _say(_unusable(error))
+        code = code if code == BAD_INPUT else _say(_unusable(error))  # one sentence is enough
     else:
         return code
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -61,7 +61,7 @@ def is_sensible(group: PodGroup) -> bool:
         and 1 <= demand.milli <= (MAX_AMOUNT if demand.mig and not demand.gpus else GPU)
         and 0 <= demand.cpu <= MAX_AMOUNT
         and 0 <= demand.memory <= MAX_AMOUNT
-        and (not demand.profile or (demand.mig in PROFILES and demand.gpus == 1))
+        and (not demand.mig or not demand.gpus or (demand.mig in PROFILES and demand.gpus == 1))
         and 0 <= group.segment <= MAX_PODS
     )
 

@@ -154,7 +154,8 @@ class Shapes:
 
         Pools in MIG mode admit only those who ask for MIG slices, and only if they have them in that size.
         """
-        asked = frozenset((group.demand.profile, group.demand.milli if group.demand.profile else 0) for group in groups)
+        demands = [group.demand for group in groups]
+        asked = frozenset([(one.mig, one.milli) if one.mig and one.gpus else ("", 0) for one in demands])
         key = (models, flavors, job.queue, asked)
         bits = self._pools_by_job.get(key)
         if bits is None:
@@ -217,8 +218,8 @@ class Shapes:
             parts=tuple((group.count, self._demand(group.demand, of)) for group, of in zip(groups, roles, strict=True)),
             pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
             pool_bits=pools,
-            gpu_milli=sum(group.count * group.demand.gpu_milli for group in groups),
-            charged_milli=sum(group.count * group.demand.charged_milli for group in groups),
+            gpu_milli=sum([group.count * group.demand.gpu_milli for group in groups]),
+            charged_milli=sum([group.count * group.demand.charged_milli for group in groups]),
             cpu=sum(group.count * group.demand.cpu for group in groups),
             memory=sum(group.count * group.demand.memory for group in groups),
             pods=sum(group.count for group in groups),
