@@ -188,6 +188,10 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
         assert eventually(lambda: sorted(replicas(kant)) == [0])
         follower.turn(night + 310 + 600)
         assert eventually(lambda: len(replicas(kant)) == 2)
+        left = [*replicas(kant).values(), *training]  # they would run on
+        for job in left:
+            kant.client.post(kant.client.job(job, "cancel"))
+        assert kant.over(*left) == ["cancelled"] * 6
 
 
 def _rows(operators: str) -> list[dict[str, Any]]:
