@@ -5,7 +5,7 @@ Every name here is loaded when it is used first, so that `import kant` costs not
 
 from __future__ import annotations
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _PLACES = {
     "Cluster": "kant.api.cluster",

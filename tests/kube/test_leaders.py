@@ -266,12 +266,13 @@ async def left_by(api: Api, release: str, journal: Path) -> None:
     (journal / "20261122T231351.186487.jsonl").write_text(found["journal"])
 
 
-def test_a_new_release_takes_over_what_the_last_one_left(installed: ControlPlane, tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", sorted(path.name.removesuffix(".json.gz") for path in RELEASES.glob("*.json.gz")))
+def test_a_new_release_takes_over_what_a_release_left(installed: ControlPlane, tmp_path: Path, release: str) -> None:
     """Its manifests over the old ones; nobody who runs is moved or doubled, and who waited starts."""
     journal = tmp_path / "journal"
 
     async def story(api: Api) -> None:
-        await left_by(api, "0.2.0", journal)
+        await left_by(api, release, journal)
         before = {pod["metadata"]["name"]: pod for pod in await api.list("pods")}
         await api.apply(render(ManifestSettings()))
         async with FakeKubelet(api), Auditor(api) as auditor:
@@ -291,7 +292,7 @@ def test_a_new_release_takes_over_what_the_last_one_left(installed: ControlPlane
             finally:
                 leader.kill()
         first, second = sorted(journal.glob("*.jsonl"))
-        assert read_journal(first).header.version == "0.2.0"
+        assert read_journal(first).header.version == release
         assert read_journal(second).header.version == kant.__version__
 
     play(installed, story)
