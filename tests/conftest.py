@@ -1,8 +1,8 @@
 """What every test may use: the folder of real traces, Hypothesis profiles, and marks for what a test needs.
 
 `cluster`: a real control plane. `browser`: a browser. `service`: processes of Kant that serve. These marks are set
-here, by what a test asks for. pytest-xdist gives all tests of one shared control plane to one worker, and all of the
-browser to one, so that few are started. Tests of a control plane mostly wait: with only one, its worker ended last.
+here, by what a test asks for. pytest-xdist gives all tests of the shared control plane to one worker and all of the
+browser to one, so that one of each is started.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,8 +30,6 @@ settings.register_profile("ci", settings.get_profile("default"), max_examples=ex
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 NEEDS = ("cluster", "browser", "service")
-PLANES = 3
-"""Control planes among which the files share themselves out."""
 
 DataFile = Callable[[str], Path]
 
@@ -123,7 +120,7 @@ def _group(item: pytest.Item, needs: list[str]) -> str:
     info = getattr(item, "_fixtureinfo", None)
     fixtures = {} if info is None else info.name2fixturedefs
     if "shared_plane" in fixtures:
-        return f"cluster-{crc32(item.path.stem.encode()) % PLANES}"
+        return "cluster"
     if "browser" in needs and "cluster" not in needs:
         return "browser"
     shares = any(definitions[-1].scope == "module" for definitions in fixtures.values())
