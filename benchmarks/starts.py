@@ -1,4 +1,5 @@
 """Starting jobs: an array of short jobs on one machine, with questions in between, beside plain `subprocess.Popen`.
+And when each of two thousand jobs that wait is expected to start.
 
 CPU time is of all processes: Kant, the supervisors and the jobs. The rate and the answers are by the clock: on a busy
 machine they are lower bounds.
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import Figure
@@ -23,6 +25,7 @@ from kant.service.client import ServiceClient
 JOBS = int(os.environ.get("KANT_BENCH_STARTS", "1000"))
 COMMAND = ("sh", "-c", "true")
 LIVE = "held,blocked,waiting,running,stopping"
+WAITING, ASKED = 2_000, 200
 
 
 def measure() -> Iterator[Figure]:
@@ -35,6 +38,9 @@ def measure() -> Iterator[Figure]:
     yield Figure("start-cpu", each * 1e3, f"ms, of {JOBS:,} jobs", plain / each, "subprocess.Popen", "fork and exec")
     yield Figure("start-rate", rate, "jobs a second", None, "", "CPU")
     yield Figure("start-health", slowest * 1e3, "ms, the slowest answer", None, "", "CPU")
+    with tempfile.TemporaryDirectory(prefix="kant-", ignore_cleanup_errors=True) as folder:
+        slowest = expected_starts(Path(folder))
+    yield Figure("start-eta", slowest * 1e3, f"ms, the slowest of {ASKED}", None, "", f"{WAITING:,} jobs that wait")
 
 
 def popen() -> float:
@@ -53,16 +59,7 @@ def spent(who: int) -> float:
 
 def array(home: Path, jobs: int) -> tuple[float, float, float]:
     """Seconds of CPU of a Kant from its start to its end, in which an array runs; jobs a second; the slowest answer."""
-    began = spent(resource.RUSAGE_CHILDREN)
-    with (home / "kant.log").open("ab") as out:
-        command = [sys.executable, "-m", "kant", "up", "--home", str(home), "--cluster", "1x1"]
-        child = subprocess.Popen(command, stdout=out, stderr=out)
-    client, took = ServiceClient(home), [0.0]
-    while not _ready(client):
-        if child.poll() is not None:
-            raise RuntimeError("kant up did not start")
-        time.sleep(0.1)
-    asking, rate = threading.Event(), 0.0
+    began, took, rate, asking = spent(resource.RUSAGE_CHILDREN), [0.0], 0.0, threading.Event()
 
     def ask() -> None:
         while not asking.wait(0.05):
@@ -70,20 +67,61 @@ def array(home: Path, jobs: int) -> tuple[float, float, float]:
             ServiceClient(home).get("/v1/health")
             took.append(time.perf_counter() - sent)
 
-    if jobs:
-        asker = threading.Thread(target=ask)
-        asker.start()
-        wish = {"command": COMMAND, "workdir": "/", "env": {"PATH": os.environ["PATH"]}, "cpus": 0}
-        sent = time.perf_counter()
-        client.post("/v1/jobs", wish | {"array": list(range(jobs))})
+    with kant_up(home, "1x1") as client:
+        if jobs:
+            asker = threading.Thread(target=ask)
+            asker.start()
+            wish = {"command": COMMAND, "workdir": "/", "env": {"PATH": os.environ["PATH"]}, "cpus": 0}
+            sent = time.perf_counter()
+            client.post("/v1/jobs", wish | {"array": list(range(jobs))})
+            while client.get("/v1/jobs", state=LIVE, limit=1)["jobs"]:
+                time.sleep(0.1)
+            rate = jobs / (time.perf_counter() - sent)
+            asking.set()
+            asker.join()
+    return spent(resource.RUSAGE_CHILDREN) - began, rate, max(took)
+
+
+def expected_starts(home: Path) -> float:
+    """Seconds of the slowest answer to when a job is expected to start, once there is a forecast."""
+    with kant_up(home, "8x8") as client:
+        wish = {"command": ("sleep", "600"), "workdir": "/", "env": {"PATH": os.environ["PATH"]}, "grace_s": 0.1}
+        arrays = []
+        for gpus in range(1, 9):
+            own = wish | {"gpus": gpus, "time_s": 600.0 * gpus, "array": list(range(WAITING // 8))}
+            arrays.append(client.post("/v1/jobs", own)["jobs"][0].partition("_")[0])
+        names = [row["id"] for row in client.get("/v1/jobs", state="waiting", limit=1000)["jobs"]]
+        while not all(row["expected_us"] for row in client.get("/v1/eta", job=names[-1])["jobs"]):
+            time.sleep(0.1)
+        took = []
+        for at in range(ASKED):
+            sent = time.perf_counter()
+            client.get("/v1/eta", job=names[at * 37 % len(names)])
+            took.append(time.perf_counter() - sent)
+            time.sleep(0.02)
+        for one in arrays:
+            client.post(client.job(one, "cancel"))
         while client.get("/v1/jobs", state=LIVE, limit=1)["jobs"]:
             time.sleep(0.1)
-        rate = jobs / (time.perf_counter() - sent)
-        asking.set()
-        asker.join()
-    child.send_signal(signal.SIGTERM)
-    child.wait()
-    return spent(resource.RUSAGE_CHILDREN) - began, rate, max(took)
+    return max(took)
+
+
+@contextmanager
+def kant_up(home: Path, cluster: str) -> Iterator[ServiceClient]:
+    """A Kant whose kernels are there."""
+    with (home / "kant.log").open("ab") as out:
+        command = [sys.executable, "-m", "kant", "up", "--home", str(home), "--cluster", cluster]
+        child = subprocess.Popen(command, stdout=out, stderr=out)
+    client = ServiceClient(home)
+    try:
+        while not _ready(client):
+            if child.poll() is not None:
+                raise RuntimeError("kant up did not start")
+            time.sleep(0.1)
+        yield client
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.wait()
 
 
 def _ready(client: ServiceClient) -> bool:

@@ -50,14 +50,16 @@ def open_space(
         moved = True
     for allocation in taken:
         trial.restore(allocation)
-    for shape in _options(cycle, row, moved):
-        mark = trial.checkpoint()
-        for closed in _closed(cycle, row, shape):
-            trial.restore(closed)
-        table = trial.table.copy()
-        trial.rollback(mark)
-        yield OpenSpace(table, tuple(_admitting(cycle, shape, table)), _domains(shape, table))
-    trial.rollback(0)
+    try:
+        for shape in _options(cycle, row, moved):
+            mark = trial.checkpoint()
+            for closed in _closed(cycle, row, shape):
+                trial.restore(closed)
+            table = trial.table.copy()
+            trial.rollback(mark)
+            yield OpenSpace(table, tuple(_admitting(cycle, shape, table)), _domains(shape, table))
+    finally:  # whoever has found a place asks no further
+        trial.rollback(0)
 
 
 def _options(cycle: CyclePlan, row: int, moved: bool) -> Sequence[Shape]:

@@ -94,8 +94,7 @@ class NodeFilters:
         self._short_devices = {
             one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in told
         }
-        failed = {name for names in self.failing.values() for name in names}
-        self._clean = self.pods.keys() - failed
+        self._clean = self.pods.keys() - told
 
     def learn_gang(self, pods: Sequence[Pod]) -> None:
         """These pods start together: what one asks of others of them is no filter, but asked of all their places."""
