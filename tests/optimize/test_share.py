@@ -61,6 +61,15 @@ def ran(jobs: list[AdaptiveJob], policy: str, gpus: int = GPUS, **options: objec
     return found, rounds
 
 
+def test_a_job_that_a_larger_batch_ends_takes_no_time_back() -> None:
+    runs = (EpochRun(5, 40.0, 11), EpochRun(80, 20.0, 22))
+    job = AdaptiveJob("j", 1.0, 1, "LM", "gns", 200.0, runs, 59_675, "a")
+    other = AdaptiveJob("k", 0.0, 1, "LM", "static", 400.0, (EpochRun(10, 40.0, 1), *runs[1:]), 59_675, "a")
+    found, rounds = ran([other, job], "allox")
+    assert len(found.each) == 2
+    assert all(seconds >= 0 for each in rounds for _, seconds in each.jobs)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @given(jobs=workloads(), weighted=st.booleans())
 @settings(max_examples=examples(10))

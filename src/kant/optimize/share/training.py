@@ -87,7 +87,7 @@ class Training:
 
     def steps_in(self, seconds: float) -> int:
         """How many steps it makes in a round."""
-        return min(int(self.speed * seconds), self.steps_left)
+        return max(0, min(int(self.speed * seconds), self.steps_left))  # a change of batch may have ended it
 
     def advance(self, steps: int, seconds: float) -> bool:
         """Count a round, then change the batch if that is due; whether the job has ended with the round."""
