@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
 
@@ -68,6 +68,7 @@ def test_more_requests_begin_with_the_same_and_another_rate_only_stretches_them(
     st.lists(st.floats(0.01, 100), min_size=5, max_size=5),
     st.floats(0, 500),
 )
+@example([26, 2, 3], [1.0, 1.0, 40.09278141700321, 1.0, 1.0], 0.0)
 def test_a_curve_never_falls_and_needed_is_the_fewest_that_bear_a_rate(
     more: list[int], rates: list[float], rate: float
 ) -> None:
@@ -104,8 +105,7 @@ def test_nobody_is_lost_by_a_drain_and_whoever_was_not_begun_is_served_elsewhere
     assert found.moved == 0 or not drain
     if drain and seconds == 0:
         assert found.late == 0 and found.delay_s == 0.0
-    if not drain:
-        assert found.late >= 0 or found.delay_s < 0  # who is lost leaves room to the others
+    if not drain:  # who is lost leaves room to the others, so that fewer may be late
         assert found.drained_s == 0.0
 
 
