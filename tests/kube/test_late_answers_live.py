@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, perform, until
+from tests.kube.live import bound, perform, says, until
 from tests.kube.objects import make_gang, make_node
 from tests.kube.running import kant
 
@@ -18,7 +18,7 @@ def test_pods_beyond_the_minimum_follow_though_the_answers_come_late(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(api: Api) -> None:
-        await api.create(make_node("n0"))
+        await api.create(make_node("n0", 4))
         async with kant(plane, journal=tmp_path) as driver:
             bind, heard = driver.binder.client.bind, asyncio.Event()
 
@@ -32,6 +32,6 @@ def test_pods_beyond_the_minimum_follow_though_the_answers_come_late(
             while sum(bool(pod.spec.node_name) for pod in driver.mirror.pods.values()) < 3 or driver.mirror.touched:
                 await asyncio.sleep(0.01)
             heard.set()
-            await until(api, lambda pods: len(bound(pods)) == 5)
+            await until(api, lambda pods: len(bound(pods)) == 4 and says(pods, "g-4", "fit now"))
 
     perform(plane, story, tmp_path)

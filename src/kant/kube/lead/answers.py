@@ -48,6 +48,8 @@ class Answers:
             keys |= self._take_refusal(self.evictor.refused.popleft())
         while self.evictor.done:
             self._take_eviction(self.evictor.done.popleft())
+        if self.workloads.unanswered:  # the watch has told of a change before all answers came
+            keys |= self.workloads.answered()
         if keys:
             self.workloads.settle_all(keys)
 

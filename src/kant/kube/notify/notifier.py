@@ -2,6 +2,9 @@
 
 A pod that waits for capacity is marked unschedulable, and our gate is taken from it, so that an autoscaler may add
 nodes. One that waits for quota or for its queue keeps the gate, and is not marked so: more nodes would not help it.
+
+What a pod is to say is kept, and compared with what it says whenever it changes, whenever the API server refuses to be
+told, and a while after it was told: answers are lost, watches are late, and others write to pods too.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from kant.live.sentences import public_sentence
 from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OverQuota, Reason
 
 log = logging.getLogger("kant.kube")
+SETTLED = 5.0  # seconds after which a pod is to say what it has been told
+REFUSED = 60.0  # seconds after which the API server is asked again for what it has refused
 FOR_QUOTA = OverQuota | Closed | BackOff | BaseJobWaits | Behind
 
 
@@ -35,9 +40,12 @@ class Notifier:
         self.mirror = mirror
         self.holds = holds
         self._gated: asyncio.Queue[Pod] = asyncio.Queue()
-        self._messages: dict[str, tuple[str, str, str]] = {}  # of each pod that waits: text, reason, for which version
+        self._messages: dict[
+            str, tuple[str, str, str]
+        ] = {}  # of each pod that waits: text, reason, told at its version
+        self._looks: set[str] = set()  # pods that are looked at again by the clock
         self._faults: dict[str, tuple[str, str]] = {}  # of each node that is malformed: its uid, and what was said
-        recorder.on_changed = self.again
+        recorder.on_refused = self.refused
 
     async def run(self) -> None:
         """Speak for ever."""
@@ -64,31 +72,55 @@ class Notifier:
     def _mark(self, pods: Iterable[str], text: str, reason: str) -> None:
         for uid in pods:
             pod = self.mirror.pods.get(uid)
-            if pod is None or pod.spec.node_name or (reason == "Queued" and _is_gated(pod)):
+            if pod is None or pod.spec.node_name:
                 continue
-            self._messages[uid] = text, reason, pod.metadata.resource_version
-            self.recorder.condition(pod.metadata, text, reason, _scheduled(pod))
+            if self._messages.get(uid, ())[:2] != (text, reason):
+                self._messages[uid] = text, reason, ""
+            self.again(uid)
+            if reason == "Queued" and _is_gated(pod):
+                continue
             self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
             if reason == "Unschedulable" and our_gate(pod) >= 0:
                 self._gated.put_nowait(pod)
 
     def again(self, uid: str) -> None:
-        """A pod has changed: what was said of it may have come too late, and is said again. Or it waits no more."""
+        """A pod has changed, or what it is to say: tell it, unless it says so or its change is still to be seen."""
         message, pod = self._messages.get(uid), self.mirror.pods.get(uid)
         if message is None:
             return
         if pod is None or pod.spec.node_name:
-            del self._messages[uid]
+            del self._messages[uid]  # it waits no more
             return
         text, reason, version = message
-        current = _scheduled(pod)
-        if pod.metadata.resource_version == version or (
-            current is not None and (current.reason, current.message) == (reason, text)
-        ):
+        if pod.metadata.resource_version == version or (reason == "Queued" and _is_gated(pod)):
             return
-        # what is being told at this moment may still be refused, and then we are asked again
+        current = _scheduled(pod)
         if self.recorder.condition(pod.metadata, text, reason, current):
             self._messages[uid] = text, reason, pod.metadata.resource_version
+        elif current is None or (current.reason, current.message) != (reason, text):
+            self._look_later(uid, SETTLED)  # it has been told, or is being told
+
+    def refused(self, uid: str, code: int) -> None:
+        """The API server would not have a pod told: it has changed, or nobody knows why."""
+        if code == 409:
+            self.again(uid)
+        if uid in self._messages:
+            self._look_later(uid, REFUSED)
+
+    def _look_later(self, uid: str, seconds: float) -> None:
+        if uid not in self._looks:
+            self._looks.add(uid)
+            asyncio.get_running_loop().call_later(seconds, self._look, uid)
+
+    def _look(self, uid: str) -> None:
+        """Believe what a pod says rather than that it was told."""
+        self._looks.discard(uid)
+        if uid in self._messages and self.recorder.is_telling(uid):
+            self._look_later(uid, SETTLED)
+        elif uid in self._messages:
+            self.recorder.forget(uid)
+            self._messages[uid] = *self._messages[uid][:2], ""
+            self.again(uid)
 
     def bound(self, pod: Pod, node: str) -> None:
         self.recorder.scheduled(pod.metadata, node)
@@ -136,8 +168,19 @@ class Notifier:
             pod = await self._gated.get()
             try:
                 await open_gate(self.client, pod, self.holds)
-            except (ApiError, FencedError):
-                continue  # it is opened when the pod is bound, at the latest
+            except FencedError:
+                continue
+            except ApiError as error:
+                soon = error.heals or error.code in (409, 422)  # 422: its gates are not as we saw them
+                loop = asyncio.get_running_loop()
+                loop.call_later(SETTLED if soon else REFUSED, self._open_again, pod.metadata.uid)
+
+    def _open_again(self, uid: str) -> None:
+        """Try to take our gate from a pod that waits for capacity, and has it still."""
+        pod, message = self.mirror.pods.get(uid), self._messages.get(uid)
+        waits = pod is not None and not pod.spec.node_name and message is not None and message[1] == "Unschedulable"
+        if waits and pod is not None and our_gate(pod) >= 0:
+            self._gated.put_nowait(pod)
 
 
 def _is_gated(pod: Pod) -> bool:

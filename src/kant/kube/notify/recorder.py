@@ -1,7 +1,8 @@
 """Tells people what was decided: events.k8s.io/v1 Events, and the condition PodScheduled=False with its reason.
 
-It is done in the background by few workers, and never in the way of bindings: what is told may come late, be told once
-instead of twice, or under a flood be left out and counted. A condition goes before any event, for autoscalers read it.
+It is done in the background by few workers, and never in the way of bindings: what is told may come late, or be told
+once instead of twice, and under a flood events are left out and counted. A condition goes before any event, for
+autoscalers read it, and is never left out: there is one for each pod at most.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kant.kube.connect.client import ApiClient, ApiError, encoded
 from kant.kube.objects.views import Condition, Meta
 from kant.model.errors import InputError
 
-BOUND = 20_000  # notes that may wait
+BOUND = 20_000  # events and conditions that may wait before events are left out
 REMEMBERED = 100_000  # pods whose last words we know, so as not to repeat them
 REPEAT = 1_800.0  # seconds after which the same event may be told again; the server forgets events after an hour
 NOTE = 1_024  # characters that the server takes in the note of an event
@@ -69,9 +70,7 @@ class EventRecorder:
         self.client = client
         self.workers = workers or max(1, client.concurrency // 8)
         self.told = self.dropped = self.failed = 0
-        self.on_changed: Callable[[str], None] = lambda uid: (
-            None
-        )  # a condition came too late for this pod: it has changed
+        self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition of this pod, for good
         self._rate, self._bound, self._on_trouble, self._clock = rate, bound, on_trouble, clock
         self.busy = busy
         self._rng = rng or random.Random()
@@ -124,8 +123,12 @@ class EventRecorder:
         self._put(self._conditions, Note(key, "PATCH", path, body, said, self._clock()))
         return True
 
+    def is_telling(self, uid: str) -> bool:
+        """Whether a condition of this pod is queued or under way."""
+        return (uid, "") in self._conditions or (uid, "") in self._under_way
+
     def forget(self, uid: str) -> None:
-        """The pod is gone: nothing about its condition is told any more."""
+        """Nothing of the pod's condition is told any more, and nothing is believed to have been."""
         self._conditions.pop((uid, ""), None)
         self._said.pop((uid, ""), None)
 
@@ -161,8 +164,8 @@ class EventRecorder:
 
     def _put(self, queue: OrderedDict[Key, Note], note: Note) -> None:
         queue[note.key] = note  # the latest wins, in the place of the older
-        if len(self._conditions) + len(self._events) > self._bound:
-            (self._events or self._conditions).popitem(last=False)
+        if self._events and len(self._conditions) + len(self._events) > self._bound:
+            self._events.popitem(last=False)
             self.dropped += 1
         self._more.set()
 
@@ -222,8 +225,8 @@ class EventRecorder:
                 code = getattr(error, "code", 0)
                 if code not in (404, 409):  # the pod is gone, or has changed: no trouble
                     self._on_trouble(error)
-                if condition and code == 409:
-                    self.on_changed(note.key[0])
+                if condition:
+                    self.on_refused(note.key[0], code)
             return
         self.told += 1
         self._wait = FIRST_WAIT

@@ -79,7 +79,8 @@ class Workloads:
         self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
         self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
         self._protected: dict[Workload, None] = {}
-        self._unsized: dict[str, None] = {}  # gangs to be looked at again once the state is complete
+        self._unsized: dict[str, None] = {}  # gangs to be looked at again once the state is complete,
+        self.unanswered: dict[str, None] = {}  # and those once their last binding has been answered
 
     # --- all of them ----------------------------------------------------------------------------------------------
 
@@ -171,6 +172,14 @@ class Workloads:
         transitions = self.transitions
         blocked, transitions.blocked = transitions.blocked, {}
         return {workload.key: None for workload in blocked if workload.phase is Phase.INCOMPLETE}
+
+    def answered(self) -> dict[str, None]:
+        """The keys of the gangs that changed while bindings of them were under way, and of which none is any more."""
+        in_flight, workloads = self.transitions.is_in_flight, self.members.by_key
+        keys = {key: None for key in self.unanswered if key not in workloads or not in_flight(workloads[key])}
+        for key in keys:
+            del self.unanswered[key]
+        return keys
 
     def naming_reservations(self) -> dict[str, None]:
         """The keys of the workloads that name a reservation."""
@@ -409,6 +418,8 @@ class Workloads:
                 for pod in self.elastic.follow(workload, live, least, self._tasks(workload), together):
                     self._split_off(pod)
                 self.transitions.time_partial(workload)
+            else:
+                self.unanswered[workload.key] = None
         except StaleFlavorsError:
             pass  # all is told anew
         except MalformedError:
