@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kube.test_filters import HOST, ZONE, ZONES, mirror_with
+from tests.kube.test_filters import HOST, ROW, ROWS, ZONE, ZONES, mirror_with
 
 from kant.kube.objects import views as k
 from kant.kube.reconcile.node_filters import NodeFilters
@@ -17,7 +17,7 @@ from kant.kube.translate.levels import Levels
 from kant.kube.translate.pods import GangJob, Setting, job_of
 
 APPS = st.sampled_from(("web", "db"))
-KEYS = st.sampled_from((HOST, ZONE))
+KEYS = st.sampled_from((HOST, ZONE, ROW))
 there = st.lists(st.tuples(st.sampled_from(sorted(ZONES)), APPS, st.booleans()), max_size=6)
 spreads = st.lists(
     st.builds(
@@ -43,25 +43,34 @@ def pod(name: str, app: str, node: str = "", ending: bool = False, zone: str = "
     return k.Pod(meta, k.PodSpec(node_name=node, scheduler_name="kant", containers=(container,), **selector, **spec))
 
 
-def near(app: str, key: str) -> k.Affinity:
-    return k.Affinity(pod_affinity=k.PodAffinity((k.PodTerm(k.LabelSelector({"app": app}), key),)))
+def near(*terms: tuple[str, str]) -> k.Affinity:
+    """By pairs of an app, "" for any, and a key."""
+    return k.Affinity(
+        pod_affinity=k.PodAffinity(
+            tuple(k.PodTerm(k.LabelSelector({"app": app} if app else None), key) for app, key in terms)
+        )
+    )
 
 
-def domain(key: str, node: str) -> str:
-    return node if key == HOST else ZONES[node]
+def domain(key: str, node: str) -> str | None:
+    return node if key == HOST else (ZONES if key == ZONE else ROWS).get(node)
 
 
-@given(there, APPS, APPS, KEYS)
+@given(there, APPS, st.lists(st.tuples(st.sampled_from(("web", "db", "")), KEYS), min_size=1, max_size=2))
 def test_a_pod_runs_beside_those_that_it_needs(
-    others: list[tuple[str, str, bool]], app: str, wanted: str, key: str
+    others: list[tuple[str, str, bool]], app: str, terms: list[tuple[str, str]]
 ) -> None:
+    """One that all of its terms are about: as in kube-scheduler's InterPodAffinity, for each term by its own key."""
     existing = [pod(f"old-{number}", own, node, ending) for number, (node, own, ending) in enumerate(others)]
-    new = pod("new", app, affinity=near(wanted, key))
+    new = pod("new", app, affinity=near(*terms))
     filters = NodeFilters(mirror_with(*existing, new), "kant")
-    hosting = {domain(key, node) for node, own, _ in others if own == wanted}
+    meant = {own for own in ("web", "db") if all(wanted in ("", own) for wanted, _ in terms)}
+    hosting = {(key, domain(key, node)) for node, own, _ in others if own in meant for _, key in terms}
+    hosting = {(key, name) for key, name in hosting if name is not None}
     for node in ZONES:
-        allowed = domain(key, node) in hosting or (not hosting and app == wanted)
-        assert (not filters.check([(node, new)])) == allowed
+        own = [(key, domain(key, node)) for _, key in terms]
+        beside = all(one in hosting for one in own) or (not hosting and app in meant)
+        assert (not filters.check([(node, new)])) == (beside and all(name is not None for _, name in own))
 
 
 @given(there, APPS, spreads, st.sampled_from(("", "a", "b")))
@@ -72,13 +81,21 @@ def test_pods_are_spread_as_evenly_as_they_say(
     new = pod("new", app, zone=zone, topology_spread_constraints=tuple(constraints))
     filters = NodeFilters(mirror_with(*existing, new), "kant")
     for node in ZONES:
-        assert (not filters.check([(node, new)])) == all(keeps(one, others, app, zone, node) for one in constraints)
+        hard = [one for one in constraints if one.when_unsatisfiable == "DoNotSchedule"]
+        keys = {one.topology_key for one in hard}
+        known = {name for name in ZONES if all(domain(key, name) is not None for key in keys)}
+        kept = node in known or not hard
+        kept = kept and all(keeps(one, others, app, zone, node, known) for one in hard)
+        assert (not filters.check([(node, new)])) == kept
 
 
-def keeps(one: k.SpreadConstraint, others: list[tuple[str, str, bool]], app: str, zone: str, node: str) -> bool:
-    """As the API documents it: the matching pods of the domain and the pod, less those of the emptiest domain."""
-    if one.when_unsatisfiable == "ScheduleAnyway":
-        return True
+def keeps(
+    one: k.SpreadConstraint, others: list[tuple[str, str, bool]], app: str, zone: str, node: str, known: set[str]
+) -> bool:
+    """As the API documents it: the matching pods of the domain and the pod, less those of the emptiest domain.
+
+    Only of nodes that are `known` by the labels of all constraints, as in kube-scheduler's PodTopologySpread.
+    """
 
     def like(own: str) -> bool:
         selector = one.label_selector
@@ -86,7 +103,7 @@ def keeps(one: k.SpreadConstraint, others: list[tuple[str, str, bool]], app: str
             return False
         return (not selector.match_labels or own == "web") and (not one.match_label_keys or own == app)
 
-    nodes = [name for name in ZONES if one.node_affinity_policy == "Ignore" or not zone or ZONES[name] == zone]
+    nodes = [name for name in sorted(known) if one.node_affinity_policy == "Ignore" or not zone or ZONES[name] == zone]
     domains = {domain(one.topology_key, name) for name in nodes}
     found = Counter(
         domain(one.topology_key, at) for at, own, ending in others if at in nodes and like(own) and not ending
@@ -108,7 +125,7 @@ def test_what_is_promised_or_placed_beside_it_counts() -> None:
 
 
 def test_the_nodes_that_would_not_do_are_told_apart_and_named() -> None:
-    lonely = pod("lonely", "web", affinity=near("db", ZONE))
+    lonely = pod("lonely", "web", affinity=near(("db", ZONE)))
     filters = NodeFilters(mirror_with(lonely), "kant")
     filters.begin([lonely])
     assert filters.failing.keys() == ZONES.keys()
@@ -122,15 +139,15 @@ def test_the_nodes_that_would_not_do_are_told_apart_and_named() -> None:
 @pytest.mark.parametrize(("key", "level"), [(HOST, "node"), ("rack", "leaf")])
 def test_a_gang_near_itself_goes_into_one_domain(key: str, level: str) -> None:
     levels = Levels(leaf="rack", source="Topology fabric")
-    gang = [pod(f"g-{number}", "web", affinity=near("web", key)) for number in range(3)]
+    gang = [pod(f"g-{number}", "web", affinity=near(("web", key))) for number in range(3)]
     found = job_of("ml/g", gang, Setting(levels, Flavors()))
     assert isinstance(found, GangJob) and (found.job.within, found.job.within_required) == (level, True)
 
 
 def test_affinity_that_the_fabric_does_not_know_is_left_to_the_places_of_the_gang() -> None:
-    gang = [pod(f"g-{number}", "web", affinity=near("web", "row")) for number in range(2)]
+    gang = [pod(f"g-{number}", "web", affinity=near(("web", "row"))) for number in range(2)]
     found = job_of("ml/g", gang, Setting(Levels(), Flavors()))
     assert isinstance(found, GangJob) and found.job.within == ""
-    workers = [pod(f"w-{number}", "web", affinity=near("web", "rack")) for number in range(2)]
+    workers = [pod(f"w-{number}", "web", affinity=near(("web", "rack"))) for number in range(2)]
     found = job_of("ml/g", [pod("head", "db"), *workers], Setting(Levels(leaf="rack"), Flavors()))
     assert isinstance(found, GangJob) and found.job.within == "", "the head may be anywhere"

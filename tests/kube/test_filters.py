@@ -14,8 +14,10 @@ from kant.kube.translate.flavors import Flavors, admits
 from kant.kube.translate.neighbours import apart_group, rules_of
 from kant.kube.translate.pods import selection
 
-HCA, HOST, ZONE = "rdma/hca", "kubernetes.io/hostname", "zone"
+HCA, HOST, ZONE, ROW = "rdma/hca", "kubernetes.io/hostname", "zone", "row"
 ZONES = {"n0": "a", "n1": "a", "n2": "b"}
+ROWS = {"n1": "1", "n2": "1"}
+"""One node has no row."""
 Wish = tuple[str, int, int, tuple[tuple[str, str], ...]]
 """The label app of a pod, how many adapters it asks for, a port of its host, and whom it keeps from: (key, app)."""
 
@@ -48,7 +50,7 @@ def mirror_with(*pods: k.Pod, cpu: int = 8) -> Mirror:
     mirror = Mirror()
     for name, zone in ZONES.items():
         room: dict[str, str | int | float] = {HCA: 2, "cpu": cpu, "memory": "1Gi"}
-        labels = {HOST: name, ZONE: zone}
+        labels = {HOST: name, ZONE: zone} | ({ROW: ROWS[name]} if name in ROWS else {})
         mirror.node("added", k.Node(k.Meta(name, labels=labels), k.NodeSpec(), k.NodeStatus(room, room)))
     for one in pods:
         mirror.pod("added", one)

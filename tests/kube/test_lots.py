@@ -7,12 +7,15 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.examples import examples
 from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
 from kant.kube.translate.levels import HOSTNAME
+from kant.kube.translate.nodes import PRODUCT
+from kant.kube.translate.volumes import BIND_COMPLETED
 
 ZONE = "topology.kubernetes.io/zone"
 WHEN = "2026-11-22T10:00:00Z"
@@ -65,3 +68,48 @@ def test_one_state_is_enough_where_there_is_room(key: str) -> None:
     mirror = mirror_of([8, 8, 8], 21, 1, key)
     Leader(mirror).turn()
     assert spread(mirror, 3) == [7, 7, 7]
+
+
+@pytest.mark.parametrize("why", ["taint", "cordoned", "volume"])
+def test_no_lot_is_a_domain_where_the_pod_cannot_go(why: str) -> None:
+    """The first zone counts for the skew, and its nodes have room; but none of them takes the pod."""
+    mirror = mirror_of([3, 3], 1, 1)
+    for name in [name for name in mirror.nodes if name.startswith("n0")]:
+        taints = (k.Taint("team", "b", "NoSchedule"),) if why == "taint" else ()
+        spec = k.NodeSpec(why == "cordoned", taints)
+        mirror.node("modified", replace(mirror.nodes[name], spec=spec))
+    if why == "volume":
+        pod = mirror.pods["uid-0"]
+        volumes = (k.Volume("data", k.VolumeClaim("data")),)
+        mirror.pod("modified", replace(pod, spec=replace(pod.spec, volumes=volumes)))
+        mirror.claim("added", k.Claim(k.Meta("data", "ml", annotations={BIND_COMPLETED: "yes"}), k.ClaimSpec("", "pv")))
+        mirror.volume("added", k.PersistentVolume(k.Meta("pv", labels={ZONE: "z1"})))
+    Leader(mirror).turn()
+    assert spread(mirror, 2) == [0, 1]
+
+
+def test_who_has_waited_in_vain_is_given_another_domain() -> None:
+    """The node of the first zone has as many pods as it may, which the draw does not look at."""
+    mirror = mirror_of([1, 1], 1, 1)
+    room: dict[str, str | int | float] = {"cpu": 1, "memory": "1Gi", "pods": 0}
+    mirror.node(
+        "modified", replace(mirror.nodes["n0-0"], status=k.NodeStatus(room, room, (k.Condition("Ready", "True"),)))
+    )
+    leader = Leader(mirror)
+    leader.fleet.count_pods(mirror.nodes)
+    leader.turn()
+    assert spread(mirror, 2) == [0, 0]
+    leader.translation.filters.begin(list(mirror.pods.values()))
+    lot = leader.translation.filters.lots.of(mirror.pods["uid-0"])
+    assert lot is not None and lot.values == ("z1",)
+
+
+def test_a_zone_without_the_model_that_a_pod_selects_is_none_over_which_it_is_spread() -> None:
+    mirror = mirror_of([3, 3], 3, 1)
+    for name, view in list(mirror.nodes.items()):
+        labels = {**(view.metadata.labels or {}), PRODUCT: "A100" if name.startswith("n0") else "H100"}
+        mirror.node("modified", replace(view, metadata=replace(view.metadata, labels=labels)))
+    for pod in list(mirror.pods.values()):
+        mirror.pod("modified", replace(pod, spec=replace(pod.spec, node_selector={PRODUCT: "H100"})))
+    Leader(mirror).turn()
+    assert spread(mirror, 2) == [0, 3]

@@ -13,7 +13,7 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.translate.flavors import admits
 from kant.kube.translate.neighbours import Rule, Spread, domain_of, spreads_of, wanted_beside
-from kant.kube.translate.pods import selection
+from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.selectors import Selection
 
 
@@ -40,6 +40,7 @@ class Companions:
                 carried.setdefault(rule, []).append((node, pod))
         for rule, carriers in carried.items():
             there, own = self.count(rule, (), going), {pod.metadata.uid for _, pod in carriers}
+            some = there.total() or any(self._is_met(pod, going) for _, pod in carriers)
             others = {
                 self._domain(rule.key, node)
                 for node, pod in placed
@@ -52,7 +53,7 @@ class Companions:
                     return rule
                 if there[domain] or domain in others:
                     continue
-                if first or domain not in wanted or there.total():
+                if first or domain not in wanted or some:
                     return rule
                 first = domain
         return None
@@ -63,7 +64,7 @@ class Companions:
         carried: dict[tuple[Spread, Selection], list[tuple[str, Pod]]] = {}
         for node, pod in placed:
             for spread in spreads_of(pod):
-                carried.setdefault((spread, selection(pod)), []).append((node, pod))
+                carried.setdefault((spread, whole_selection(pod)), []).append((node, pod))
         for (one, _), carriers in carried.items():
             among = self.eligible(one, carriers[0][1])
             counts = self.count(one.like, placed, going, among=among)
@@ -81,9 +82,13 @@ class Companions:
         wanted = [rule for rule in wanted_beside(pod) if rule not in but_for]
         for rule in wanted:
             own, there = self._domain(rule.key, node), self.count(rule)
-            if own is None or not (there[own] or (rule.is_about(pod) and not there.total())):
+            if own is None or not (there[own] or (rule.is_about(pod) and not self._is_met(pod))):
                 return True
         return False
+
+    def _is_met(self, pod: Pod, going: Collection[str] = NOBODY) -> bool:
+        """Whether a pod that one of its rules of required affinity is about is in any domain of that rule."""
+        return any(self.count(rule, (), going).total() for rule in wanted_beside(pod))
 
     def skewed(self, pod: Pod, node: str, but_for: Collection[Rule | Spread] = ()) -> bool:
         """Whether the pod breaks one of its spread constraints at the node, but for some."""
@@ -110,13 +115,14 @@ class Companions:
     def eligible(self, spread: Spread, pod: Pod) -> dict[str, str]:
         """The nodes among which the pod is to be spread, with their domains."""
         self._refresh()
-        wishes = selection(pod)
+        wishes = whole_selection(pod)
         found = self._among.get((spread, wishes))
         if found is None:
             free = Selection((), None, wishes.tolerations)
             found = self._among[spread, wishes] = {}
             for name, view in self.mirror.nodes.items():
-                domain = domain_of(view.metadata.labels, name, spread.like.key)
+                domains = [domain_of(view.metadata.labels, name, key) for key in spread.keys]
+                domain = domain_of(view.metadata.labels, name, spread.like.key) if None not in domains else None
                 selected = not spread.by_selector or wishes.selects(view.metadata.labels or {}, name)
                 if domain is not None and selected and (not spread.by_taints or admits(free, view)):
                     found[name] = domain

@@ -21,7 +21,7 @@ from kant.kube.reconcile.slots import FreeCapacity, Member, Slot, table_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import Rule, Spread, ports_of, rules_of, spreads_of, wanted_beside
-from kant.kube.translate.pods import selection
+from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.resources import others_of
 from kant.live.core import Core
 from kant.model.job import Demand, Job
@@ -245,7 +245,7 @@ class GangPlaces:
         carried: dict[tuple[Spread, object], list[int]] = {}
         for kind, pod in enumerate(one_of):
             for spread in spreads_of(pod):
-                carried.setdefault((spread, selection(pod)), []).append(kind)
+                carried.setdefault((spread, whole_selection(pod)), []).append(kind)
         for (spread, _), kinds in carried.items():
             pod = one_of[kinds[0]]
             among = companions.eligible(spread, pod)

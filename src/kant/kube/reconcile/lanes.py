@@ -18,7 +18,7 @@ from kant.kube.reconcile.lots import longest_wait
 from kant.kube.translate.device_claims import known_names
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import spreads_of
-from kant.kube.translate.pods import selection
+from kant.kube.translate.pods import whole_selection
 
 
 class Lanes:
@@ -60,7 +60,7 @@ class Lanes:
         spreads = [one for one in spreads_of(pod) if one.like.key == HOSTNAME and one.like.is_about(pod)]
         if len(spreads) != 1:
             return ""
-        kind = f"spread {spreads[0]} {selection(pod)}"
+        kind = f"spread {spreads[0]} {whole_selection(pod)}"
         if kind not in self._sizes:
             counts = self.companions.spread_over(spreads[0], pod)
             emptiest = min(counts.values(), default=0) if len(counts) >= spreads[0].least else 0

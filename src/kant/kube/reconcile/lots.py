@@ -1,8 +1,8 @@
 """Lots: to which of a few domains a pod goes that must be spread over them (DoNotSchedule).
 
 The core fills one domain before the next, where such pods are refused after the first few. So each is given a domain,
-the emptiest one that has room, as if it selected it by its label. A lot promises nothing: whether the pod may run there
-is still checked when it gets its place, and who waits for long draws again.
+the emptiest one that takes it and has room, as if it selected it by its label. A lot promises nothing: whether the pod
+may run there is still checked when it gets its place, and who waits for long draws another.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from typing import Any
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.companions import Companions
+from kant.kube.translate.flavors import admits
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import Spread, spreads_of
-from kant.kube.translate.pods import selection
+from kant.kube.translate.nodes import status_of
+from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.resources import used_of
 from kant.kube.translate.selectors import Selection
+from kant.model.errors import InputError
 from kant.model.job import Demand
+from kant.model.status import NodeStatus
 
 MOST = 16
 """Domains of a label beyond which there are no lots: they would make as many kinds of nodes."""
@@ -37,9 +41,14 @@ class Lots:
         self._drawn: dict[str, tuple[float, Requirement | None]] = {}  # by uid, in the order of the draws
         self._counts: dict[tuple[Spread, Selection], Counter[str]] = {}
         self._roomy: dict[tuple[Spread, Selection, Demand], list[str]] = {}
+        self._tried: dict[str, frozenset[str]] = {}  # by uid, the domains that it has had and waits all the same
 
     def begin(self, waiting: Iterable[Pod]) -> None:
         """All draw again, in the order in which they came."""
+        before, self._tried = self._tried, {}
+        for uid, (_, lot) in self._drawn.items():
+            if lot is not None:
+                self._tried[uid] = before.get(uid, frozenset()) | {*lot.values}
         self._drawn.clear()
         self._counts.clear()
         self._roomy.clear()
@@ -63,7 +72,10 @@ class Lots:
         spreads = spreads_of(pod)
         if len(spreads) != 1 or spreads[0].like.key == HOSTNAME or not spreads[0].like.is_about(pod):
             return None
-        spread, wishes, size = spreads[0], selection(pod), used_of(pod.spec)
+        try:
+            spread, wishes, size = spreads[0], whole_selection(pod, self.mirror.storage), used_of(pod.spec)
+        except InputError:  # which the pod is told when it comes to the queue
+            return None
         counts = self._counts.get((spread, wishes))
         if counts is None:
             counts = self._counts[spread, wishes] = self.companions.spread_over(spread, pod)
@@ -71,7 +83,12 @@ class Lots:
             return None
         roomy = self._roomy.get((spread, wishes, size))
         if roomy is None:
-            roomy = self._roomy[spread, wishes, size] = self._with_room(spread, pod, size)
+            roomy = self._roomy[spread, wishes, size] = self._with_room(spread, pod, wishes, size)
+        tried = self._tried.get(pod.metadata.uid, frozenset())
+        if tried.issuperset(roomy):  # it has had them all, and begins again
+            self._tried.pop(pod.metadata.uid, None)
+        else:
+            roomy = [domain for domain in roomy if domain not in tried]
         emptiest = min(counts.values()) if len(counts) >= spread.least else 0
         domain = min(roomy, key=lambda name: (counts[name], name), default="")
         if not domain or counts[domain] + 1 - emptiest > spread.skew:
@@ -79,10 +96,14 @@ class Lots:
         counts[domain] += 1
         return Requirement(spread.like.key, "In", (domain,))
 
-    def _with_room(self, spread: Spread, pod: Pod, size: Demand) -> list[str]:
+    def _with_room(self, spread: Spread, pod: Pod, wishes: Selection, size: Demand) -> list[str]:
         found: dict[str, None] = {}
         for node, domain in self.companions.eligible(spread, pod).items():
-            if domain not in found and self.has_room(node, size):
+            if domain in found:
+                continue
+            view = self.mirror.nodes[node]
+            serves = status_of(view) == NodeStatus.IN_SERVICE and admits(wishes, view)
+            if serves and self.has_room(node, size):
                 found[domain] = None
         return list(found)
 

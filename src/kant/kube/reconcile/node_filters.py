@@ -30,7 +30,7 @@ from kant.kube.reconcile.node_amounts import NodeAmounts, fits, unit
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.neighbours import Rule, Spread, apart_group, ports_of, rules_of, spreads_of, wanted_beside
-from kant.kube.translate.pods import selection
+from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.resources import others_of, used_of
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
 from kant.model.job import Demand
@@ -204,7 +204,7 @@ class NodeFilters:
             names.append(f"{FILTER}near {_digest([f'{rule} {rule.is_about(pod)}' for rule in near])}")
         if spreads:
             parts = [f"{one} {one.like.is_about(pod)}" for one in spreads]
-            names.append(f"{FILTER}spread {_digest([*parts, repr(selection(pod))])}")
+            names.append(f"{FILTER}spread {_digest([*parts, repr(whole_selection(pod))])}")
         return names
 
     def _fails(self, name: str, node: str, pod: Pod) -> bool:

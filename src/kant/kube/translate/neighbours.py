@@ -7,7 +7,7 @@ InterPodAffinity, PodTopologySpread and NodePorts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -44,7 +44,8 @@ class Spread(NamedTuple):
     """At most `skew` more pods that `like` is about in a node's domain than in the emptiest domain of its label.
 
     Domains are those of the nodes that the pod selects and whose taints it tolerates, each only where it says so
-    (`by_selector`, `by_taints`). Where there are fewer than `least` the emptiest counts as empty.
+    (`by_selector`, `by_taints`), and that have all of the labels `keys`, by which the pod is spread. Where there are
+    fewer than `least` the emptiest counts as empty.
     """
 
     like: Rule
@@ -52,30 +53,46 @@ class Spread(NamedTuple):
     least: int
     by_selector: bool
     by_taints: bool
+    keys: tuple[str, ...] = ()
 
 
 def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
-    """The required affinity of a pod to pods: of each rule one has to be in the domain of its node."""
+    """The required affinity of a pod to pods: of each rule one has to be in the domain of its node.
+
+    As for kube-scheduler, a pod counts for one term only if all of them are about it.
+    """
     affinity = pod.spec.affinity
     near = affinity.pod_affinity if affinity is not None else None
     if near is None:
         return ()
-    return tuple(_rule(term, pod) for term in near.required_during_scheduling_ignored_during_execution)
+    rules = tuple(_rule(term, pod) for term in near.required_during_scheduling_ignored_during_execution)
+    return tuple(dict.fromkeys(_both(rules, rule.key) for rule in rules)) if len(rules) > 1 else rules
+
+
+def _both(rules: Sequence[Rule], key: str) -> Rule:
+    """The rule that is about the pods that all of these are about, by this label."""
+    spaces = [{*rule.namespaces} for rule in rules if rule.namespaces]
+    common = set.intersection(*spaces) if spaces else set()
+    if not all(rule.selector for rule in rules):
+        return Rule((), "", key)
+    terms = {json.dumps(term): term for rule in rules for term in json.loads(rule.selector)}
+    selector = json.dumps(sorted(terms.values()), separators=(",", ":"))
+    return Rule(tuple(sorted(common)) if common or not spaces else NO_NAMESPACE, selector, key)
 
 
 def spreads_of(pod: k.Pod) -> tuple[Spread, ...]:
     """The topology spread constraints of a pod that must hold (DoNotSchedule)."""
     labels, found = pod.metadata.labels or {}, []
-    for one in pod.spec.topology_spread_constraints:
-        if one.when_unsatisfiable == "ScheduleAnyway":
-            continue
+    hard = [one for one in pod.spec.topology_spread_constraints if one.when_unsatisfiable != "ScheduleAnyway"]
+    keys = tuple(sorted({one.topology_key for one in hard}))
+    for one in hard:
         selector = one.label_selector
         own = tuple(k.Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
         if selector is not None and own:
             selector = replace(selector, match_expressions=(*selector.match_expressions, *own))
         like = Rule((pod.metadata.namespace,), selector_text(selector), one.topology_key)
         by_selector, by_taints = one.node_affinity_policy != "Ignore", one.node_taints_policy == "Honor"
-        found.append(Spread(like, one.max_skew, one.min_domains or 1, by_selector, by_taints))
+        found.append(Spread(like, one.max_skew, one.min_domains or 1, by_selector, by_taints, keys))
     return tuple(found)
 
 

@@ -86,10 +86,14 @@ def selection(
     storage: Storage = NO_STORAGE,
     filters: Filters = no_filters,
     gpus: tuple[str, ...] = GPU_RESOURCES,
+    models: str = PRODUCT,
 ) -> Selection:
-    """What the pod demands of its node besides amounts, for `Flavors.learn`. Raises InputError."""
+    """What the pod demands of its node besides amounts, for `Flavors.learn`. Raises InputError.
+
+    `models` is the label of nodeSelector that is left out, as the GPU model of the job; "" for none.
+    """
     where = f"{about(pod)}, spec"
-    found = selection_of(pod.spec, where, requests_of(pod.spec, where, gpus).others, models=PRODUCT)
+    found = selection_of(pod.spec, where, requests_of(pod.spec, where, gpus).others, models=models)
     pool = (pod.metadata.labels or {}).get(NODE_POOL)
     if pool:
         found = found._replace(always=(*found.always, k.Requirement(NODE_POOL, "In", (pool,))))
@@ -97,6 +101,11 @@ def selection(
     if narrowed:
         found = found._replace(always=(*found.always, *narrowed))
     return reaching(found, pod, storage) if pod.spec.volumes or pod.spec.resource_claims else found
+
+
+def whole_selection(pod: k.Pod, storage: Storage = NO_STORAGE) -> Selection:
+    """All that the pod says of the nodes that it selects, the GPU model too. Raises InputError."""
+    return selection(pod, storage, models="")
 
 
 def job_of(
