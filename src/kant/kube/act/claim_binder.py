@@ -23,12 +23,13 @@ from kant.kube.follow.informers import DEVICES
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.device_views import Consumer, ResourceClaim
 from kant.kube.objects.names import ALLOCATED
-from kant.kube.objects.views import Pod
+from kant.kube.objects.views import Pod, RequestMapping
 from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
-from kant.kube.translate.device_claims import FINALIZER, consumer, key_of, known_names
+from kant.kube.translate.device_claims import FINALIZER, consumer, identity, is_made, key_of, known_names
 from kant.kube.translate.device_results import results_of
+from kant.kube.translate.extended_claims import asks_alike, body_of
 from kant.kube.translate.volumes import ClaimName
 
 PATIENCE = 60.0  # seconds for devices to be free that are on their way to be
@@ -70,6 +71,7 @@ class ClaimBinder:
         self._wrote: dict[ClaimName, str] = {}  # the version of a claim that a request was about, until another comes
         self._written_at = -GRACE  # when the last of them began
         self._since: dict[str, float] = {}  # by the uid of a pod: since when it waits for devices, or is not to be seen
+        self._noted: dict[str, str] = {}  # by the uid of a pod: the claim (uid) that its status names
         self._looked = 0.0
 
     @property
@@ -92,7 +94,8 @@ class ClaimBinder:
     def prepare(self, workload: Workload) -> bool:
         """Whether all claims of its pods are theirs; those that are not are written. Raises ClaimRefusedError."""
         users = self._users(workload)
-        if not users:
+        unneeded = self._unneeded(workload) if self.mirror.devices.extended else {}
+        if not users and not unneeded:
             return True
         self.allocations.expect(workload)
         missing = {key: there for key, there in users.items() if not self._has(key, there)}
@@ -101,11 +104,14 @@ class ClaimBinder:
                 raise ClaimRefusedError(there[0][0], self._wrong.pop(key))
             if key not in self.mirror.devices.claims:
                 raise ClaimRefusedError(there[0][0], f"its claim {key[1]} is not there any more")
+        for key, slot in unneeded.items():
+            if key in self._wrong:
+                raise ClaimRefusedError(slot, self._wrong.pop(key))
         slots = {slot.pod for slot in workload.slots}
-        if not missing:
+        if not missing and not unneeded:
             self._since = {uid: at for uid, at in self._since.items() if uid not in slots}
             return True
-        first = next(iter(missing.values()))[0][0]
+        first = next(iter(missing.values()))[0][0] if missing else next(iter(unneeded.values()))
         if not all(self._is_planned(key, there) for key, there in missing.items()):
             placed = {pod.metadata.uid: (slot.node, pod) for there in missing.values() for slot, pod in there}
             why = self.allocations.promise(list(placed.values()))
@@ -114,7 +120,9 @@ class ClaimBinder:
         if self.clock() - self._since.setdefault(first.pod, self.clock()) > PATIENCE:
             del self._since[first.pod]
             raise ClaimRefusedError(first, f"its claims could not be allocated in {PATIENCE:g} s")
-        if self._is_free(missing):
+        for key, slot in unneeded.items():
+            self._begin_removal(key, slot)
+        if not unneeded and self._is_free(missing):
             for key, there in missing.items():
                 self._begin(key, there)
         return False
@@ -132,8 +140,37 @@ class ClaimBinder:
             pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
             for name in known_names(pod) if pod is not None else ():
                 assert pod is not None
-                found.setdefault((pod.metadata.namespace, name), []).append((slot, pod))
+                key = pod.metadata.namespace, name
+                if not pod.spec.by_claim or self.allocations.needed_at(key, slot.node) != ():
+                    found.setdefault(key, []).append((slot, pod))
         return found
+
+    def _unneeded(self, workload: Workload) -> dict[ClaimName, Slot]:
+        """Claims for extended resources of its pods that are not what these need at their nodes.
+
+        Raises ClaimRefusedError for one that somebody else has made.
+        """
+        found: dict[ClaimName, Slot] = {}
+        devices = self.mirror.devices
+        for slot in workload.slots:
+            pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
+            if pod is None or not pod.spec.by_claim:
+                continue
+            key = pod.metadata.namespace, pod.spec.resource_claims[-1].resource_claim_name or ""
+            needed, claim = self.allocations.needed_at(key, slot.node), devices.claims.get(key)
+            if needed is None or claim is None or not is_made(claim):
+                continue
+            if identity(claim) != pod.metadata.uid:
+                raise ClaimRefusedError(slot, f"the claim {key[1]}, which would be made for it, is there already")
+            is_same = bool(needed) and asks_alike(claim, devices.extended[key].claim(needed))
+            if not is_same or claim.metadata.deletion_timestamp is not None:
+                found[key] = slot
+        return found
+
+    def _begin_removal(self, key: ClaimName, slot: Slot) -> None:
+        claim = self.mirror.devices.claims[key]
+        if key not in self._tasks and self._wrote.get(key) != claim.metadata.resource_version:
+            self._start(key, claim, self._remove(claim, slot.pod))
 
     def _has(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
         """Whether a claim is allocated as was decided, and reserved for these pods."""
@@ -143,7 +180,19 @@ class ClaimBinder:
         reserved = {one.uid for one in claim.status.reserved_for}
         if not all(pod.metadata.uid in reserved for _, pod in users):
             return False
+        if plan is not None and plan.made is not None and not self._is_noted(claim, plan, users[0][1]):
+            return False
         return self.allocations.is_settled(claim) or (plan is not None and _is_as(claim, plan))
+
+    def _is_noted(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> bool:
+        """Whether the pod says which claim has its extended resources: we have been told so, or shall be."""
+        if pod.metadata.uid in self._noted:
+            return self._noted[pod.metadata.uid] == claim.metadata.uid
+        said = pod.status.extended_resource_claim_status
+        return said is not None and said.request_mappings == self._mappings(plan)
+
+    def _mappings(self, plan: ClaimPlan) -> tuple[RequestMapping, ...]:
+        return self.mirror.devices.extended[plan.claim].mappings(plan.extended)
 
     def _is_free(self, missing: dict[ClaimName, list[tuple[Slot, Pod]]]) -> bool:
         """Whether nobody else holds what these claims are to get: whoever did may be giving it back."""
@@ -187,6 +236,8 @@ class ClaimBinder:
 
     async def _write(self, claim: ResourceClaim, plan: ClaimPlan | None, pods: list[Pod]) -> None:
         """Allocate a claim by a plan, or (None) only reserve it, for these pods."""
+        if plan is not None and plan.made is not None:
+            claim = await self._create(plan, claim)
         reserved = list(claim.status.reserved_for)
         status: dict[str, Any] = {}
         if plan is not None and not _is_as(claim, plan):
@@ -201,7 +252,47 @@ class ClaimBinder:
         known = {one.uid for one in reserved}
         reserved += [consumer(pod) for pod in pods if pod.metadata.uid not in known]
         status["reservedFor"] = [_plain(one) for one in reserved]
-        await self._patch(claim, {"status": status}, "/status")
+        claim = await self._patch(claim, {"status": status}, "/status")
+        if plan is not None and plan.made is not None:
+            await self._note(claim, plan, pods[0])
+
+    # --- claims that stand for extended resources -----------------------------------------------------------------
+
+    async def _create(self, plan: ClaimPlan, claim: ResourceClaim) -> ResourceClaim:
+        """The claim that a pod needs at its node, which is made where it is not there."""
+        assert plan.made is not None
+        if is_made(claim):
+            return claim
+        path = f"{DEVICES}/namespaces/{plan.claim[0]}/resourceclaims"
+        raw = await self.client.create(path, body_of(plan.made), guard=self.holds)
+        return msgspec.json.decode(raw, type=ResourceClaim)
+
+    async def _note(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> None:
+        """Say in the status of the pod which claim has its extended resources, for the kubelet."""
+        mappings = [msgspec.to_builtins(one) for one in self._mappings(plan)]
+        found = await self._tell(pod, {"resourceClaimName": claim.metadata.name, "requestMappings": mappings})
+        if found.status.extended_resource_claim_status is None:
+            what = ", ".join(plan.extended)
+            self._wrong[plan.claim] = (
+                f"the API server does not let device classes serve extended resources, such as {what} "
+                "(its feature gate DRAExtendedResource is off)"
+            )
+            return
+        self._noted[pod.metadata.uid] = claim.metadata.uid
+
+    async def _tell(self, pod: Pod, status: dict[str, Any] | None) -> Pod:
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": status}}
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
+        return msgspec.json.decode(await self.client.patch(path, body, guard=self.holds), type=Pod)
+
+    async def _remove(self, claim: ResourceClaim, uid: str) -> None:
+        """Delete a claim that a pod does not need where it goes now."""
+        pod = self.mirror.pods.get(uid)
+        if pod is not None and pod.status.extended_resource_claim_status is not None:
+            await self._tell(pod, None)
+        self._noted[uid] = ""
+        await self._release(claim)
 
     # --- claims that nobody uses ----------------------------------------------------------------------------------
 
@@ -221,6 +312,7 @@ class ClaimBinder:
         waits = {uid: at for uid, at in self._since.items() if uid in self.mirror.pods}
         self._since = waits | unseen
         self._wrote = {key: version for key, version in self._wrote.items() if key in devices.claims}
+        self._noted = {uid: claim for uid, claim in self._noted.items() if uid in self.mirror.pods}
 
     def _is_awaited(self, claim: ResourceClaim, unseen: dict[str, float]) -> bool:
         """Whether a pod is on its way to use the claim, or may be: the watch of pods may be behind that of claims."""
@@ -238,22 +330,28 @@ class ClaimBinder:
         if claim.status.allocation is not None:
             claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
         finalizers = [one for one in claim.metadata.finalizers if one != FINALIZER]
-        await self._patch(claim, {"metadata": {"finalizers": finalizers, "annotations": {ALLOCATED: None}}})
+        is_own = claim.metadata.uid != identity(claim)
+        claim = await self._patch(claim, {"metadata": {"finalizers": finalizers, "annotations": {ALLOCATED: None}}})
+        if is_own and claim.metadata.deletion_timestamp is None:
+            await self.client.delete(_path(claim), uid=claim.metadata.uid, guard=self.holds)
 
     async def _patch(self, claim: ResourceClaim, change: dict[str, Any], part: str = "") -> ResourceClaim:
         """Change the claim if it still is what we know; as it is then."""
-        meta = claim.metadata
-        path = f"{DEVICES}/namespaces/{meta.namespace}/resourceclaims/{meta.name}{part}"
-        known = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        known = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         body = change | {"metadata": change.get("metadata", {}) | known}
-        return msgspec.json.decode(await self.client.patch(path, body, guard=self.holds), type=ResourceClaim)
+        raw = await self.client.patch(f"{_path(claim)}{part}", body, guard=self.holds)
+        return msgspec.json.decode(raw, type=ResourceClaim)
+
+
+def _path(claim: ResourceClaim) -> str:
+    return f"{DEVICES}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
 
 
 def _is_as(claim: ResourceClaim, plan: ClaimPlan) -> bool:
     if claim.status.allocation is None:
         return False
     written = [(one.driver, one.pool, one.device) for one in claim.status.allocation.devices.results]
-    return claim.metadata.uid == plan.uid and written == [one.device.id for one in plan.grants]
+    return identity(claim) == plan.uid and written == [one.device.id for one in plan.grants]
 
 
 def _plain(one: Consumer) -> dict[str, str]:

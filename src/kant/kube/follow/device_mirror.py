@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
-from kant.kube.objects.views import Pod
-from kant.kube.translate.device_claims import held_by, is_ours, key_of, known_names
+from kant.kube.objects.views import Pod, PodClaim
+from kant.kube.translate.device_claims import held_by, is_made, is_ours, key_of, known_names
 from kant.kube.translate.devices import DeviceId, Inventory
+from kant.kube.translate.extended_claims import ExtendedClaim, extended_of, name_for, served_by
 from kant.kube.translate.volumes import ClaimName
 
 REMEMBERED = 10_000
@@ -22,6 +25,9 @@ class DeviceMirror:
 
     `is_served`: the cluster has this API; `unreadable` are the paths of it that we may not read. `touched` has claims
     of which something changed, and `is_new` says whether slices or classes have.
+
+    `served` has the class that serves an extended resource, and `extended` the claims that stand for those of pods
+    without a node: they are among `claims`, without a uid until they are made.
     """
 
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
@@ -36,6 +42,8 @@ class DeviceMirror:
     touched: dict[ClaimName, None] = field(default_factory=dict)
     is_new: bool = False
     version: int = 0
+    served: dict[str, str] = field(default_factory=dict)
+    extended: dict[ClaimName, ExtendedClaim] = field(default_factory=dict)
     _inventory: Inventory | None = None
 
     @property
@@ -58,18 +66,23 @@ class DeviceMirror:
         self.slices = {one.metadata.name: one for one in slices}
         self._renew()
 
-    def device_class(self, kind: str, one: DeviceClass) -> None:
-        """A class was added, modified or deleted."""
+    def device_class(self, kind: str, one: DeviceClass) -> bool:
+        """A class was added, modified or deleted. Returns whether extended resources are served otherwise now."""
         if kind == "deleted":
             self.classes.pop(one.metadata.name, None)
         else:
             self.classes[one.metadata.name] = one
-        self._renew()
+        return self._renew_classes()
 
-    def replace_classes(self, classes: Iterable[DeviceClass]) -> None:
-        """All classes there are."""
+    def replace_classes(self, classes: Iterable[DeviceClass]) -> bool:
+        """All classes there are. Returns whether extended resources are served otherwise now."""
         self.classes = {one.metadata.name: one for one in classes}
+        return self._renew_classes()
+
+    def _renew_classes(self) -> bool:
         self._renew()
+        before, self.served = self.served, served_by(self.classes.values())
+        return before != self.served
 
     def _renew(self) -> None:
         self._inventory, self.is_new, self.version = None, True, self.version + 1
@@ -82,6 +95,8 @@ class DeviceMirror:
         if kind != "deleted":
             self.claims[key] = claim
             self._hold(claim, True)
+        elif key in self.extended:  # it may be made again
+            self.claims[key] = self.extended[key].claim(version=f"after {claim.metadata.resource_version}")
         if kind == "deleted" or before is None or _essence(before) != _essence(claim):
             self.touched[key] = None
 
@@ -92,6 +107,8 @@ class DeviceMirror:
         self.ours.clear()
         for claim in self.claims.values():
             self._hold(claim, True)
+        for key, one in self.extended.items():
+            self.claims.setdefault(key, one.claim())
         self.touched.update(dict.fromkeys((*self.claims, *self.users)))
 
     def _hold(self, claim: ResourceClaim | None, there: bool) -> None:
@@ -108,6 +125,44 @@ class DeviceMirror:
         self.ours.pop(key, None)
         if there and is_ours(claim):
             self.ours[key] = None
+
+    # --- extended resources ----------------------------------------------------------------------------------------
+
+    def resolved(self, pod: Pod, gone: bool = False) -> Pod:
+        """The pod with the claim that stands for its extended resources, where classes serve some.
+
+        One that waits may need it; one that has its node has it if its status says so, or it has been made.
+        """
+        spec, said = pod.spec, pod.status.extended_resource_claim_status
+        found = extended_of(pod, self.served) if self.served else None
+        if found is None and said is None and not spec.by_claim:
+            return pod
+        own = spec.resource_claims[:-1] if spec.by_claim else spec.resource_claims
+        key = pod.metadata.namespace, name_for(pod)
+        known = self.claims.get(key)
+        if found is not None and not gone and not spec.node_name:
+            self.extended[key] = found
+            if known is None or not is_made(known):
+                self.claims[key] = found.claim(version=known.metadata.resource_version if known is not None else "")
+            name = found.name
+        else:
+            self._forget_extended(key)
+            name = said.resource_claim_name if said is not None else ""
+            name = name or (key[1] if known is not None and is_made(known) else "")
+        if not name:
+            return replace(pod, spec=replace(spec, resource_claims=own, by_claim=())) if spec.by_claim else pod
+        served = tuple(one.resource for one in found.parts) if found is not None else ("extended resources",)
+        claim = PodClaim(", ".join(served), resource_claim_name=name)
+        return replace(pod, spec=replace(spec, resource_claims=(*own, claim), by_claim=served))
+
+    def forget_extended(self, pods: Collection[str]) -> None:
+        """Forget the claims that stand for extended resources of other pods than these (uids)."""
+        for key in [key for key, one in self.extended.items() if one.pod.metadata.uid not in pods]:
+            self._forget_extended(key)
+
+    def _forget_extended(self, key: ClaimName) -> None:
+        if self.extended.pop(key, None) is not None and not is_made(self.claims[key]):
+            del self.claims[key]
 
     def pod(self, pod: Pod, gone: bool) -> None:
         """Note which claims a pod uses, and touch them where it does so no more."""

@@ -95,7 +95,7 @@ class Informers:
         devices = mirror.devices
         self.devices: tuple[Reflector[Any], ...] = (
             self._reflector(
-                "classes", f"{DEVICES}/deviceclasses", DeviceClass, devices.device_class, devices.replace_classes
+                "classes", f"{DEVICES}/deviceclasses", DeviceClass, mirror.device_class, mirror.replace_classes
             ),
             self._reflector(
                 "slices", f"{DEVICES}/resourceslices", ResourceSlice, devices.slice, devices.replace_slices

@@ -15,6 +15,7 @@ from kant.kube.follow.csi_mirror import CsiMirror
 from kant.kube.follow.device_mirror import DeviceMirror
 from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object
 from kant.kube.follow.namespaces import Namespaces
+from kant.kube.objects.device_views import DeviceClass
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import rules_of
@@ -78,6 +79,8 @@ class Mirror:
         uid = pod.metadata.uid
         self.version += 1
         pod = self.namespaces.resolved(self._with_node(pod, kind == "deleted"))
+        if self.devices.served or pod.status.extended_resource_claim_status is not None or pod.spec.by_claim:
+            pod = self.devices.resolved(pod, kind == "deleted")
         if kind == "deleted":
             self.namespaces.forget(uid)
         self._count(self.pods.pop(uid, None), -1)
@@ -141,6 +144,9 @@ class Mirror:
         self.version += 1
         self.namespaces.selecting.clear()
         fresh = {pod.metadata.uid: self.namespaces.resolved(self._with_node(pod)) for pod in pods}
+        if self.devices.served:
+            fresh = {uid: self.devices.resolved(pod) for uid, pod in fresh.items()}
+            self.devices.forget_extended(fresh)
         for uid, pod in self.pods.items():
             now = fresh.get(uid)
             if now is None or now.metadata.resource_version != pod.metadata.resource_version:
@@ -156,6 +162,23 @@ class Mirror:
         for pod in fresh.values():
             self._count(pod, 1)
             self._note_claims(pod)
+
+    def device_class(self, kind: str, one: DeviceClass) -> None:
+        """A device class was added, modified or deleted."""
+        if self.devices.device_class(kind, one):
+            self._served_otherwise()
+
+    def replace_classes(self, classes: Iterable[DeviceClass]) -> None:
+        """All device classes there are."""
+        if self.devices.replace_classes(classes):
+            self._served_otherwise()
+
+    def _served_otherwise(self) -> None:
+        """Say anew which pods need a claim for what they ask for."""
+        for pod in list(self.pods.values()):
+            now = self.devices.resolved(pod)
+            if now != pod:
+                self.pod("modified", now)
 
     # --- nodes ---------------------------------------------------------------
 

@@ -91,6 +91,7 @@ class DeviceSelector(View, frozen=True):
 class DeviceClassSpec(View, frozen=True):
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[dict[str, Any], ...] = ()
+    extended_resource_name: str = ""
 
 
 class DeviceClass(View, frozen=True):

@@ -55,6 +55,7 @@ class Container(View, frozen=True):
     resources: Resources = Resources()
     ports: tuple[Port, ...] = ()
     restart_policy: str | None = None  # "Always" for an init container that is a sidecar
+    name: str = ""
 
 
 class Requirement(View, frozen=True):
@@ -159,7 +160,25 @@ class PodClaim(View, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class RequestMapping(View, frozen=True):
+    """The request of a claim that gives a container an extended resource."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedStatus(View, frozen=True):
+    """The claim that was made for the extended resources of a pod."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[RequestMapping, ...] = ()
+
+
 class PodSpec(View, frozen=True):
+    """`by_claim` is not of the API: extended resources that a device class serves, for which the last of
+    `resource_claims` stands (`DeviceMirror.resolved`)."""
+
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
@@ -179,6 +198,7 @@ class PodSpec(View, frozen=True):
     volumes: tuple[Volume, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     resource_claims: tuple[PodClaim, ...] = ()
+    by_claim: tuple[str, ...] = ()
 
 
 class Condition(View, frozen=True):
@@ -195,6 +215,7 @@ class PodStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
     start_time: str | None = None
     resource_claim_statuses: tuple[PodClaim, ...] = ()
+    extended_resource_claim_status: ExtendedStatus | None = None
 
 
 class Pod(View, frozen=True):

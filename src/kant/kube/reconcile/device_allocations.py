@@ -17,7 +17,7 @@ from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.neighbours import NOBODY, Placed
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.device_allocator import Free, Grant, Task, TooHardError, allocate
-from kant.kube.translate.device_claims import Asked, is_ours, key_of, known_names, reach_terms
+from kant.kube.translate.device_claims import Asked, identity, is_ours, key_of, known_names, reach_terms
 from kant.kube.translate.device_selectors import SelectorError
 from kant.kube.translate.devices import Counter, DeviceId, PoolId
 from kant.kube.translate.flavors import admits
@@ -29,12 +29,17 @@ ANY_TAINT = (Toleration(operator="Exists"),)
 
 
 class ClaimPlan(NamedTuple):
-    """What a claim is to get, and for which pods (uids)."""
+    """What a claim is to get, and for which pods (uids). `uid` is its `identity`.
+
+    `made` is the claim as it has to be, where it stands for `extended` resources of a pod.
+    """
 
     claim: ClaimName
     uid: str
     grants: tuple[Grant, ...]
     pods: tuple[str, ...]
+    made: ResourceClaim | None = None
+    extended: tuple[str, ...] = ()
 
 
 class DeviceAllocations:
@@ -121,11 +126,14 @@ class DeviceAllocations:
         for node, pod in placed:
             for name in known_names(pod):
                 users.setdefault((pod.metadata.namespace, name), []).append((node, pod))
-        todo, tasks, plans = [], [], list[ClaimPlan]()
+        todo, tasks, plans = list[ClaimPlan](), list[Task](), list[ClaimPlan]()
         for key, there in users.items():
             claim = self.devices.claims.get(key)
             if claim is None:
                 return f"its claim {key[1]} is not there", []
+            needed = self.needed_at(key, there[0][0])
+            if needed is not None and not needed:
+                continue  # the node has it all from device plugins
             if self.is_settled(claim):
                 node = "" if empty else self._beyond(claim, [node for node, _ in there])
                 if node:
@@ -138,28 +146,32 @@ class DeviceAllocations:
                     return f"another pod is about to have its claim {key[1]} elsewhere", []
                 plans.append(shared)
                 continue
+            made = self.devices.extended[key].claim(needed) if needed else None
             try:
-                tasks.append(self._task(self.requests.asked(claim), dict.fromkeys(node for node, _ in there)))
+                tasks.append(self._task(self.requests.asked(made or claim), dict.fromkeys(node for node, _ in there)))
             except (InputError, ClaimWaitsError) as error:
                 return str(error), []
-            todo.append((key, claim.metadata.uid, pods))
+            todo.append(ClaimPlan(key, identity(claim), (), pods, made, needed or ()))
         if not tasks:
             return "", plans
         try:
             found = allocate(tasks, self._free(users, going, empty))
         except TooHardError:
-            return f"no devices were found for its claim {todo[0][0][1]}: there are too many ways to choose them", []
+            return f"no devices were found for {_asks(todo[0])}: there are too many ways to choose them", []
         except SelectorError as error:
             return str(error), []
         if found is None:
-            names = ", ".join(dict.fromkeys(key[1] for key, _, _ in todo[:3]))
+            asks = ", ".join(dict.fromkeys(map(_asks, todo[:3])))
             nodes = list(dict.fromkeys(node for node, _ in placed))
             where = f"node {nodes[0]} has" if len(nodes) == 1 else f"nodes {', '.join(nodes[:3])} have"
-            return f"{where} not the free devices that its claim {names} asks for", []
-        plans += [
-            ClaimPlan(key, uid, tuple(grants), pods) for (key, uid, pods), grants in zip(todo, found, strict=True)
-        ]
+            return f"{where} not the free devices for {asks}", []
+        plans += [one._replace(grants=tuple(grants)) for one, grants in zip(todo, found, strict=True)]
         return "", plans
+
+    def needed_at(self, key: ClaimName, node: str) -> tuple[str, ...] | None:
+        """The extended resources for which this claim is needed at a node; None for a claim that stands for none."""
+        extended = self.devices.extended.get(key)
+        return extended.needed_at(self.mirror.nodes.get(node)) if extended is not None else None
 
     def _shared(self, key: ClaimName, pods: Sequence[str]) -> ClaimPlan | None:
         """The plan for a claim that other pods are about to have as well, with these pods; None where there is none."""
@@ -238,7 +250,7 @@ class DeviceAllocations:
 
     def _is_standing(self, plan: ClaimPlan) -> bool:
         claim = self.devices.claims.get(plan.claim)
-        return claim is not None and claim.metadata.uid == plan.uid and any(map(self.stands, plan.pods))
+        return claim is not None and identity(claim) == plan.uid and any(map(self.stands, plan.pods))
 
     def _goes(self, key: ClaimName, going: Collection[str]) -> bool:
         """Whether a claim is ours to take back, and held only by pods that are gone, or will be, or got no place."""
@@ -253,3 +265,8 @@ class DeviceAllocations:
             return True
         pod = self.mirror.pods.get(uid)
         return pod is not None and (is_over(pod) or not (self.requests.is_bound(uid) or self.stands(uid)))
+
+
+def _asks(plan: ClaimPlan) -> str:
+    """What asks for the devices of a plan, in words."""
+    return ", ".join(plan.extended) or f"its claim {plan.claim[1]}"

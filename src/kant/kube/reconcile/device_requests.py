@@ -19,6 +19,8 @@ from kant.kube.translate.device_claims import (
     asked_of,
     claim_names,
     held_by,
+    identity,
+    is_made,
     is_ours,
     key_of,
     known_names,
@@ -26,7 +28,7 @@ from kant.kube.translate.device_claims import (
 )
 from kant.kube.translate.device_selectors import DeviceSelectors, SelectorError
 from kant.kube.translate.devices import Candidate, DeviceId, Reach
-from kant.kube.translate.resources import GPU_RESOURCES
+from kant.kube.translate.resources import GPU_RESOURCES, used_of
 from kant.kube.translate.selectors import Term
 from kant.kube.translate.sharing import SHARED
 from kant.kube.translate.volumes import ClaimName, ClaimWaitsError
@@ -77,9 +79,12 @@ class DeviceRequests:
         """What a claim asks for. Raises ClaimWaitsError, InputError."""
         if not self.is_current():
             self._forget()
-        found = self._asked.get(claim.metadata.uid)
+        key = claim.metadata.uid
+        if not is_made(claim):  # which requests it has depends on the node
+            key = " ".join((identity(claim), *(one.name for one in claim.spec.devices.requests)))
+        found = self._asked.get(key)
         if found is None:
-            found = self._asked[claim.metadata.uid] = asked_of(claim, self.devices.classes)
+            found = self._asked[key] = asked_of(claim, self.devices.classes)
         return found
 
     # --- what a pod asks for --------------------------------------------------------------------------------------
@@ -241,7 +246,8 @@ class DeviceRequests:
         """How many GPUs of its node a pod has, or asks for, by its claims. A claim of several counts for its first."""
         if not pod.spec.resource_claims or not self.devices.is_served:
             return 0
-        return sum(self._gpus_of(claim) or 0 for claim in self.claims(pod) if self._is_first(pod, claim))
+        found = sum(self._gpus_of(claim) or 0 for claim in self.claims(pod) if self._is_first(pod, claim))
+        return max(found - used_of(pod.spec).gpus, 0) if found and pod.spec.by_claim else found
 
     def uncounted(self, pod: Pod) -> str:
         """A claim of the pod that asks for parts of GPUs, or for no certain number of them; "" where none does."""

@@ -37,13 +37,21 @@ class NodeAmounts:
 
     def free(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> int:
         """How much of a resource a node has left, beside all pods that are there or are to be, but for some."""
+        return self._there(node, resource) - sum(
+            others_of(pod.spec).get(resource, 0) for pod in self.neighbours.on(node, ignored)
+        )
+
+    def _there(self, node: str, resource: str) -> int:
         view = self.mirror.nodes.get(node)
         amounts = (view.status.allocatable or view.status.capacity or {}) if view is not None else {}
         try:
-            there = amount_of(resource, amounts.get(resource, 0), resource, up=False)
+            return amount_of(resource, amounts.get(resource, 0), resource, up=False)
         except InputError:
-            there = 0
-        return there - sum(others_of(pod.spec).get(resource, 0) for pod in self.neighbours.on(node, ignored))
+            return 0
+
+    def _is_by_claim(self, node: str, resource: str) -> bool:
+        """Whether a node gives out a resource by claims, which count the devices themselves."""
+        return resource in self.mirror.devices.served and not self._there(node, resource)
 
     def _holders(self, node: str, resource: str, ignored: Collection[str] = NOBODY) -> frozenset[str]:
         there = self.neighbours.on(node, ignored)
@@ -63,7 +71,7 @@ class NodeAmounts:
 
     def is_short(self, node: str, resource: str, amount: int) -> bool:
         """Whether a node has too little left for pods for which the core sees a place there, be it by victims."""
-        if self.free(node, resource) >= amount:
+        if self.free(node, resource) >= amount or self._is_by_claim(node, resource):
             return False
         holders = self._held.get((resource, amount), {}).get(node)
         if holders and holders <= self._holders(node, resource):
@@ -81,7 +89,7 @@ class NodeAmounts:
             asked.update(others_of(pod.spec))
         for resource, amount in asked.items():
             free = self.free(node, resource, ignored)
-            if free < amount:
+            if free < amount and not self._is_by_claim(node, resource):
                 for pod in pods:
                     own = others_of(pod.spec).get(resource)
                     if own:

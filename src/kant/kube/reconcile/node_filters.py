@@ -31,7 +31,7 @@ from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.neighbours import Rule, Spread, apart_group, ports_of, rules_of, spreads_of, wanted_beside
 from kant.kube.translate.pods import whole_selection
-from kant.kube.translate.resources import others_of, used_of
+from kant.kube.translate.resources import gives_gpus, others_of, used_of
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
 from kant.model.job import Demand
 
@@ -187,7 +187,7 @@ class NodeFilters:
         if pod.spec.resource_claims and (digest := self.devices.requests.digest(pod)):
             names.append(f"{DEVICES}{digest}")
             names += [f"{FREE_DEVICES}{digest}"] if digest in self._short_devices else []
-        if self.mirror.devices.slices and used_of(pod.spec).gpus:
+        if self.mirror.devices.slices and used_of(pod.spec).gpus and not gives_gpus(pod.spec.by_claim):
             names.append(PLUGIN)
         if pod.spec.volumes and (claims := chosen_claims(pod, self.mirror.storage)):
             names.append(f"{FILTER}volumes {_digest([repr((*key_of(one), one.spec)) for one in claims])}")

@@ -19,6 +19,9 @@ from kant.model.errors import InputError
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """What keeps an allocated claim from being deleted."""
 
+EXTENDED = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of a claim that stands for extended resources of a pod, which owns it."""
+
 MOST_DEVICES = 32
 """Devices that one claim may have (AllocationResultsMaxSize)."""
 
@@ -149,6 +152,18 @@ def _constraint(one: d.DeviceConstraint, where: str) -> Constraint:
 def is_ours(claim: d.ResourceClaim) -> bool:
     """Whether Kant has allocated it."""
     return ALLOCATED in (claim.metadata.annotations or {})
+
+
+def identity(claim: d.ResourceClaim) -> str:
+    """Its uid; for extended resources that of its pod, for which it may be made, and made anew."""
+    if EXTENDED in (claim.metadata.annotations or {}):
+        return next((one.uid for one in claim.metadata.owner_references if one.controller), "")
+    return claim.metadata.uid
+
+
+def is_made(claim: d.ResourceClaim) -> bool:
+    """Whether it is there, and not only what will be made for extended resources."""
+    return bool(claim.metadata.uid)
 
 
 def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:

@@ -93,7 +93,10 @@ def selection(
     `models` is the label of nodeSelector that is left out, as the GPU model of the job; "" for none.
     """
     where = f"{about(pod)}, spec"
-    found = selection_of(pod.spec, where, requests_of(pod.spec, where, gpus).others, models=models)
+    others = requests_of(pod.spec, where, gpus).others
+    if pod.spec.by_claim:  # which nodes do is a node filter
+        others = tuple(one for one in others if one[0] not in pod.spec.by_claim)
+    found = selection_of(pod.spec, where, others, models=models)
     pool = (pod.metadata.labels or {}).get(NODE_POOL)
     if pool:
         found = found._replace(always=(*found.always, k.Requirement(NODE_POOL, "In", (pool,))))

@@ -90,6 +90,11 @@ def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig) ->
             raise InputError(where, f"whole GPUs in queue {one.name}, whose quota does not count parts of them", part)
 
 
+def gives_gpus(resources: Collection[str]) -> bool:
+    """Whether some of these resources are GPUs."""
+    return any(name in GPU_RESOURCES for name in resources)
+
+
 def with_gpus(demand: Demand, gpus: int) -> Demand:
     """The demand, and so many GPUs more that are had by claims."""
     return Demand(demand.gpus + gpus, GPU, demand.cpu, demand.memory) if gpus else demand

@@ -101,12 +101,15 @@ class GpuShares:
         found, kinds = self._shared(asked, pod.spec, where), set(self._kinds.values())
         if not asked.kind or kinds <= {asked.kind}:
             return found
+        if asked.kind in pod.spec.by_claim:  # at nodes without a device plugin, too
+            return found._replace(nodes=(*found.nodes, k.Requirement(KIND, "NotIn", (*sorted(kinds - {asked.kind}),))))
         why = found.why if asked.kind in kinds else f"no node has {asked.kind}"
         return Asked(found.demand, (*found.nodes, k.Requirement(KIND, "In", (asked.kind,))), why)
 
     def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
         """What the pod asks for if it may go to the nodes of all vendors."""
-        if parts := [(name, count) for name, count in asked.others if milli_of(name, None)]:
+        parts = [one for one in asked.others if milli_of(one[0], None) and one[0] not in spec.by_claim]
+        if parts:
             return self._find_mig(asked.demand, parts, spec, where)
         shares = _asks_for_shares(spec)
         replicas = asked.demand.gpus if asked.kind == NVIDIA else dict(asked.others).get(SHARED, 0)

@@ -1,0 +1,198 @@
+"""Extended resources that a device class serves: the claim that stands for them, made for a pod when it has its node.
+
+A class serves the resource that its `extendedResourceName` says, and `deviceclass.resource.kubernetes.io/NAME` always.
+A node that has the resource from a device plugin gives it out itself; at any other the pod needs devices of the class.
+
+Source: KEP-5004; kube-scheduler's plugin DynamicResources (extendeddynamicresources.go) for what the claim asks for,
+and k8s.io/dynamic-resource-allocation, deviceclass/extendedresourcecache, for which class serves a resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2s
+from typing import Any, NamedTuple
+
+from kant.kube.objects import device_views as d
+from kant.kube.objects import views as k
+from kant.kube.objects.names import ALLOCATED
+from kant.kube.objects.quantity import count, exact
+from kant.kube.translate.device_claims import EXTENDED, FINALIZER
+from kant.model.errors import InputError
+
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Before the name of a class: the resource that it serves always."""
+
+LONGEST = 253
+"""Letters that the name of an object may have."""
+
+
+class Part(NamedTuple):
+    """What the containers of a pod ask for of one resource: requests for devices, and which container gets which."""
+
+    resource: str
+    requests: tuple[tuple[str, int], ...]
+    mappings: tuple[k.RequestMapping, ...]
+
+
+@dataclass(slots=True)
+class ExtendedClaim:
+    """The claim that a pod may need: which requests it has depends on the node."""
+
+    name: str
+    pod: k.Pod
+    parts: tuple[Part, ...]
+    classes: Mapping[str, str]
+    _made: dict[tuple[str, ...], d.ResourceClaim] = field(default_factory=dict)
+
+    def needed_at(self, node: k.Node | None) -> tuple[str, ...]:
+        """The resources that a node does not have from a device plugin."""
+        amounts = (node.status.allocatable or {}) if node is not None else {}
+        return tuple(one.resource for one in self.parts if not has_amount(amounts, one.resource))
+
+    def claim(self, resources: tuple[str, ...] | None = None, version: str = "") -> d.ResourceClaim:
+        """The claim for these resources (None: for all); one without a uid, as it has not been made."""
+        wanted = tuple(one.resource for one in self.parts) if resources is None else resources
+        found = self._made.get(wanted)
+        if found is None:
+            found = self._made[wanted] = self._claim(wanted)
+        if not version:
+            return found
+        return d.ResourceClaim(_with_version(found.metadata, version), found.spec)
+
+    def _claim(self, wanted: tuple[str, ...]) -> d.ResourceClaim:
+        requests = sorted(
+            (name, self.classes[part.resource], number)
+            for part in self.parts
+            if part.resource in wanted
+            for name, number in part.requests
+        )
+        meta = self.pod.metadata
+        owner = k.Owner("v1", "Pod", meta.name, meta.uid, True)
+        devices = d.ClaimedDevices(
+            tuple(d.DeviceRequest(name, d.ExactRequest("", own, count=number)) for name, own, number in requests)
+        )
+        head = d.ClaimMeta(self.name, meta.namespace, annotations={EXTENDED: "true"}, owner_references=(owner,))
+        return d.ResourceClaim(head, d.ResourceClaimSpec(devices))
+
+    def mappings(self, resources: tuple[str, ...]) -> tuple[k.RequestMapping, ...]:
+        """Which container gets the devices of which request of the claim for these resources."""
+        return tuple(one for part in self.parts if part.resource in resources for one in part.mappings)
+
+
+def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
+    """The class that serves a resource: of several the newest, and of those the first by name."""
+    found: dict[str, str] = {}
+    for one in sorted(classes, key=lambda one: one.metadata.name, reverse=True):
+        found[f"{IMPLICIT}{one.metadata.name}"] = one.metadata.name
+    explicit = [one for one in classes if one.spec.extended_resource_name]
+    explicit.sort(key=lambda one: one.metadata.name, reverse=True)
+    explicit.sort(key=lambda one: one.metadata.creation_timestamp)
+    return found | {one.spec.extended_resource_name: one.metadata.name for one in explicit}
+
+
+def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
+    """The claim that a pod may need for what its containers ask for; None where no class serves any of it."""
+    starting = len(pod.spec.init_containers)
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    asked = sorted({name for one in containers for name in one.resources.requests or () if name in classes})
+    if not asked:
+        return None
+    try:
+        parts = tuple(part for name in asked if (part := _part(name, containers, starting)).requests)
+    except InputError:
+        return None  # the pod is refused for it where its amounts are read
+    return ExtendedClaim(name_for(pod), pod, parts, classes) if parts else None
+
+
+def name_for(pod: k.Pod) -> str:
+    """The name of its claim, which is the same whoever leads: what one has made the next one finds."""
+    tail = f"-extended-resources-{blake2s(pod.metadata.uid.encode(), digest_size=5).hexdigest()}"
+    return f"{pod.metadata.name[: LONGEST - len(tail)].rstrip('.-')}{tail}"
+
+
+def has_amount(amounts: Mapping[str, str | int | float], resource: str) -> bool:
+    """Whether there is any of a resource among these amounts, as far as they can be read."""
+    try:
+        return exact(amounts.get(resource, 0), resource) > 0
+    except InputError:
+        return False
+
+
+def body_of(claim: d.ResourceClaim) -> dict[str, Any]:
+    """A claim for extended resources, as it is sent to be made: ours, and protected from being deleted."""
+    meta, owner = claim.metadata, claim.metadata.owner_references[0]
+    requests = [
+        {"name": one.name, "exactly": {"deviceClassName": own.device_class_name, "count": own.count}}
+        for one in claim.spec.devices.requests
+        if (own := one.exactly) is not None
+    ]
+    of = {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid, "controller": True}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "annotations": {EXTENDED: "true", ALLOCATED: "true"},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [of],
+        },
+        "spec": {"devices": {"requests": requests}},
+    }
+
+
+def asks_alike(one: d.ResourceClaim, other: d.ResourceClaim) -> bool:
+    """Whether two claims for extended resources ask for the same."""
+    return _essence(one) == _essence(other)
+
+
+def _essence(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
+    exact = [(one.name, one.exactly or d.ExactRequest()) for one in claim.spec.devices.requests]
+    return [(name, own.device_class_name, own.count) for name, own in exact]
+
+
+def _with_version(meta: d.ClaimMeta, version: str) -> d.ClaimMeta:
+    return d.ClaimMeta(
+        meta.name,
+        meta.namespace,
+        resource_version=version,
+        annotations=meta.annotations,
+        owner_references=meta.owner_references,
+    )
+
+
+def _part(resource: str, containers: tuple[k.Container, ...], starting: int) -> Part:
+    """Requests of the containers that stay, and one for what an init container needs beyond those after it."""
+    stays = [at >= starting or one.restart_policy == "Always" for at, one in enumerate(containers)]
+    requests: dict[int, tuple[str, int]] = {}
+    mappings: list[k.RequestMapping] = []
+    for at in [at for at, one in enumerate(stays) if one]:
+        if number := _asked(containers[at], resource):
+            requests[at] = _request_name(at, containers[at], resource), number
+            mappings.append(k.RequestMapping(containers[at].name, resource, requests[at][0]))
+    most, brief, own = ("", 0), list[k.RequestMapping](), set[str]()
+    for at in [at for at, one in enumerate(stays) if not one]:
+        lacking = _asked(containers[at], resource)
+        for _, (name, number) in sorted(one for one in requests.items() if one[0] >= at):
+            if lacking > 0:
+                brief.append(k.RequestMapping(containers[at].name, resource, name))
+                lacking -= number
+        if lacking > 0:
+            name = _request_name(at, containers[at], resource)
+            own.add(name)
+            brief.append(k.RequestMapping(containers[at].name, resource, name))
+            most = (name, lacking) if lacking > most[1] else most
+    brief = [
+        k.RequestMapping(one.container_name, resource, most[0]) if one.request_name in own else one for one in brief
+    ]
+    return Part(resource, (*([most] if most[1] else []), *requests.values()), (*mappings, *brief))
+
+
+def _asked(container: k.Container, resource: str) -> int:
+    return count((container.resources.requests or {}).get(resource, 0), resource)
+
+
+def _request_name(at: int, container: k.Container, resource: str) -> str:
+    return f"container-{at}-request-{sorted(container.resources.requests or ()).index(resource)}"
