@@ -80,16 +80,6 @@ def event_protobuf(pod: Meta) -> bytes:
     )  # fmt: skip
 
 
-def event_short(pod: Meta) -> bytes:
-    """The least that the API server accepts and people can read."""
-    body = msgspec.json.decode(event(pod, NODE))
-    body["note"] = f"on {NODE}"
-    body["reportingInstance"] = "0"
-    body["metadata"]["name"] = f"{pod.uid}.{time.time_ns():x}"
-    del body["regarding"]["apiVersion"]
-    return msgspec.json.encode(body)
-
-
 def to_bind(pod: Meta) -> str:
     return f"{PODS}/{pod.name}/binding"
 
@@ -108,9 +98,9 @@ BINDS = [
 ]
 TOLD = [
     Way("event, events.k8s.io, JSON", lambda _: EVENTS, lambda pod: event(pod, NODE)),
-    Way("event, events.k8s.io, 4 conns", lambda _: EVENTS, lambda pod: event(pod, NODE), connections=4),
+    Way("event, events.k8s.io, 8 conns", lambda _: EVENTS, lambda pod: event(pod, NODE), connections=8),
+    Way("event, events.k8s.io, 32 conns", lambda _: EVENTS, lambda pod: event(pod, NODE), connections=32),
     Way("event, core v1, JSON", lambda _: CORE_EVENTS, lambda pod: event(pod, NODE, "v1")),
-    Way("event, short JSON", lambda _: EVENTS, event_short),
     Way("event, protobuf, reply too", lambda _: EVENTS, event_protobuf, PROTOBUF, PROTOBUF),
     Way("event, protobuf, reply JSON", lambda _: EVENTS, event_protobuf, PROTOBUF),
 ]

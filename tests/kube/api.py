@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,17 @@ class Api:
             while not condition(found := await self.list(what, **query)):
                 await asyncio.sleep(0.1)
         return found
+
+    async def requests(self) -> Counter[str]:
+        """How many requests of each kind the API server has answered so far, whoever asked: `POST pods/binding 201`."""
+        text = (await self.call("GET", "/metrics"))["message"]
+        counts: Counter[str] = Counter()
+        for line in text.splitlines():
+            if line.startswith("apiserver_request_total{"):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                what = f"{labels['resource']}/{labels['subresource']}".strip("/")
+                counts[f"{labels['verb']} {what} {labels['code']}"] += int(float(line.rpartition(" ")[2]))
+        return counts
 
     # --- watching ------------------------------------------------------------------------------------------------
 

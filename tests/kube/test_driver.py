@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -67,6 +68,41 @@ def test_gangs_of_1_to_512_are_bound_whole_and_the_journal_replays(plane: Contro
     play(plane, story)
     (journal,) = tmp_path.glob("*.jsonl")
     assert replay(journal).equal
+
+
+def test_what_each_pod_costs_the_api_server_in_requests(plane: ControlPlane) -> None:
+    """A binding and an Event for each pod that starts, as with kube-scheduler; the counts may only fall."""
+    ours, theirs = ([{"name": name}] for name in ("scheduling.kant.dev/quota", "example.com/hold"))
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node(f"n{i}") for i in range(3)])
+        await api.create_all(make_pod(f"leaving-{i}") for i in range(2))
+        for i in range(2):
+            path = f"/api/v1/namespaces/default/pods/leaving-{i}"
+            await api.patch(path, {"metadata": {"finalizers": ["example.com/kept"]}})
+            await api.delete(path)
+        starts = [*(make_pod(f"single-{i}") for i in range(4)), *make_gang("gang", 8)]
+        await api.create_all([*starts, *(make_pod(f"held-{i}", schedulingGates=theirs) for i in range(5))])
+        await api.create_all(make_pod(f"gated-{i}", schedulingGates=ours) for i in range(2))
+        await api.create_all(make_gang("large", 16, 2))
+        before = await api.requests()
+        async with kant(plane) as driver:
+            await until(lambda: driver.notifier.recorder.told == 14 + 2 * 16 and not driver.is_binding())
+            cycles, node = driver.counts.cycles, "/api/v1/nodes/n0/status"
+            await api.patch(node, {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "again"}]}})
+            await api.patch("/api/v1/namespaces/default/pods/held-0", {"metadata": {"labels": {"told": "nothing"}}})
+            await until(lambda: driver.counts.cycles > cycles + 3)
+        spent = await api.requests() - before
+        spent["PATCH pods 200"] -= 1  # our own
+        assert {what: count for what, count in spent.items() if re.match(r"(?!WATCH)\w+ (pods|events)\b", what)} == {
+            "LIST pods 200": 1,
+            "POST pods/binding 201": 14,
+            "POST events 201": 14 + 16,
+            "PATCH pods 200": 2,  # our gate is opened before a pod is bound
+            "PATCH pods/status 200": 16,
+        }
+
+    play(plane, story)
 
 
 def test_a_gang_that_does_not_fit_binds_nothing_and_says_why(plane: ControlPlane) -> None:

@@ -29,10 +29,12 @@ class Server:
 
     def __init__(self, refusals: list[int] | None = None) -> None:
         self.refusals, self.told = list(refusals or []), list[tuple[str, str]]()
+        self.asked: list[str] = []  # paths
         self.refused: set[str] = set()  # paths of which the last request was refused
         self.tries = self.now = self.most = 0
 
     async def call(self, method: str, path: str, body: bytes, *, content_type: str) -> bytes:
+        self.asked.append(path)
         self.tries += 1
         self.now += 1
         self.most = max(self.most, self.now)
@@ -117,6 +119,25 @@ def test_conditions_go_before_events_and_events_wait_for_bindings_but_not_for_ev
     virtual.run(main())
 
 
+def test_events_go_by_half_of_the_connections_and_by_few_while_bindings_are_under_way() -> None:
+    async def main() -> None:
+        server, busy = Server(), True
+        told = recorder(server, busy=lambda: busy)
+        task = asyncio.create_task(told.run())
+        for at in range(100):
+            told.scheduled(pod(f"p{at}"), "node-1")
+        await asyncio.sleep(OVERDUE + 3)
+        assert (server.most, server.tries > 4) == (4, True), "a quarter of the workers"
+        busy = False
+        assert await told.drain(8)
+        assert server.most == 16 and len(server.told) == 100
+        await asyncio.sleep(1)
+        assert len(asyncio.all_tasks()) == 2, "nobody waits for work"
+        task.cancel()
+
+    virtual.run(main())
+
+
 def test_a_flood_is_bounded_and_counted_and_costs_no_condition() -> None:
     async def main() -> None:
         server = Server()
@@ -127,9 +148,8 @@ def test_a_flood_is_bounded_and_counted_and_costs_no_condition() -> None:
         assert told.dropped == 91 and len(told) == 10
         task = asyncio.create_task(told.run())
         assert await told.drain(60)
-        assert server.told[0] == ("c", "why") and len(server.told) == 10
-        assert {len(text) for _, text in server.told[1:]} == {1024}
-        assert server.most <= 4, "an eighth of the connections"
+        assert server.asked[0] == "/api/v1/namespaces/ns/pods/c/status" and len(server.told) == 10
+        assert {len(text) for name, text in server.told if name != "c"} == {1024}
         told.event(pod("p99"), "Warning", "FailedScheduling", "x" * 2000, "Scheduling")
         assert len(told) == 0, "the same within half an hour"
         await asyncio.sleep(1900)
