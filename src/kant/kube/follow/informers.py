@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,7 +23,8 @@ from kant.live.logs import log_event
 from kant.model.errors import InputError
 
 log = logging.getLogger("kant.kube")
-OWN_KINDS = ("queues", "topologies", "reservations", "defragmentations")
+QUEUES = "queues"
+OWN_KINDS = (QUEUES, "topologies", "reservations", "defragmentations")
 KINDS: dict[str, tuple[str, ...]] = {
     **{plural: (f"{API}/{plural}",) for plural in OWN_KINDS},
     "topologies.kueue.x-k8s.io": (
@@ -42,7 +44,7 @@ STORAGE = "/apis/storage.k8s.io/v1"
 CLASSES = f"{STORAGE}/storageclasses"
 DEVICES = "/apis/resource.k8s.io/v1"
 INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again,
-OWN_INSTALLED = 2.0  # and where some are Kant's own: without its Queues pods start that should wait
+OWN_INSTALLED = 2.0  # and where some are Kant's own; for its Queues whenever a pod comes
 ABSENT = 5.0  # seconds after which a group that was not there is looked for again
 
 T = TypeVar("T")
@@ -110,6 +112,10 @@ class Informers:
             one.on_trouble = partial(self._without_storage, one)
         self.forbidden: list[str] = []  # what we may not read, and what comes of that
         self.others: list[Reflector[Loose]] = []
+        self._absent: list[str] = []  # kinds that the cluster has not
+        self._late: list[Reflector[Loose]] = []  # kinds of Kant that it has now
+        self._asked = self._looked = 0  # how often somebody had to know of Queues, and which of that has been answered
+        self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
 
@@ -146,8 +152,8 @@ class Informers:
 
     async def run(self, synced: asyncio.Event) -> None:
         """Follow for ever; `synced` is set once everything has been listed."""
-        absent = [kind for kind in KINDS if not await self._add(kind)]
-        if missing := [kind for kind in OWN_KINDS if kind in absent]:
+        self._absent = [kind for kind in KINDS if not await self._add(kind)]
+        if missing := [kind for kind in OWN_KINDS if kind in self._absent]:
             self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
         self.mirror.devices.is_served = bool(await self._served((f"{DEVICES}/resourceclaims",)))
         async with asyncio.TaskGroup() as tasks:
@@ -164,18 +170,49 @@ class Informers:
                 tasks.create_task(self._look_up())
             for reflector in reflectors:
                 await reflector.synced.wait()
+            self.look_for_queues(self.mirror.pods.values())
             synced.set()
-            while absent or not self.mirror.devices.is_served:
-                own = any(path.startswith(API) for kind in absent for path in KINDS[kind])
-                await asyncio.sleep(OWN_INSTALLED if own else INSTALLED)
-                if not self.mirror.devices.is_served and await self._served((f"{DEVICES}/resourceclaims",)):
-                    self.mirror.devices.is_served = True
-                    for late in self.devices:
-                        tasks.create_task(late.run())
-                for kind in list(absent):
-                    if await self._add(kind):
-                        absent.remove(kind)
-                        tasks.create_task(self.others[-1].run())
+            await self._follow_late(tasks)
+
+    async def _follow_late(self, tasks: asyncio.TaskGroup) -> None:
+        """Look from time to time for kinds that the cluster has not, and whenever asked for the Queues."""
+        loop, looked_at = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        while self._absent or not self.mirror.devices.is_served:
+            due = looked_at + (OWN_INSTALLED if any(kind in OWN_KINDS for kind in self._absent) else INSTALLED)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._ask.wait()
+            self._ask.clear()
+            asked, is_due = self._asked, loop.time() >= due
+            if is_due and not self.mirror.devices.is_served and await self._served((f"{DEVICES}/resourceclaims",)):
+                self.mirror.devices.is_served = True
+                for late in self.devices:
+                    tasks.create_task(late.run())
+            found = [kind for kind in (list(self._absent) if is_due else [QUEUES]) if await self._add(kind)]
+            if QUEUES in found and not is_due:  # the others have come with them
+                found += [
+                    kind for kind in OWN_KINDS if kind in self._absent and kind != QUEUES and await self._add(kind)
+                ]
+            for reflector, kind in zip(self.others[len(self.others) - len(found) :], found, strict=True):
+                self._absent.remove(kind)
+                self._late += [reflector] if kind in OWN_KINDS else []
+                tasks.create_task(reflector.run())
+            if is_due:
+                looked_at = loop.time()
+            if self._looked != asked:
+                self._looked = asked
+                self.wake()
+
+    def look_for_queues(self, pods: Iterable[Pod]) -> None:
+        """Where the kind of Queues was not there, look whether it is by now: some may be for these pods."""
+        if QUEUES in self._absent and any(not pod.spec.node_name for pod in pods):
+            self._asked += 1
+            self._ask.set()
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether there may be Queues, or other objects of Kant, that have not been listed."""
+        return self._looked != self._asked or any(not reflector.synced.is_set() for reflector in self._late)
 
     async def _add(self, kind: str) -> bool:
         """A reflector of a kind that the cluster may have; False where it has not."""

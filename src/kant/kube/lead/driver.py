@@ -194,6 +194,8 @@ class KubeDriver:
         assert self.core is not None
         self.answers.take()
         self.take_changes()
+        if self.informers.is_unsure:
+            return IDLE  # we are woken
         if self._is_stale():
             if not (self.fleet.stale or self.settings.shadow):  # else claims that were just written would be in vain
                 self.binder.pump(self.workloads.transitions.to_bind)
@@ -360,6 +362,7 @@ class KubeDriver:
         self._take_objects()
         pods, mirror.touched = mirror.touched, {}
         keys = self._take_pods(pods)
+        self.informers.look_for_queues(pods.values())
         self._take_overrun()
         for name in nodes:
             if name in self.fleet.closed:

@@ -33,7 +33,9 @@ class Membership:
                 wrong = str(error)
             key = "/".join(group.key) if group is not None else uid
             self._join(uid, key)
-            if key not in self.by_key:
+            if key in self.by_key:
+                self.by_key[key].reason = ""  # this pod has not been told
+            else:
                 self.by_key[key] = Workload(key, group, foreign=not ours, wrong=wrong)
         return key
 
