@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -19,6 +20,8 @@ ARGUMENTS = (
 )  # fmt: skip
 
 expect.set_options(timeout=1e3 * PATIENCE_S)
+
+IDLE: WeakKeyDictionary[Browser, list[Page]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -39,24 +42,50 @@ def launched() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, address: str, *, width: int = 1280, height: int = 900, **options: Any) -> Iterator[Page]:
+def lent(
+    browser: Browser, *, width: int = 1280, height: int = 900, color_scheme: Any = "light",
+    reduced_motion: Any = "no-preference", **listeners: Callable[[Any], object],
+) -> Iterator[Page]:  # fmt: skip
+    """A page as a new one is, with `listeners` to its events: `console=said.append`.
+
+    Whoever comes next gets it again: a new one is a new process of the browser, dearer than most tests of a page.
+    """
+    idle = IDLE.setdefault(browser, [])
+    page = idle.pop() if idle else browser.new_page()
+    try:
+        page.set_default_timeout(1e3 * PATIENCE_S)
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=color_scheme, reduced_motion=reduced_motion)
+        for event, listener in listeners.items():
+            page.on(event, listener)  # type: ignore[call-overload]
+        yield page
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.context.clear_cookies()
+        page.goto("about:blank")
+    except BaseException:
+        page.close()
+        raise
+    idle.append(page)
+
+
+@contextmanager
+def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
     """A page whose views are drawn. At the end nothing may have complained, and nothing been asked of anybody else."""
-    context = browser.new_context(viewport={"width": width, "height": height}, **options)
     said: list[str] = []
     asked: list[str] = []
-    try:
-        page = context.new_page()
-        page.set_default_timeout(1e3 * PATIENCE_S)
-        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: asked.append(request.url))
+    options |= {
+        "console": lambda message: said.append(f"{message.type}: {message.text}"),
+        "pageerror": lambda error: said.append(f"error: {error}"),
+        "dialog": lambda dialog: (said.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+        "request": lambda request: asked.append(request.url),
+    }
+    with lent(browser, **options) as page:
         page.goto(address)
         page.wait_for_selector("html[data-ready]")
         yield page
         assert page.evaluate("document.documentElement.dataset.errors") == "0"
-    finally:
-        context.close()
     assert said == []
     home = address.split("#")[0]
     origin = "/".join(home.split("/")[:3])

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser import launched
+from tests.browser import launched, lent
 from tests.local.up import Up, asked, eventually
-from tests.patience import PATIENCE_S
 
 from kant.service.callers import page_token
 from kant.service.roles import Role
@@ -36,7 +35,7 @@ name = "speech"
 parent = "lab"
 gpus = 20
 """
-WIDE = {"width": 1360, "height": 860}
+WIDE: dict[str, Any] = {"width": 1360, "height": 860}
 
 
 def free_port() -> int:
@@ -50,12 +49,15 @@ class Seen:
 
     def __init__(self, browser: Any, address: str, token: str) -> None:
         self.complaints: list[str] = []
-        self.page = browser.new_page(viewport=WIDE)
-        self.page.set_default_timeout(1e3 * PATIENCE_S)
-        self.page.on("console", self._said)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self._lent = lent(
+            browser, **WIDE, console=self._said, pageerror=lambda error: self.complaints.append(str(error))
+        )
+        self.page = self._lent.__enter__()
         self.page.goto(f"http://{address}/#token={token}")
         self.page.wait_for_selector("html[data-ready=true]")
+
+    def close(self) -> None:
+        self._lent.__exit__(None, None, None)
 
     def _said(self, message: Any) -> None:
         lost = "net::ERR" in message.text  # the browser says so itself when Kant is away
@@ -196,7 +198,7 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
             again.client.post(again.client.job(job, "cancel"))
         again.over(first, small, blocked)
         assert seen.complaints == []
-        page.close()
+        seen.close()
 
 
 def look_as_a_viewer(browser: Any, address: str, home: Path, job: str) -> None:
@@ -212,7 +214,7 @@ def look_as_a_viewer(browser: Any, address: str, home: Path, job: str) -> None:
     words = page.locator("main").inner_text()
     assert "sleep 600" not in words and "step 2" not in words
     assert seen.complaints == []
-    page.close()
+    seen.close()
 
 
 def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, tmp_path: Path) -> None:
@@ -281,7 +283,7 @@ def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, t
         page.get_by_role("button", name="Yes, cancel").click()
         page.locator(".jobhead .phase.cancelled").wait_for()
         assert [each for each in seen.complaints if "403" not in each] == []
-        page.close()
+        seen.close()
         for job in (other, held[0].partition("_")[0]):
             kant.client.post(kant.client.job(job, "cancel"))
         kant.over(other, *held)

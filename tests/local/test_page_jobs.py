@@ -42,7 +42,7 @@ def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def seen(browser: Any, kant: Up) -> Iterator[Seen]:
     found = Seen(browser, listening(kant), page_token(kant.home))
     yield found
-    found.page.close()
+    found.close()
     assert found.complaints == []
 
 
