@@ -138,19 +138,60 @@ def test_a_gang_goes_to_as_many_nodes_as_its_mig_devices_need(plane: ControlPlan
     perform(plane, story, tmp_path)
 
 
-def test_a_gang_whose_pods_only_mig_devices_tell_apart_is_refused_and_ends_nobody(
+def test_pods_of_a_gang_that_only_mig_devices_tell_apart_start_together_each_where_its_own_is(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """In queues with a quota and without; beside whole GPUs too."""
+
+    def gang(name: str, where: str, *profiles: str) -> list[Object]:
+        pods = zip(make_gang(name, len(profiles), 0), profiles, strict=True)
+        made = [asks(pod, PROFILES.get(profile, profile), "1") for pod, profile in pods]
+        for pod in made:
+            pod["metadata"].setdefault("labels", {}).update(of_queue(where))
+        return made
+
+    async def uses(api: Api, amount: str) -> None:
+        part = {"resource": "gpu", "model": "", "amount": amount}
+        await status(api, "queues", "team", lambda one: one.get("running") == 1 and part in one["used"])
+
+    async def story(api: Api) -> None:
+        nodes = [cut("n0", 81_559, small=1), cut("n1", 81_559, large=2), cut("n2", 40_960, small=1)]
+        await api.create_all([*nodes, make_node("gpu", 1)])
+        async with Auditor(api) as auditor:
+            async with kant(plane, journal=tmp_path):
+                await api.create_all(gang("h", "team", "large", "large", "small"))
+                pods = await until(api, lambda pods: len(bound(pods)) == 3)
+                assert (where(pods)["h-0"], where(pods)["h-1"]) == ("n1", "n1")
+                await api.create_all(gang("g", "team", "small", "large", "small", "nvidia.com/gpu"))
+                await until(api, lambda pods: all(says(pods, f"g-{n}", "nvidia.com/mig-") for n in range(3)))
+                assert len(bound(await api.list("pods"))) == 3
+                await api.apply([queue("team", 2)])
+                for name in ("h-0", "h-1", "h-2"):
+                    await gone(api, name)
+                pods = await until(api, lambda pods: len(bound(pods)) == 4)
+                found = where(pods)
+                assert (found["g-1"], found["g-3"]) == ("n1", "gpu") and {found["g-0"], found["g-2"]} == {"n0", "n2"}
+                await uses(api, "2")  # a small one may come to be a quarter
+            async with kant(plane, journal=tmp_path):  # a new leader, which reads what runs
+                await uses(api, "1875m")
+                await api.create_all(gang("over", "team", "small", "large"))
+                await until(api, lambda pods: says(pods, "over-0", "queue team"))
+            (await auditor.report()).assert_kept()
+
+    perform(plane, story, tmp_path)
+
+
+def test_the_rest_of_a_gang_that_is_bound_in_part_follows_with_mig_devices_and_without_gpus(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
     async def story(api: Api) -> None:
-        await api.create_all([cut(f"n{number}", 81_559, small=1, large=1) for number in range(2)])
-        pods = make_gang("g", 2, 0)
-        async with kant(plane, journal=tmp_path):
-            both = zip(pods, ("small", "large"), strict=True)
-            await api.create_all([asks(pod, PROFILES[profile], "1") for pod, profile in both])
-            words = "equal parts for all its pods that ask for the same amounts of CPU and memory"
-            await until(api, lambda pods: says(pods, "g-0", words) and says(pods, "g-1", words))
-            await api.create(asks(make_pod("alone", 0), PROFILES["large"], "1"))
-            await until(api, lambda pods: bound(pods) == ["alone"])
+        await api.create_all([cut("n0", 81_559, small=1), cut("n1", 81_559, large=1)])
+        first, second, third = make_gang("g", 3, 0)
+        first["spec"]["nodeName"] = "n0"  # somebody before us came so far
+        await api.create_all([asks(first, PROFILES["small"], "1"), asks(second, PROFILES["large"], "1"), third])
+        async with kant(plane, journal=tmp_path) as driver:
+            pods = await until(api, lambda pods: len(bound(pods)) == 3)
+            assert where(pods)["g-1"] == "n1" and driver.counts.evicted == 0
 
     perform(plane, story, tmp_path)
 

@@ -43,7 +43,8 @@ D_TAG = 5  # model.placement.TAG
 D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
 D_SLICES = 7  # memory slices of a MIG instance; 0: none is asked for
 D_STARTS = 8  # where it may begin, as bits
-DEMAND_WIDTH = 9
+D_PARTS = 9  # without GPUs: thousandths that its parts of GPUs are worth which the node has cut itself; else 0
+DEMAND_WIDTH = 10
 
 # --- pools -----------------------------------------------------------------------------------------------------
 P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining ones until their GPUs are free

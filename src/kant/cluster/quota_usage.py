@@ -73,7 +73,7 @@ class QuotaUsage:
             milli, cpu, memory = found.get(model, (0, 0, 0))
             own = piece[MASK].bit_count() * piece[MILLI]
             if not piece[MASK] and shape.charged_milli > shape.gpu_milli:
-                own = worth_of_parts(shape, piece[PODS], piece[CPU], piece[MEMORY])
+                own = worth_of_parts(shape, piece)
             found[model] = milli + own, cpu + piece[CPU], memory + piece[MEMORY]
         return found
 
@@ -147,21 +147,21 @@ def charged_by(shape: Shape, allocation: Allocation) -> Held:
     """What these pieces of a gang count for, whatever their GPU models."""
     milli, cpu, memory = held_by(allocation)
     if shape.charged_milli > shape.gpu_milli:
-        milli += sum(
-            worth_of_parts(shape, piece[PODS], piece[CPU], piece[MEMORY])
-            for piece in allocation.tolist()
-            if not piece[MASK]
-        )
+        milli += sum(worth_of_parts(shape, piece) for piece in allocation.tolist() if not piece[MASK])
     return milli, cpu, memory
 
 
-def worth_of_parts(shape: Shape, pods: int, cpu: int, memory: int) -> int:
-    """Milli-GPUs of a piece without devices, by its pods of the groups of `shape`: those that add up to the piece.
+def worth_of_parts(shape: Shape, piece: list[int]) -> int:
+    """Milli-GPUs of a piece without devices: what it says, where it is pods of one group of `shape`.
 
-    Two groups have one such sum, since no two ask for the same. Of more the first sum counts, that with the most pods
-    of the first groups.
+    In journals of Kant 0.3.0 pieces say nothing of it. There its pods are those of the groups that add up to the piece;
+    of several such sums the first counts, that with the most pods of the first groups.
     """
     kinds = [group.demand for group in shape.groups if not group.demand.gpus]
+    pods, cpu, memory = piece[PODS], piece[CPU], piece[MEMORY]
+    for one in kinds:
+        if one.mig and (pods * one.cpu, pods * one.memory, one.milli) == (cpu, memory, piece[MILLI]):
+            return pods * one.milli
 
     def search(at: int, pods: int, cpu: int, memory: int) -> int | None:
         if at == len(kinds):

@@ -289,8 +289,9 @@ class Shapes:
                 self.demands = np.concatenate([self.demands, np.zeros_like(self.demands)])
             tag = -1 if demand.gpus == 0 else (demand.gpus if demand.milli == 1000 and not demand.mig else 0)
             slices, starts = self._places(demand, pools)
+            parts = demand.charged_milli if demand.gpus == 0 else 0
             self.demands[row] = (
-                demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island, slices, starts,
+                demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island, slices, starts, parts,
             )  # fmt: skip
             self._demand_rows[(demand, pools)] = row
             self.demand_count += 1

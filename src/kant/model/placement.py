@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 NODE = 0  # index of the node in the cluster
 PODS = 1  # pods of this piece
 MASK = 2  # bit i set: device i of the node is used
-MILLI = 3  # thousandths taken of each of those devices
+MILLI = 3  # thousandths taken of each of those devices; without any: what the parts of GPUs of each pod are worth
 CPU = 4  # thousandths of a core, all pods of the piece together
 MEMORY = 5  # MiB, all pods together
 TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs; below: MIG slices

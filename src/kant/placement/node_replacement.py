@@ -16,6 +16,7 @@ from kant.cluster.columns import DEVICES, POOL, STATUS, Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.model.decision import NoFit
+from kant.model.job import Demand
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
 from kant.model.status import NodeStatus
 from kant.placement.pieces import PieceBuffer
@@ -74,8 +75,7 @@ def replace_nodes(
 
 def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingPods | None:
     """Take back all that is left of `held`."""
-    groups = {_of_demand(group.demand.gpus, group.demand.milli, group.demand.cpu, group.demand.memory): index
-              for index, group in enumerate(shape.groups)}  # fmt: skip
+    groups = {_kind_of(group.demand): index for index, group in enumerate(shape.groups)}
     missing_pods = MissingPods(len(held) + len(shape.groups))
     missing = [group.count for group in shape.groups]
     for at, piece in enumerate(held.tolist()):
@@ -164,11 +164,11 @@ def _near(
 
 
 Kind = tuple[int, int, int, int]
-"""GPUs, thousandths of each, CPU and memory of one pod."""
+"""GPUs, thousandths of each (without any what its parts of GPUs are worth), CPU and memory of one pod."""
 
 
-def _of_demand(gpus: int, milli: int, cpu: int, memory: int) -> Kind:
-    return gpus, milli if gpus else 0, cpu, memory
+def _kind_of(demand: Demand) -> Kind:
+    return demand.gpus, demand.milli if demand.gpus else demand.charged_milli, demand.cpu, demand.memory
 
 
 def _group_of(piece: list[int], groups: dict[Kind, int]) -> int | None:

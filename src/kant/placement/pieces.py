@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import D_CPU, D_GPUS, D_MEMORY, D_MILLI, D_SLICES, D_TAG, Table, take_piece
+from kant.cluster.columns import D_CPU, D_GPUS, D_MEMORY, D_MILLI, D_PARTS, D_SLICES, D_TAG, Table, take_piece
 from kant.cluster.shapes import Shape
 from kant.compiled import inlined
 from kant.model.placement import WIDTH
@@ -37,7 +37,7 @@ def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demand
     piece[0] = node
     piece[1] = pods
     piece[2] = mask
-    piece[3] = demands[d, D_MILLI] if demands[d, D_GPUS] > 0 else 0
+    piece[3] = demands[d, D_MILLI] if demands[d, D_GPUS] > 0 else demands[d, D_PARTS]
     piece[4] = pods * demands[d, D_CPU]
     piece[5] = pods * demands[d, D_MEMORY]
     piece[6] = demands[d, D_TAG]

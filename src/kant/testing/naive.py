@@ -158,7 +158,7 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
 def _kind(demand: Demand) -> tuple[int, int]:
     """TAG and MILLI of a piece with pods of the demand; those of MIG slices have tags of their own."""
     tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 and not demand.mig else 0
-    return tag, demand.milli if demand.gpus else 0
+    return tag, demand.milli if demand.gpus else demand.charged_milli
 
 
 def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:

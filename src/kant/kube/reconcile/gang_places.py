@@ -55,6 +55,17 @@ def are_kept_by_core(job: Job, pods: Sequence[Pod]) -> bool:
     return not any(rule.is_about(pod) for rule in dict.fromkeys(left) for pod in pods)
 
 
+def are_unlike(members: Sequence[Member]) -> bool:
+    """Whether pods with equal GPUs, CPU and memory differ in what the core does not count, so that it takes them for
+    each other."""
+    found: dict[tuple[int, int, int], dict[str, int]] = {}
+    for member in members:
+        asked, others = member.demand, others_of(member.pod.spec)
+        if found.setdefault((asked.gpus, asked.cpu, asked.memory), others) != others:
+            return True
+    return False
+
+
 class GangPlaces:
     """Finds other places for a gang that the core is about to start."""
 

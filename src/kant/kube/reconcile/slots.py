@@ -52,8 +52,9 @@ def slots_of(
 ) -> list[Slot]:
     """A slot for each member, in their order (their ranks), on the nodes of an allocation; `partly`: for the first.
 
-    The pods of one piece have as many GPUs each; those that differ in CPU or memory alone may share a piece, of which
-    only the sums are known. Raises ValueError where the allocation was made for other members.
+    The pods of one piece have as many GPUs each, or parts of GPUs of equal worth; those that differ in CPU or memory
+    alone may share a piece, of which only the sums are known. Raises ValueError where the allocation was made for
+    other members.
     """
     waiting: dict[Demand, deque[int]] = {}
     for at, member in enumerate(members):
@@ -86,7 +87,7 @@ def _split(piece: list[int], left: dict[Demand, int]) -> list[tuple[Demand, int]
     kinds = [
         demand
         for demand, count in left.items()
-        if count and demand.gpus == gpus and (not gpus or demand.milli == piece[MILLI])
+        if count and demand.gpus == gpus and (demand.milli if gpus else worth_of(demand)) == piece[MILLI]
     ]
     found = next(_sums(kinds, left, piece[PODS], piece[CPU], piece[MEMORY]), None)
     if found is None:
@@ -134,7 +135,12 @@ class FreeCapacity:
         row[c.CPU_FREE] -= cpu
         row[c.MEMORY_FREE] -= memory
         tag = (mask.bit_count() if milli == GPU else 0) if mask else -1
-        return [node, 1, mask, milli if mask else GPU, cpu, memory, tag]
+        return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag]
+
+
+def worth_of(demand: Demand) -> int:
+    """Thousandths of a GPU that the parts of a pod without GPUs are worth, as its piece says it."""
+    return demand.charged_milli if not demand.gpus else 0
 
 
 def demand_of_piece(piece: list[int], asked: Demand) -> Demand:

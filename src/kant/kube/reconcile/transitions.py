@@ -12,7 +12,7 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import may_be_elastic, roles_of, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
-from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, has_rules
+from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, are_unlike, has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.pod_capacity import PodCapacity
@@ -213,8 +213,9 @@ class Transitions:
         taken: Sequence[Allocation] = (),
         held: Sequence[Allocation] = (),
     ) -> Places | str | None:
-        """Other places for the pods of a gang where these break a rule, or are too many for a node that takes each of
-        them alone; why there are none; None where these will do, or nothing of that kind is asked."""
+        """Other places for the pods of a gang where these break a rule, are too many for a node that takes each of them
+        alone, or are not for whom of those that the core cannot tell apart; why there are none; None where these will
+        do, or nothing of that kind is asked."""
         pods = self.mirror.pods
         new = [slot for slot in slots if not slot.bound and slot.pod in pods]
         placed = [(slot.node, pods[slot.pod]) for slot in new]
@@ -223,9 +224,9 @@ class Transitions:
             return None
         if not filters.check(placed, going):
             return None
-        if not has_rules(own) and not filters.among_themselves(placed):
-            return None
         members = [Member(pod, slot.demand) for slot, (_, pod) in zip(new, placed, strict=True)]
+        if not has_rules(own) and not are_unlike(members) and not filters.among_themselves(placed):
+            return None
         liked = {node for node, _ in placed}
         return self.gang_places.find(workload.job, members, liked, going, freed, taken, held)
 

@@ -76,6 +76,7 @@ class Translation:
         self.queue_config = QueueConfig()
         self._flavor_of: dict[str, str] = {}
         self._left_out: set[str] = set()  # nodes whose pools are too many
+        self._in_part: dict[str, None] = {}  # uids of bound pods the rest of whose gangs waits
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
     def beginning(self, now: int) -> int:
@@ -96,7 +97,7 @@ class Translation:
         self.shares.begin(tuple(mirror.nodes.values()))
         self.filters.begin(waiting, self._gangs(waiting))
         self.flavors.failing = self.filters.failing
-        for pod in waiting:
+        for pod in (*waiting, *self._still_in_part()):
             self._learn(pod)
         found, wrong = levels_of(
             item for kind, items in mirror.objects.items() if kind.startswith("topologies") for item in items.values()
@@ -116,6 +117,12 @@ class Translation:
                 self.booked.append(reserved)
             else:
                 self.reserved.append(reserved)
+
+    def _still_in_part(self) -> list[Pod]:
+        """Bound pods of gangs in part: what they select on is asked with the rest."""
+        pods = self.mirror.pods
+        self._in_part = {uid: None for uid in self._in_part if uid in pods and not is_over(pods[uid])}
+        return [pods[uid] for uid in self._in_part]
 
     def _gangs(self, waiting: Iterable[Pod]) -> list[list[Pod]]:
         """Those of these pods that start together, as far as their groups are known."""
@@ -273,6 +280,7 @@ class Translation:
         """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
         self.filters.learn_gang(pods)
         if sum(self._learn(pod) for pod in pods):
+            self._in_part.update((pod.metadata.uid, None) for pod in pods if pod.spec.node_name)
             self.stale = True
             raise StaleFlavorsError
         check_claims_of(pods, self.devices, self.filters)

@@ -141,10 +141,6 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         for field, own, common in zip(Annotations._fields, other.annotations, one.annotations, strict=True):
             if own != common:
                 raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
-    amounts = [(demand.cpu, demand.memory) for demand in groups if not demand.gpus]
-    if len(set(amounts)) < len(amounts):  # pieces without devices could not be told apart
-        where = f"gang {name}, parts of GPUs (MIG)"
-        raise InputError(where, "equal parts for all its pods that ask for the same amounts of CPU and memory")
     annotations = one.annotations
     apart = one.apart if all(other.apart == one.apart for other in read) else ""
     if any(other.apart for other in read) and annotations.cut:
