@@ -99,8 +99,8 @@ def keeps(
 
     def like(own: str) -> bool:
         selector = one.label_selector
-        if selector is None:
-            return False
+        if selector is None or not (selector.match_labels or one.match_label_keys):
+            return False  # kube-scheduler counts nobody for an empty selector
         return (not selector.match_labels or own == "web") and (not one.match_label_keys or own == app)
 
     nodes = [name for name in sorted(known) if one.node_affinity_policy == "Ignore" or not zone or ZONES[name] == zone]

@@ -19,6 +19,7 @@ from kant.kube.objects.device_views import DeviceClass
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import rules_of
+from kant.kube.translate.resizing import as_counted, is_resized
 from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, Storage, claims_of
 
 ENDED = ("Succeeded", "Failed")
@@ -41,9 +42,10 @@ class Mirror:
     three that we may not read. `users` are the uids of the pods that use a claim, `selected` the claims for which a
     volume is being made at a node.
 
-    `touched` has the uids of pods that changed, with the last version of those that are gone; `nodes_touched` names,
-    `budgets_touched` and `objects_touched` (kind, namespace, name). `claims_touched` has claims of which something
-    changed, be it of their volume or class. `namespaces` stand in the affinity of pods in place of selectors by labels.
+    `touched` has the uids of pods that changed, with the last version of those that are gone, `resized` of those that
+    ask for other amounts than before; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
+    name). `claims_touched` has claims of which something changed, be it of their volume or class. `namespaces` stand in
+    the affinity of pods in place of selectors by labels.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Mirror:
     ruled: dict[str, dict[str, None]] = field(default_factory=dict)
     wide: dict[str, None] = field(default_factory=dict)
     touched: dict[str, Pod] = field(default_factory=dict)
+    resized: dict[str, None] = field(default_factory=dict)
     bound_here: dict[str, str] = field(default_factory=dict)
     notes_here: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes_touched: dict[str, None] = field(default_factory=dict)
@@ -78,15 +81,18 @@ class Mirror:
         """A pod was added, modified or deleted."""
         uid = pod.metadata.uid
         self.version += 1
-        pod = self.namespaces.resolved(self._with_node(pod, kind == "deleted"))
+        pod = self.namespaces.resolved(self._with_node(as_counted(pod), kind == "deleted"))
         if self.devices.served or pod.status.extended_resource_claim_status is not None or pod.spec.by_claim:
             pod = self.devices.resolved(pod, kind == "deleted")
         if kind == "deleted":
             self.namespaces.forget(uid)
-        self._count(self.pods.pop(uid, None), -1)
+        before = self.pods.pop(uid, None)
+        self._count(before, -1)
         if kind != "deleted":
             self.pods[uid] = pod
             self._count(pod, 1)
+            if before is not None and is_resized(before.spec, pod.spec):
+                self.resized[uid] = None
         self._note_claims(pod, kind == "deleted")
         self.touched[uid] = pod
 
@@ -143,7 +149,7 @@ class Mirror:
         """All pods there are."""
         self.version += 1
         self.namespaces.selecting.clear()
-        fresh = {pod.metadata.uid: self.namespaces.resolved(self._with_node(pod)) for pod in pods}
+        fresh = {pod.metadata.uid: self.namespaces.resolved(self._with_node(as_counted(pod))) for pod in pods}
         if self.devices.served:
             fresh = {uid: self.devices.resolved(pod) for uid, pod in fresh.items()}
             self.devices.forget_extended(fresh)
@@ -151,6 +157,8 @@ class Mirror:
             now = fresh.get(uid)
             if now is None or now.metadata.resource_version != pod.metadata.resource_version:
                 self.touched[uid] = now or pod
+                if now is not None and is_resized(pod.spec, now.spec):
+                    self.resized[uid] = None
         for uid, pod in fresh.items():
             if uid not in self.pods:
                 self.touched[uid] = pod

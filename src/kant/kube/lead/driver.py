@@ -434,6 +434,9 @@ class KubeDriver:
             key = self.workloads.members.note(uid, pod)
             if key is not None:
                 keys[key] = None
+        resized, self.mirror.resized = self.mirror.resized, {}
+        if resized and self.workloads.resized(resized):
+            self._build_in_time()
         return keys
 
     def _look_at_filters(self, nodes: dict[str, None], pods: dict[str, Pod]) -> None:
@@ -461,8 +464,13 @@ class KubeDriver:
         """Build the state anew where devices that pods share may be had elsewhere, but not too often."""
         assert self.core is not None
         if self.translation.devices.requests.has_other_homes:
-            wait = max(FAILING, LEAST_WORK * self._build_s)
-            self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
+            self._build_in_time()
+
+    def _build_in_time(self) -> None:
+        """Build the state anew, but not too often."""
+        assert self.core is not None
+        wait = max(FAILING, LEAST_WORK * self._build_s)
+        self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
 
     def _look_at_blocked(self) -> None:
         """Try gangs again for whose rules there was no place, where pods or nodes have changed, but not too often."""
@@ -551,6 +559,7 @@ def _touched(mirror: Mirror) -> tuple[dict[Any, Any], ...]:
     """What of the mirror nobody has looked at since it changed."""
     return (
         mirror.touched,
+        mirror.resized,
         mirror.nodes_touched,
         mirror.objects_touched,
         mirror.budgets_touched,

@@ -210,12 +210,24 @@ class Condition(View, frozen=True):
     observed_generation: int = 0
 
 
+class ContainerStatus(View, frozen=True):
+    """What a container has now (`resources`), and what its kubelet has granted it: a resize takes time."""
+
+    name: str = ""
+    resources: Resources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     start_time: str | None = None
     resource_claim_statuses: tuple[PodClaim, ...] = ()
     extended_resource_claim_status: ExtendedStatus | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: Resources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
 
 
 class Pod(View, frozen=True):

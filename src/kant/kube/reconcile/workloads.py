@@ -167,6 +167,23 @@ class Workloads:
                 self.transitions.end(workload)
         return keys
 
+    def resized(self, pods: Collection[str]) -> bool:
+        """These pods ask for other amounts than before: what waits comes anew, and what runs is counted anew.
+
+        True where jobs of ours were, which have lost their beginning until the state is built again.
+        """
+        ours = False
+        for key in self.renew(pods):
+            workload = self.members.by_key.get(key)
+            if workload is None or workload.phase is not Phase.PLACED:
+                continue
+            if any(slot.pod and not slot.bound for slot in workload.slots):
+                self.translation.stale = True  # as soon as all bindings have been answered
+                continue
+            ours = ours or not workload.foreign
+            self.transitions.end(workload)
+        return ours
+
     def try_blocked(self) -> dict[str, None]:
         """The keys of the gangs for whose rules there was no place: there may be one, as things are now."""
         transitions = self.transitions

@@ -90,6 +90,8 @@ def spreads_of(pod: k.Pod) -> tuple[Spread, ...]:
         own = tuple(k.Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
         if selector is not None and own:
             selector = replace(selector, match_expressions=(*selector.match_expressions, *own))
+        if selector is not None and not (selector.match_labels or selector.match_expressions):
+            selector = None  # for kube-scheduler an empty one counts nobody
         like = Rule((pod.metadata.namespace,), selector_text(selector), one.topology_key)
         by_selector, by_taints = one.node_affinity_policy != "Ignore", one.node_taints_policy == "Honor"
         found.append(Spread(like, one.max_skew, one.min_domains or 1, by_selector, by_taints, keys))
