@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
-from kant.model.decision import NoFit
+from kant.model.decision import NoFit, Preempt, Start
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import Allocation, gpu_milli
+from kant.model.units import HOUR, SECOND
 from kant.placement.placer import Placer
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.preemption import policy
 from kant.queueing.preemption.candidate import Admits, Candidate
+from kant.queueing.preemption.one_node import HeldByNode
+from kant.queueing.preemption.policy import Preemption, candidate
 from kant.queueing.preemption.search import choose
+from kant.queueing.preemption.shrinking import lost_work, lost_works
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
 from kant.testing.drawn import generator
 from kant.testing.naive import pods_that_fit_as_asked, wrong_with
@@ -195,8 +204,81 @@ def test_among_few_candidates_the_victims_are_the_best_of_all_sets(case: Case, s
 @given(cases(most=8, groups=1, pods=1))
 @settings(max_examples=examples(15))
 def test_for_one_pod_the_victims_are_the_cheapest_however_many_there_are_to_choose_from(case: Case) -> None:
+    """Asked of the search among all candidates, and of `HeldByNode`, which knows the rows too."""
     found, best = case.choose(exact=0), case.optimum()
     assert (None if found is None else key(found[0])[:4]) == (None if best is None else best[:4])
+    places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), case.cap)
+    assert places is not None and np.array_equal(case.placer.trial.table, case.table)
+    victims = [case.candidates[place] for place in places.tolist()]
+    if best is not None and not case.shape.has_affinity:
+        assert key(victims) == best
+    elif best is None:
+        assert not victims
+
+
+def held_by_node(case: Case) -> HeldByNode:
+    """What the candidates hold. None but `rank` and who may leave is of one newcomer."""
+    columns = np.array([(who.row, who.cost, who.milli) for who in case.candidates], dtype=np.int64).reshape(-1, 3).T
+    return HeldByNode(columns[0], [who.allocation for who in case.candidates], columns[1], columns[2])
+
+
+def who_may_leave(case: Case) -> tuple[NDArray[np.bool_], Table]:
+    """All of them; and their ranks."""
+    return np.ones(len(case.candidates), dtype=np.bool_), np.array([who.rank[0] for who in case.candidates])
+
+
+def test_of_pods_that_are_alike_the_first_leave_however_many_there_are() -> None:
+    """A hundred on each node: more sets than anybody could look at, but for those who weigh and hold the same."""
+    harness = Harness(make_cluster(0, 0, cpu=100_000), make_profile(placement="worst-fit"), check=False)
+    harness.submit(*(make_job(f"j{i}", 0, cpu=1_000) for i in range(200)))
+    harness.cycle(0)
+    case = stage(harness, make_job("new", 0, cpu=3_000), prices=[1] * 2 + [0] * 198)
+    places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), 0)
+    assert places is not None
+    assert [harness.state.ids[case.candidates[place].row] for place in places.tolist()] == ["j2", "j3", "j4"]
+
+
+def test_where_one_node_has_too_many_sets_to_look_at_the_best_is_not_known() -> None:
+    harness = Harness(make_cluster(0, cpu=300_000), make_profile(), check=False)
+    sizes = [int(size) for size in generator(0).integers(5_000, 15_000, 24)]
+    harness.submit(*(make_job(f"j{i}", 0, cpu=size) for i, size in enumerate(sizes)))
+    harness.cycle(0)
+    case = stage(harness, make_job("new", 0, cpu=150_000), prices=sizes)
+    assert held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), 0) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_preemptor_of_one_pod_makes_candidates_of_its_victims_alone(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 120 pods of lower priority. The search among all of them finds victims that are no better."""
+    draw, made, keys = generator(seed), list[Candidate](), list[tuple[object, ...]]()
+    cpus = [int(cpu) for cpu in draw.choice([500, 900, 1_300], 160)]
+
+    def remember(*given: Any) -> Candidate:
+        made.append(candidate(*given))
+        return made[-1]
+
+    monkeypatch.setattr(policy, "candidate", remember)
+    for among_all in (False, True):
+        if among_all:
+            monkeypatch.setattr(policy, "on_one_node", lambda *_: None)
+        profile = make_profile("fifo", "backfill", preemption=Preemption(min_run_s=0))
+        harness = Harness(make_cluster(*[0] * 30, cpu=4_000), profile, check=False)
+        harness.submit(*(make_job(f"j{i}", 0, cpu=cpu, priority=i % 3) for i, cpu in enumerate(cpus)))
+        harness.cycle(0)
+        running = len(harness.running())
+        assert running > 100
+        harness.submit(make_job("new", 0, cpu=3_000, priority=9))
+        made.clear()
+        plan = harness.cycle(HOUR)
+        gone = {each.job for each in plan.decisions if isinstance(each, Preempt)}
+        assert gone and any(isinstance(each, Start) and each.job == "new" for each in plan.decisions)
+        assert len(made) == (running if among_all else len(gone))
+        victims = [who for who in made if harness.state.ids[who.row] in gone]
+        keys.append(key(victims))
+    assert keys[0] <= keys[1]
+    assert keys[0][:4] == keys[1][:4]
 
 
 @given(cases(), st.randoms(use_true_random=False))
@@ -406,3 +488,14 @@ def test_a_job_on_nodes_of_another_model_makes_way_where_it_keeps_a_leaf_from_it
     run(harness, make_job("first", models=("old",), **apart))
     found = stage(harness, make_job("second", models=("new",), **apart)).choose(exact=0)
     assert found is not None and [who.row for who in found[0]] == [harness.state.rows["first"]]
+
+
+def test_what_stopping_many_jobs_loses_is_what_stopping_each_of_them_loses() -> None:
+    harness = crowd(8, 8)
+    harness.submit(*(make_job(f"j{i}", 1 + i % 2, checkpoint=(-1, 40 * SECOND)[i % 3 > 0]) for i in range(6)))
+    harness.cycle(0)
+    rows = np.array(list(harness.state.running), dtype=np.int64)
+    harness.state.prices = {int(rows[1]): 7}
+    plan = cast(CyclePlan, SimpleNamespace(state=harness.state, now=100 * SECOND))
+    assert lost_works(plan, rows).tolist() == [lost_work(plan, row) for row in rows.tolist()]
+    assert lost_works(plan, rows[:3]).tolist() == [100_000, 7, 20_000]

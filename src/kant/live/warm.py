@@ -10,7 +10,9 @@ from kant.model.decision import Start
 from kant.model.event import JobCancelled, JobFinished, JobFound, JobStarted, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.model.units import FOREVER
 from kant.placement.cost.slowdown import Slowdowns
+from kant.queueing.preemption.one_node import HeldByNode
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
@@ -47,3 +49,8 @@ def warm(profile: Profile) -> None:
     state.apply(JobCancelled(2, "gang"))
     scheduler.cycle(3)
     domain_choices(scheduler, 3)
+    if profile.preemption is not None:  # whom one pod would have to evict
+        rows, held = np.fromiter(state.running, np.int64, len(state.running)), list(state.running.values())
+        nothing = np.zeros(len(rows), dtype=np.int64)
+        by_node = HeldByNode(rows, held, nothing, nothing)
+        by_node.best(scheduler.placer, state.shapes.of(jobs[0]), nothing == 0, nothing, FOREVER)

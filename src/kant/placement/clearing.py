@@ -25,7 +25,7 @@ LEVELS = 24
 
 
 @inlined
-def _move(table: Table, holders: Holders, entry: int, taking: bool) -> None:
+def move_entry(table: Table, holders: Holders, entry: int, taking: bool) -> None:
     for piece in range(holders.start[entry], holders.end[entry]):
         if taking:
             c.take_piece(table, holders.pieces[piece])
@@ -78,7 +78,7 @@ def clear(
         for column in range(table.shape[1]):
             before[column] = table[node, column]
         for i in range(count):
-            _move(table, holders, there[i], False)
+            move_entry(table, holders, there[i], False)
         most, wanted, level = min(capacity(table, node, demands, d), left), 1, 0
         while wanted <= most and level < pods.shape[1]:
             found = False
@@ -99,7 +99,7 @@ def clear(
                                 leaving[k, level, there[i] - first] = out[i]
                             at -= 1
                             continue
-                        _move(table, holders, there[at], True)
+                        move_entry(table, holders, there[at], True)
                         if capacity(table, node, demands, d) >= wanted:
                             stage[at], stage[at + 1] = 1, 0
                             room[at + 1], upper[at + 1], lower[at + 1] = room[at], upper[at], lower[at]
@@ -109,7 +109,7 @@ def clear(
                         out[at] = False
                         at -= 1
                         continue
-                    _move(table, holders, there[at], False)
+                    move_entry(table, holders, there[at], False)
                     who = holders.who[there[at]]
                     total = lower[at] + weights.lower[who]
                     room[at + 1] = room[at] - weights.milli[who]
@@ -119,10 +119,10 @@ def clear(
             else:  # the heaviest first, each stays if the pods still fit beside it
                 total_upper, total_lower, milli = 0, 0, 0
                 for i in range(count):
-                    _move(table, holders, there[i], True)
+                    move_entry(table, holders, there[i], True)
                     out[i] = capacity(table, node, demands, d) < wanted
                     if out[i]:
-                        _move(table, holders, there[i], False)
+                        move_entry(table, holders, there[i], False)
                         who = holders.who[there[i]]
                         total = total_lower + weights.lower[who]
                         total_upper, total_lower = total_upper + weights.upper[who] + (total >> LIMB), total & mask
@@ -132,7 +132,7 @@ def clear(
                 best_upper, best_lower = total_upper, total_lower
                 for i in range(count):
                     if not out[i]:
-                        _move(table, holders, there[i], False)
+                        move_entry(table, holders, there[i], False)
                     if found:
                         leaving[k, level, there[i] - first] = out[i]
                     out[i] = False

@@ -13,6 +13,7 @@ from kant.compiled import compiled
 from kant.model.placement import WIDTH, Allocation
 from kant.placement.clearing import LEVELS, clear
 from kant.placement.fits import tightest
+from kant.placement.one_node import TOO_MANY, cheapest_node
 from kant.placement.pieces import put
 
 
@@ -46,6 +47,17 @@ class Draft:
         leaving = np.zeros((len(places), levels, holders.widest), dtype=np.bool_)
         clear(self.table, self._demands, demand, left, places, holders, weights, cap, pods, leaving)
         return pods, leaving
+
+    def clear_one(
+        self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
+    ) -> Table | None:
+        """The entries of the holders that leave a node so that it takes one pod, at the least weight of all nodes.
+
+        Empty for no such node; None where there are too many sets to know the best (`placement/one_node.py`).
+        """
+        leaving: Table = np.zeros(holders.widest + 1, dtype=np.int64)
+        count = cheapest_node(self.table, self._demands, demand, holders, heavy, rows, weights, cap, leaving)
+        return None if count == TOO_MANY else leaving[: max(count, 0)]
 
     def put(self, node: int, demand: int, pods: int) -> None:
         """Place pods that are known to fit."""

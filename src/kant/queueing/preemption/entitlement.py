@@ -24,6 +24,7 @@ from kant.cluster.shapes import S_POOLS
 from kant.cluster.state import ClusterState
 from kant.model.units import FOREVER
 from kant.queueing.ports import PlanSoFar
+from kant.queueing.preemption.one_node import HeldByNode
 
 Mask = NDArray[np.bool_]
 
@@ -66,6 +67,7 @@ class Entitlements:
         if quota_usage.tree is not None and quota_usage.tree.own_min_runs:
             least = [quota_usage.tree.own_min_runs.get(home, 0) for home in quota_usage.node_of]
             self.protected_until = self.started + np.maximum(np.array(least, dtype=np.int64), min_run)[self.queue]
+        self.by_node: HeldByNode | None = None  # of the preemptible jobs, once a gang of one pod has asked
         self._followed = -1
         if self.tree is not None:
             self.entitled, self.own_part = entitled_amounts(self.cycle, self.tree, reclaim == "fair-share")

@@ -18,14 +18,15 @@ from kant.cluster.elastic import above_floor, without
 from kant.cluster.shapes import Shape
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
-from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.cycle_plan import NOTHING, CyclePlan
 from kant.queueing.ports import NotNow
-from kant.queueing.preemption.candidate import Candidate
-from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Reclaim
+from kant.queueing.preemption.candidate import Admits, Candidate
+from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask, Reclaim
+from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
-from kant.queueing.preemption.search import EXACT
-from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, surplus_candidate
+from kant.queueing.preemption.search import EXACT, choose
+from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, lost_works, surplus_candidate
 from kant.queueing.resizing import shrink
 from kant.queueing.room_given import UNBOUNDED, room_given
 
@@ -37,9 +38,12 @@ class Allowed(NamedTuple):
     found: list[int]  # those of them that have reached their minimum run time
     reclaimed: set[int]  # from which a queue reclaims what it is entitled to
     age: int  # when the next of them reaches its minimum run time; -1 where all have
+    may_leave: Mask  # `found`, and
+    reclaims: Mask  # `reclaimed`, of the rows of the entitlements
 
 
-NOBODY = Allowed([], [], set(), -1)
+NO_ONE = np.zeros(0, dtype=np.bool_)
+NOBODY = Allowed([], [], set(), -1, NO_ONE, NO_ONE)
 
 
 class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,16 +100,22 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
                 retry_at = _sooner(retry_at, min(protected))
             if not own.found and not wide.found:
                 continue
-            whole = [candidate(cycle, r, r in own.reclaimed) for r in own.found]
-            surplus = [surplus_candidate(cycle, r, shape, r in wide.reclaimed) for r in wide.found]
             admits = partial(rules.admits, level=level) if rules.node >= 0 else None
-            mark = cycle.placer.trial.checkpoint()
-            chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, int(self.most * shape.gpu_milli), admits)
+            mark, cap = cycle.placer.trial.checkpoint(), int(self.most * shape.gpu_milli)
+            alone = None
+            if shape.pods == 1 and not rules.short and len(own.found) > EXACT and not wide.found:
+                alone = on_one_node(cycle, entitlements, shape, own, cap, admits)
+            if alone is not None:
+                whole = [candidate(cycle, r, r in own.reclaimed) for r in alone]
+                chosen, exact = choose(cycle.placer, shape, row, whole, cap), True
+            else:
+                whole = [candidate(cycle, r, r in own.reclaimed) for r in own.found]
+                surplus = [surplus_candidate(cycle, r, shape, r in wide.reclaimed) for r in wide.found]
+                chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, cap, admits)
+                exact = len(whole) + len(surplus) <= EXACT
             if chosen is None:
                 # Costs grow with time, so a later search may find a set. Not so where it was exact or all are too few.
-                definitive &= len(whole) + len(surplus) <= EXACT or (
-                    surely and not fits_without(entitlements, own.found, row, shape, wide.found)
-                )
+                definitive &= exact or (surely and not fits_without(entitlements, own.found, row, shape, wide.found))
                 continue
             victims, allocation = chosen
             if not keeps_reservations(cycle, row, victims, allocation):
@@ -164,7 +174,34 @@ def _allowed(rules: PreemptionRules, level: int) -> Allowed:
         rows[~protected].tolist(),
         set(entitlements.rows[reclaims].tolist()),
         int(until[protected].min()) if protected.any() else -1,
+        allowed & (entitlements.protected_until <= entitlements.cycle.now),
+        reclaims,
     )
+
+
+def on_one_node(
+    cycle: CyclePlan, entitlements: Entitlements, shape: Shape, own: Allowed, cap_milli: int, admits: Admits | None
+) -> list[int] | None:
+    """The rows of the best victims for a gang of one pod, none where nobody's leaving helps. None where the search
+    among all candidates has to tell, as more counts than what is free on one node.
+    """
+    if shape.has_affinity or cycle.state.books or cycle.state.burst_replicas or (admits and not admits(())):
+        return None
+    if entitlements.by_node is None:
+        entitlements.by_node = _held_by_node(cycle, entitlements)
+    rank = np.where(own.reclaims, 0, 1 << 40) + entitlements.priority
+    places = entitlements.by_node.best(cycle.placer, shape, own.may_leave, rank, cap_milli)
+    return None if places is None else entitlements.rows[places].tolist()
+
+
+def _held_by_node(cycle: CyclePlan, entitlements: Entitlements) -> HeldByNode:
+    """What the preemptible jobs hold. The others are on no node of it."""
+    rows, running = entitlements.rows, cycle.state.running
+    held = [
+        running[row] if stops else NOTHING
+        for row, stops in zip(rows.tolist(), entitlements.preemptible.tolist(), strict=True)
+    ]
+    return HeldByNode(rows, held, lost_works(cycle, rows), cycle.state.jobs[rows, J_MILLI])
 
 
 def _sooner(time: int, other: int) -> int:

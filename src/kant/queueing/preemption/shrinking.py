@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_CHECKPOINT, J_MILLI, J_PRIORITY, J_STARTED
+from kant.cluster.columns import J_BASE, J_CHECKPOINT, J_MILLI, J_PRIORITY, J_STARTED, Table
 from kant.cluster.elastic import above_floor, held_by, pod_by_pod, without
 from kant.cluster.shapes import Shape
 from kant.model.placement import Allocation
@@ -30,6 +30,18 @@ def lost_work(cycle: CyclePlan, row: int) -> int:
         started = cycle.state.elastic[row].resized  # it saved then, or lost what it had not saved
     ran = cycle.now - started
     return int(milli * ((ran % checkpoint if checkpoint > 0 else ran) // SECOND))
+
+
+def lost_works(cycle: CyclePlan, rows: Table) -> Table:
+    """What `lost_work` says of each of these running jobs."""
+    state, jobs = cycle.state, cycle.state.jobs.take(rows, axis=0)
+    ran, checkpoint = cycle.now - jobs[:, J_STARTED], jobs[:, J_CHECKPOINT]
+    lost: Table = np.where(checkpoint > 0, ran % np.maximum(checkpoint, 1), ran) // SECOND * jobs[:, J_MILLI]
+    if state.prices or state.elastic:
+        for place, row in enumerate(rows.tolist()):
+            if row in state.prices or row in state.elastic:
+                lost[place] = lost_work(cycle, row)
+    return lost
 
 
 def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, reclaimed: bool = False) -> Candidate:

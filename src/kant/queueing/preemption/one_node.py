@@ -1,0 +1,74 @@
+"""Victims for a gang of one pod: the best set lies on one node, so no other candidate is ever made.
+
+What the running jobs hold is kept by node, as arrays, for one cycle. One compiled call looks at each node and at those
+on it who may leave (`placement/one_node.py`). The search proves the answer on the trial, as it does any other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.cluster.holders import LIMB, Holders, Weights
+from kant.cluster.shapes import Shape
+from kant.model.placement import NODE, WIDTH, Allocation
+from kant.queueing.ports import Placer
+
+COST_BITS = LIMB - 60
+"""Of a cost so many bits are in the lower part of a weight, above the milli-GPUs and the number."""
+
+
+class HeldByNode:
+    """What some jobs hold on each node, and what it costs that they leave. `rows` are those of the jobs.
+
+    `cost` and `milli` are as in `Candidate`. Sets are weighed by cost, then milli-GPUs, then number, then rows.
+    """
+
+    def __init__(self, rows: Table, held: Sequence[Allocation], cost: Table, milli: Table) -> None:
+        self.rows, self.milli = rows, milli
+        self.upper: Table = cost >> COST_BITS
+        self.lower: Table = ((cost & ((1 << COST_BITS) - 1)) << 60) + (milli << 20) + 1
+        pieces = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *held])
+        who = np.repeat(np.arange(len(rows)), [len(each) for each in held])
+        order = np.lexsort((rows[who], pieces[:, NODE]))
+        pieces, who = pieces[order], who[order]
+        on = pieces[:, NODE]
+        begins = np.ones(len(on), dtype=np.bool_)
+        begins[1:] = (on[1:] != on[:-1]) | (who[1:] != who[:-1])
+        start = np.flatnonzero(begins)
+        nodes, first = np.unique(on[start], return_index=True)
+        first = np.append(first, len(start))
+        own, end = who[start], np.append(start[1:], len(on))
+        self.holders = Holders(nodes, first, own, start, end, pieces, int(np.diff(first).max(initial=0)))
+        self.heavy: Table = np.lexsort((-rows[own], -self.lower[own], -self.upper[own], on[start]))
+
+    def best(
+        self, placer: Placer, shape: Shape, may_leave: NDArray[np.bool_], rank: Table, cap_milli: int
+    ) -> Table | None:
+        """Which of the jobs have to stop so that the one pod of `shape` fits: the first set by (worst rank, cost,
+        milli-GPUs, number, rows) of all within the cap, as places in `rows`.
+
+        Empty where no set suffices, or where nobody has to stop; None where there are too many sets to know the best.
+        `rank` has a number for each job, the smaller the sooner it has to be the victim.
+        """
+        may_leave = may_leave & (self.milli <= cap_milli)
+        ranks = np.unique(rank[may_leave])
+        answers: dict[int, Table | None] = {}
+
+        def suffices(place: int) -> bool:
+            leaving = may_leave & (rank <= ranks[place])
+            weights = Weights(self.upper, self.lower, self.milli, leaving)
+            found = answers[place] = placer.draft().clear_one(
+                shape.parts[0][1], self.holders, self.heavy, self.rows, weights, cap_milli
+            )
+            return found is None or len(found) > 0
+
+        if not len(ranks) or not suffices(len(ranks) - 1):
+            return np.zeros(0, dtype=np.int64)
+        low = bisect_left(range(len(ranks) - 1), True, key=suffices)
+        found = answers[low]
+        return None if found is None else self.holders.who[found]
