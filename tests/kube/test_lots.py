@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from time import monotonic
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.reconcile import lots
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.volumes import BIND_COMPLETED
@@ -88,7 +90,7 @@ def test_no_lot_is_a_domain_where_the_pod_cannot_go(why: str) -> None:
     assert spread(mirror, 2) == [0, 1]
 
 
-def test_who_has_waited_in_vain_is_given_another_domain() -> None:
+def test_who_has_waited_in_vain_is_given_another_domain(monkeypatch: pytest.MonkeyPatch) -> None:
     """The node of the first zone has as many pods as it may, which the draw does not look at."""
     mirror = mirror_of([1, 1], 1, 1)
     room: dict[str, str | int | float] = {"cpu": 1, "memory": "1Gi", "pods": 0}
@@ -99,9 +101,12 @@ def test_who_has_waited_in_vain_is_given_another_domain() -> None:
     leader.fleet.count_pods(mirror.nodes)
     leader.turn()
     assert spread(mirror, 2) == [0, 0]
-    leader.translation.filters.begin(list(mirror.pods.values()))
-    lot = leader.translation.filters.lots.of(mirror.pods["uid-0"])
-    assert lot is not None and lot.values == ("z1",)
+    filters, now = leader.translation.filters, monotonic()
+    for passed, domain in ((0, "z0"), (6, "z0"), (12, "z1"), (18, "z1"), (24, "z0")):  # states come when they must
+        monkeypatch.setattr(lots, "monotonic", lambda passed=passed: now + passed)
+        filters.begin(list(mirror.pods.values()))
+        lot = filters.lots.of(mirror.pods["uid-0"])
+        assert lot is not None and lot.values == (domain,), passed
 
 
 def test_a_zone_without_the_model_that_a_pod_selects_is_none_over_which_it_is_spread() -> None:
@@ -113,3 +118,19 @@ def test_a_zone_without_the_model_that_a_pod_selects_is_none_over_which_it_is_sp
         mirror.pod("modified", replace(pod, spec=replace(pod.spec, node_selector={PRODUCT: "H100"})))
     Leader(mirror).turn()
     assert spread(mirror, 2) == [0, 3]
+
+
+def test_who_was_given_a_domain_where_no_node_will_do_is_told_so() -> None:
+    """The only node of the first zone has a pod that must not run beside it."""
+    mirror = mirror_of([2, 2], 1, 1)
+    mirror.node("deleted", mirror.nodes["n0-1"])
+    term = k.PodTerm(k.LabelSelector({"app": "web"}), HOSTNAME)
+    lonely = k.PodSpec("n0-0", "other", affinity=k.Affinity(pod_anti_affinity=k.PodAffinity((term,))))
+    mirror.pod("added", k.Pod(k.Meta("lonely", "ml", "lonely", creation_timestamp=WHEN), lonely))
+    leader = Leader(mirror)
+    leader.turn()
+    (waits,) = (one for one in leader.workloads.members.by_key.values() if not one.foreign)
+    assert (
+        waits.reason
+        == f"it is to be spread and was given {ZONE} z0 (topologySpreadConstraints), where no node will do now"
+    )

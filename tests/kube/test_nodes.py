@@ -277,5 +277,14 @@ def test_a_pod_for_which_no_node_will_do_is_told_what_excludes_it() -> None:
     asks = [selection_of(k.PodSpec(node_selector={"pool": pool})) for pool in "abc"]
     told = "each node with the labels that it asks for has a taint that it does not tolerate"
     assert why_nowhere([asks[0]], views) == f"{told}, such as kept=yes:NoSchedule"
-    assert why_nowhere([asks[2]], views) == "no node has the labels and devices that it asks for"
+    lacks = "no node has the labels and devices that it asks for: none"
+    assert why_nowhere([asks[2]], views) == f"{lacks} has pool=c"
+    both = k.PodSpec(node_selector={"pool": "a", "kubernetes.io/arch": "arm64"})
+    views.append(node("n2", pool="b", **{"kubernetes.io__arch": "arm64"}))
+    assert why_nowhere([selection_of(both)], views) == f"{lacks} has all of kubernetes.io/arch=arm64, pool=a"
+    device = selection_of(k.PodSpec(), devices=(("google.com/tpu", 4),))
+    assert why_nowhere([device], views) == f"{lacks} has 4 of google.com/tpu"
+    gone = k.NodeSelector((k.SelectorTerm((k.Requirement("pool", "In", ("c", "d")),)),))
+    affine = selection_of(k.PodSpec(affinity=k.Affinity(k.NodeAffinity(gone))))
+    assert why_nowhere([affine], views) == f"{lacks} meets its nodeAffinity"
     assert why_nowhere([asks[1]], views) == "no node has the labels, taints and devices that all of its pods ask for"

@@ -148,6 +148,8 @@ REFUSED = [
     (pod(notes={f"{OWN}/expected-runtime": "soon"}), f"pod ml/p, {OWN}/expected-runtime: expected a duration"),
     (pod(notes={f"{OWN}/training": "gpt-9"}), f"pod ml/p, {OWN}/training, field model: expected one of llama-3-8b"),
     (pod(notes={f"{OWN}/preemptible": "yes"}), "expected true or false, got 'yes'"),
+    (pod(notes={f"{OWN}/hold": "True"}), f"{OWN}/hold: expected true or false, got 'True'"),
+    (pod(notes={f"{OWN}/movable": "yes"}), f"{OWN}/movable: expected true or false, got 'yes'"),
     (pod(notes={"x": "y" * (257 << 10)}), "pod ml/p, annotations: expected at most 256 KiB in all"),
     (pod(notes={"gpu-fraction": "0.5"}), "expected a share of a GPU that KAI's own binder need not give out"),
     (pod(affinity=k.Affinity(pod_affinity=WITH)), "podAffinity, namespaceSelector: expected no labels of namespaces"),

@@ -38,6 +38,7 @@ from kant.kube.objects.views import Meta, Pod
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
 from kant.kube.reconcile.fleet import Fleet, cluster_of
+from kant.kube.reconcile.lots import REDRAW
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.serve.metrics import KubeTelemetry
@@ -57,7 +58,6 @@ LONGEST_UNREST = 5.0
 PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
 BREATH = 0.25  # but no more than this: a state that took long to build has first bindings to be told of
 FAILING = 2.0  # seconds between two states that are built because nodes fail less
-REDRAW = 10.0  # seconds after which pods draw lots again, unless building a state takes long
 TURNS = 4.0  # times as long as it took to build the last state, at least, between two turns of requests
 LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
 IDLE = 1.0  # seconds after which the loop turns though nothing has happened

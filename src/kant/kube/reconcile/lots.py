@@ -29,6 +29,9 @@ from kant.model.status import NodeStatus
 MOST = 16
 """Domains of a label beyond which there are no lots: they would make as many kinds of nodes."""
 
+REDRAW = 10.0
+"""Seconds after which a pod has had its lot in vain, and the state is built anew, unless that takes long."""
+
 Room = Callable[[str, Demand], bool]
 """Whether a node has room for a pod of such a size."""
 
@@ -41,15 +44,20 @@ class Lots:
         self._drawn: dict[str, tuple[float, Requirement | None]] = {}  # by uid, in the order of the draws
         self._counts: dict[tuple[Spread, Selection], Counter[str]] = {}
         self._roomy: dict[tuple[Spread, Selection, Demand], list[str]] = {}
-        self._tried: dict[str, frozenset[str]] = {}  # by uid, the domains that it has had and waits all the same
+        self._before: dict[str, tuple[float, Requirement | None]] = {}  # what was drawn in the last state, not long ago
+        self._tried: dict[str, frozenset[str]] = {}  # by uid, the domains that it has had in vain
 
     def begin(self, waiting: Iterable[Pod]) -> None:
         """All draw again, in the order in which they came."""
-        before, self._tried = self._tried, {}
-        for uid, (_, lot) in self._drawn.items():
-            if lot is not None:
-                self._tried[uid] = before.get(uid, frozenset()) | {*lot.values}
-        self._drawn.clear()
+        drawn, now = self._drawn, monotonic()
+        tried = {uid: own for uid, own in self._tried.items() if uid in self._drawn}
+        self._before, self._drawn = {}, {}
+        for uid, (when, lot) in drawn.items():
+            if lot is not None and now - when >= REDRAW:
+                tried[uid] = tried.get(uid, frozenset()) | {*lot.values}
+            elif lot is not None:
+                self._before[uid] = when, lot
+        self._tried = tried
         self._counts.clear()
         self._roomy.clear()
         for pod in sorted(waiting, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)):
@@ -61,7 +69,8 @@ class Lots:
             return None
         uid = pod.metadata.uid
         if uid not in self._drawn:
-            self._drawn[uid] = monotonic(), self._draw(pod)
+            lot, before = self._draw(pod), self._before.get(uid)
+            self._drawn[uid] = before if before is not None and before[1] == lot else (monotonic(), lot)
         return self._drawn[uid][1]
 
     def waited(self) -> float:

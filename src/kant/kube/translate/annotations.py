@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
-from kant.kube.objects.names import OWN
+from kant.kube.objects.names import HOLD, MOVABLE, OWN
 from kant.kube.objects.validation import MAX_TEXT, name_of, whole
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.levels import Levels, level_asked
@@ -81,6 +81,9 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
         if key in said:
             enforced = "nvidia.com/gpumem or nvidia.com/gpumem-percentage on nodes of HAMi's"
             raise InputError(f"{where}, {key}", f"a share of a GPU that KAI's own binder need not give out: {enforced}")
+    for key in (HOLD, MOVABLE):
+        if said.get(key, "") not in ("", "true", "false"):
+            raise InputError(f"{where}, {key}", "true or false", said[key])
     queue = next((name_of(f"{where}, {key}", said[key]) for key in QUEUES if said.get(key)), "")
     queue = queue or group.queue or "default"
     required, place = _first(said, REQUIRED, group.required)

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from kant.kube.objects import views as k
 from kant.kube.translate.nodes import STATE_TAINTS, model_of
-from kant.kube.translate.resources import amount_of
-from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, tolerates
+from kant.kube.translate.resources import amount_of, is_bytes
+from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, matches, tolerates
 from kant.kube.translate.sharing import KIND, LEAST_MEMORY, SHARING, kind_of, sharing_of
 from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS
@@ -180,13 +180,32 @@ def why_nowhere(selections: Iterable[Selection], nodes: Iterable[k.Node]) -> str
     for one in selections:
         taints = [own for facts, own in seen if one.admits(facts, ())]
         if not taints:
-            return "no node has the labels and devices that it asks for"
+            return f"no node has the labels and devices that it asks for: {_lacking(one, [own for own, _ in seen])}"
         hard = [[taint for taint in own if not any(tolerates(t, taint) for t in one.tolerations)] for own in taints]
         if all(hard):
             key, value, effect = hard[0][0]
             taint = f"{key}{'=' if value else ''}{value}:{effect}"
             return f"each node with the labels that it asks for has a taint that it does not tolerate, such as {taint}"
     return "no node has the labels, taints and devices that all of its pods ask for"
+
+
+def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
+    """The first of what a pod demands that no node has; or all of it, where each is had by some."""
+    for one in selection.always:
+        if not any(matches(own, one) for own in facts):
+            return f"none has {_words(one)}"
+    if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
+        return "none meets its nodeAffinity"
+    every = [_words(one) for one in selection.always]
+    rest = ["what its nodeAffinity asks for"] if selection.terms is not None else []
+    return f"none has all of {', '.join([*every[:3], *(['…'] if len(every) > 3 else []), *rest])}"
+
+
+def _words(one: k.Requirement) -> str:
+    if one.key.startswith(DEVICE):
+        name = one.key.removeprefix(DEVICE)
+        return f"{int(one.values[0]) + 1}{' MiB' if is_bytes(name) else ''} of {name}"
+    return f"{one.key}={one.values[0]}" if one.operator == "In" and len(one.values) == 1 else one.key
 
 
 def _request(selection: Selection) -> Selection:
