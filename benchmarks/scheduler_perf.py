@@ -59,6 +59,7 @@ SMALLER: dict[str, tuple[str, dict[str, int]]] = {
     "PreemptionPVs": ("100Nodes", {"initNodes": 100, "initPods": 400, "measurePods": 100}),
     "SchedulingDaemonset": ("500Nodes", {"initNodes": 500, "measurePods": 1000}),
     "SchedulingWhileGated": ("1Node_500GatedPods", {"gatedPods": 500, "deletingPods": 1000, "measurePods": 1000}),
+    "ExtendedResource_25Classes": ("500pods_50nodes", {"nodesWithDRA": 50, "initPods": 250, "measurePods": 250}),
     "SchedulingGatedPodsWithPodAffinityImpactForThroughput": (
         "1Node_500GatedPods",
         {"gatedPods": 500, "measurePods": 1000},

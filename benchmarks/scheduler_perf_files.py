@@ -19,7 +19,7 @@ from tests.kube.binaries import go_module
 
 Object = dict[str, Any]
 
-TOPICS = ("misc", "affinity", "topology_spreading", "volumes", "dra")
+TOPICS = ("misc", "affinity", "topology_spreading", "volumes", "dra", "dra/extendedresource")
 FOLDER = Path("test") / "integration" / "scheduler_perf"
 LOCKED = ("SchedulerQueueingHints",)
 """Gates that this release does not let anybody change, though the files have workloads with and without them."""

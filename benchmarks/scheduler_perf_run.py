@@ -28,6 +28,8 @@ SETTLE = 10.0
 """Seconds in which the Events of the last binds must come."""
 FLAGS = ("--disable-admission-plugins=Priority",)
 """Pods of the files have a priority and no class, as scheduler_perf's own API server allows it."""
+OLD_DEVICES = "--runtime-config=resource.k8s.io/v1beta2=true"
+"""Templates of the topics below dra are written in this version."""
 
 
 class RefusedError(Exception):
@@ -99,7 +101,8 @@ class Measured:
 
 def run(workload: Workload, rival: Rival, *, waiting: bool = False) -> Measured:
     """Raises RefusedError. With `waiting` the scheduler stands still until all pods that are measured are there."""
-    with Plane(features=workload.gates, flags=FLAGS) as plane:
+    flags = (*FLAGS, OLD_DEVICES) if "/" in workload.topic else FLAGS
+    with Plane(features=workload.gates, flags=flags) as plane:
         rival.start(plane)
         return asyncio.run(_run(plane, workload, rival, waiting))
 

@@ -24,13 +24,13 @@ from tests.kube.objects import make_pod
 from tests.kube.running import kant
 
 NODES, EACH = 4, 12
+CLASSES = ("card", "board", "adapter")
 DRIVER = "cards.example.com"  # none of its devices is a GPU
 
 
 async def cards(api: Api) -> None:
-    await api.create_all(
-        [*(bare_node(f"n{at}") for at in range(NODES)), device_class("card", f"device.driver == '{DRIVER}'")]
-    )
+    classes = [device_class(name, f"device.driver == '{DRIVER}'") for name in CLASSES]
+    await api.create_all([*(bare_node(f"n{at}") for at in range(NODES)), *classes])
     await api.create_all(
         [device_slice(f"n{at}", [device(f"card-{i}") for i in range(EACH)], driver=DRIVER) for at in range(NODES)]
     )
@@ -39,8 +39,9 @@ async def cards(api: Api) -> None:
 def test_pods_with_a_claim_each_from_a_template_fill_all_nodes(plane: ControlPlane, tmp_path: Path) -> None:
     async def story(api: Api) -> None:
         await cards(api)
-        one = template("one", request("card", "card"))
-        await create_claiming(api, [make_pod(f"p{at}", 0) for at in range(NODES * EACH)], one)
+        for number, name in enumerate(CLASSES):  # by each of several names for the same devices
+            pods = [make_pod(f"p{number}-{at}", 0) for at in range(NODES * EACH // len(CLASSES))]
+            await create_claiming(api, pods, template(f"one-{name}", request(name, name)))
         async with kant(plane, journal=tmp_path) as driver:
             pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH)
             assert Counter(where(pods).values()) == {f"n{at}": EACH for at in range(NODES)}

@@ -16,6 +16,7 @@ from kant.kube.translate.device_claims import (
     MOST_CONSUMERS,
     Asked,
     Want,
+    anonymous,
     asked_of,
     claim_names,
     held_by,
@@ -51,7 +52,7 @@ class DeviceRequests:
         self._turns: dict[ClaimName, int] = {}
         self._version = -1
         self._asked: dict[str, Asked] = {}
-        self._found: dict[Want, frozenset[DeviceId]] = {}
+        self._found: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[DeviceId]] = {}  # by selectors
         self._gpus: dict[Want, int | None] = {}
 
     def begin(self) -> None:
@@ -298,11 +299,12 @@ class DeviceRequests:
         """The devices that a request is about, whoever has them. Raises SelectorError."""
         if not self.is_current():
             self._forget()
-        found = self._found.get(want)
+        key = want.selectors, want.own
+        found = self._found.get(key)
         if found is None:
             all_devices = self.devices.inventory.by_id.values()
             found = frozenset(one.id for one in all_devices if self._holds(want, one, namespace))
-            self._found[want] = found
+            self._found[key] = found
         return found
 
     def _holds(self, want: Want, candidate: Candidate, namespace: str) -> bool:
@@ -339,7 +341,7 @@ class DeviceRequests:
             if self.is_settled(claim):
                 continue
             try:
-                asked.append(repr(self.asked(claim)))
+                asked.append(repr(anonymous(self.asked(claim))))
             except (InputError, ClaimWaitsError):
                 continue
         return blake2s("\n".join(asked).encode(), digest_size=6).hexdigest() if asked else ""

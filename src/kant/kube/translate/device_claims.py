@@ -64,6 +64,15 @@ class Asked(NamedTuple):
     namespace: str = ""
 
 
+def anonymous(asked: Asked) -> Asked:
+    """The same without the names of requests and classes: equal where the same devices will do."""
+    if not asked.constraints:
+        requests = tuple(tuple(want._replace(name="", device_class="") for want in wants) for wants in asked.requests)
+        return asked._replace(requests=requests)
+    requests = tuple(tuple(want._replace(device_class="") for want in wants) for wants in asked.requests)
+    return asked._replace(requests=requests)
+
+
 def claim_names(pod: k.Pod) -> tuple[str, ...]:
     """The names of the claims that a pod uses. Raises ClaimWaitsError for one that has not been made yet."""
     if not pod.spec.resource_claims:
