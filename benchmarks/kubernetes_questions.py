@@ -1,5 +1,7 @@
 """What one question of `kubectl kant` costs: a process of its own beside a full cluster, for an operator and a tenant.
 
+The operator asks where nobody leads, and reckons alone; and then a leader, through the API server.
+
 Pods have the weight of real ones (4 KB). Warm: everything was loaded before. Cold: no module is compiled, as after an
 installation.
 """
@@ -18,9 +20,12 @@ from os import environ
 from pathlib import Path
 
 from tests.kube import api
+from tests.kube.control_plane import NAMESPACE
 from tests.kube.crowd import put_all
-from tests.kube.live import install
+from tests.kube.live import address_of_host, install, reachable
 from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.processes import free_port
+from tests.kube.running import KantProcess
 from tests.kube.test_orders_live import granted
 
 from benchmarks.kubernetes_rig import Plane
@@ -28,6 +33,8 @@ from benchmarks.kubernetes_rig import Plane
 SIZES = (100, 1_000)
 """Nodes of 8 GPUs. Four of five hold one pod of a gang each, the others seven pods of one GPU; and on each are pods of
 DAEMONS, which no scheduler of jobs has placed."""
+LED = (1_000, 5_000)
+"""Nodes of clusters with a leader."""
 DAEMONS = 4
 GANGS, SIZE = 20, 8
 """Gangs that wait, each for all of 8 nodes: none has room."""
@@ -60,6 +67,29 @@ def questions(repeats: int) -> Iterator[tuple[str, list[Asked]]]:
                     asked(words, config)
                     yield f"{word}-{count}-{user}-warm", [asked(words, config) for _ in range(repeats)]
                 yield f"why-{count}-{user}-cold", [_cold(WORDS["why"], config) for _ in range(repeats)]
+    for count in LED if address_of_host() else ():
+        with Plane() as plane:
+            asyncio.run(_fill(plane, count))
+            process = asyncio.run(_led(plane))
+            try:
+                config = plane.kubeconfig("admin")
+                asked(WORDS["eta"], config)  # the first forecast is made
+                for word, words in WORDS.items():
+                    yield f"{word}-{count}-leader-warm", [asked(words, config) for _ in range(repeats)]
+                yield f"why-{count}-leader-cold", [_cold(WORDS["why"], config) for _ in range(repeats)]
+            finally:
+                process.stop()
+
+
+async def _led(plane: Plane) -> KantProcess:
+    """A leader on the plane, behind its Service."""
+    port = free_port()
+    async with api.Api(plane) as client:
+        await client.namespace(NAMESPACE)
+        await reachable(client, address_of_host(), port)
+    process = KantProcess(plane, "--listen", f"0.0.0.0:{port}", user="admin", lease_s=60.0)
+    await process.says("state built")
+    return process
 
 
 def asked(words: Sequence[str], config: Path, compiled: str = "") -> Asked:

@@ -33,7 +33,7 @@ MERGE, STRATEGIC, APPLY = (
     "application/apply-patch+yaml",
 )
 CORE = {"pods", "nodes", "namespaces", "events", "services", "secrets", "configmaps", "serviceaccounts"}
-CORE |= {"persistentvolumeclaims", "persistentvolumes"}
+CORE |= {"endpoints", "persistentvolumeclaims", "persistentvolumes"}
 FINALLY = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
 

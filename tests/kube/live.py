@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import yaml
 from tests.kube.api import Api
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import NAMESPACE, ControlPlane
 from tests.kube.objects import Object
 from tests.patience import PATIENCE_S
 
@@ -58,6 +59,38 @@ async def install_kind(api: Api, definition: Object) -> None:
                 return
             except Exception:
                 await asyncio.sleep(0.05)
+
+
+async def reachable(api: Api, host: str, port: int) -> None:
+    """The Service of Kant, with what controllers and kubelets would write of the one pod behind it."""
+    of = {"name": "kant", "namespace": NAMESPACE}
+    spec = {"containers": [{"name": "kant", "image": "kant"}], "nodeName": "elsewhere", "hostNetwork": True}
+    pod = {"kind": "Pod", "name": "kant-0", "namespace": NAMESPACE}
+    ports = [{"name": "http", "port": port}]
+    await api.apply(
+        [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": of | {"name": "default"}},
+            {"apiVersion": "v1", "kind": "Pod", "metadata": of | {"name": "kant-0"}, "spec": spec},
+            {"apiVersion": "v1", "kind": "Service", "metadata": of, "spec": {"ports": ports}},
+            {
+                "apiVersion": "v1", "kind": "Endpoints", "metadata": of,
+                "subsets": [{"addresses": [{"ip": host, "targetRef": pod}], "ports": ports}],
+            },
+        ]
+    )  # fmt: skip
+    status = {"phase": "Running", "podIP": host, "podIPs": [{"ip": host}]}
+    await api.patch(f"/api/v1/namespaces/{NAMESPACE}/pods/kant-0/status", {"status": status})
+
+
+def address_of_host() -> str:
+    """An address of this machine to which an API server passes requests on, "" where there is but the loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        try:
+            out.connect(("192.0.2.1", 9))  # sends nothing
+            found = str(out.getsockname()[0])
+        except OSError:
+            return ""
+    return "" if found.startswith("127.") else found
 
 
 async def deputy_of_kant(api: Api, but_for: str = "nothing") -> None:

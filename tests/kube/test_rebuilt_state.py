@@ -1,17 +1,34 @@
-"""`kubectl kant` against a real API server: the state is read once, and nothing is written."""
+"""`kubectl kant` against a real API server: the leader answers, or the state is read once; and nothing is written."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from tests.kube.api import Api
-from tests.kube.control_plane import ControlPlane
-from tests.kube.objects import make_gang, make_node
+from tests.kube.control_plane import NAMESPACE, ControlPlane
+from tests.kube.live import MANIFESTS, address_of_host, bound, install, reachable, says
+from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.processes import free_port
+from tests.kube.running import KantProcess
+from tests.kube.test_orders_live import granted
+from tests.kube.test_own_pods_live import loaded
 
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
+from kant.cli.live import _reckoned
+from kant.kube.objects.names import TICKET
+from kant.kube.translate.annotations import RUNTIME
+
+MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+SPAN = r"\d+(?:\.\d+)?(?:d|h|m|min|s)\b(?: \d+(?:h|m|min|s)\b)*"
 
 
 def test_a_cluster_is_asked_why_a_pod_waits(plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,3 +52,111 @@ def test_a_cluster_is_asked_why_a_pod_waits(plane: ControlPlane, capsys: pytest.
     assert ask("top")["pools"] and [row["why"] for row in ask("eta")["jobs"]] == ["never-fits"]  # type: ignore[attr-defined]
     assert run(["why", "nobody", "--kubeconfig", config], kubectl_app(stand)) == 2
     assert "schedulerName kant" in capsys.readouterr().err
+
+
+def test_the_leader_answers_as_one_would_reckon_alone(
+    plane: ControlPlane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, port = address_of_host(), free_port()
+    if not host:
+        pytest.skip("this machine has no address but the loopback, to which no API server passes requests on")
+    config = {user: str(plane.kubeconfig(user)) for user in ("tenant", "deputy")}
+    questions = (
+        ("why", "late-0"), ("why", "runs"), ("why", "split-1"), ("eta",), ("eta", "late-1"), ("queue",), ("top",),
+    )  # fmt: skip
+    alone = list[str]()
+
+    def reckoned(*options: Any) -> Any:
+        alone.append("once")
+        return _reckoned(*options)
+
+    monkeypatch.setattr("kant.cli.live._reckoned", reckoned)
+
+    def said(user: str, *words: str, code: int = 0) -> str:
+        assert run([*words, "--kubeconfig", config[user]], kubectl_app(stand)) == code
+        found = capsys.readouterr()
+        return found.err if code else found.out
+
+    async def story() -> None:
+        async with Api(plane) as api:
+            await install(api)
+            await api.namespace(NAMESPACE)
+            await api.apply(people())
+            await api.create_all([make_node("n0"), make_node("n1")])
+            await api.create(make_pod("runs", 6, annotations={RUNTIME: "2h"}))
+            process = KantProcess(plane, "--listen", f"0.0.0.0:{port}", user="admin", lease_s=15.0)
+            try:
+                await process.says("state built")
+                await api.until(lambda pods: bound(pods) == ["runs"])
+                await api.create_all([*make_gang("late", 2, 8, annotations={RUNTIME: "1h"}), make_pod("next", 8)])
+                await api.create_all(make_gang("split", 3)[1:])
+                await api.until(lambda pods: says(pods, "late-0", "fit") and says(pods, "split-1", "2 of the 3"))
+                await reachable(api, host, port)
+                lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kant"
+                ticket = (await api.get(lease))["metadata"]["annotations"][TICKET]
+                for words in questions:
+                    for how in ((), ("--json",)):
+                        led = await asyncio.to_thread(said, "tenant", *words, *how)
+                        assert not alone, f"{words}: the leader answers"
+                        other = await asyncio.to_thread(said, "deputy", *words, *how)
+                        assert alone.pop() and not alone, f"{words}: it is reckoned"
+                        if how:
+                            assert differing(json.loads(led), json.loads(other)) == [], words
+                        else:
+                            assert timeless(led) == timeless(other)
+                for words in (("why", "nobody"), ("eta", "runs")):
+                    both_said = {await asyncio.to_thread(said, user, *words, code=2) for user in config}
+                    assert len(both_said) == 1, "they refuse in the same words"
+                alone.clear()
+                _, heavy = await asyncio.to_thread(loaded, Path(config["tenant"]), ["numpy", "rich"], "why", "late-0")
+                assert heavy == [], "whoever asks needs nothing of the core, and no tables"
+                for path in ("/v1/asked/top", f"/v1/asked/top?proof={ticket}", "/v1/asked/top?json=&proof=0"):
+                    assert await asyncio.to_thread(fetched, f"http://{host}:{port}{path}") == 401
+                assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/record") in (403, 404)
+                with monkeypatch.context() as patched:
+                    patched.setattr("kant.cli.live.__version__", "0.0.1")
+                    patched.setattr("kant.cli.leader.LeaderWords", None)  # words of another version are not asked for
+                    assert "default" in await asyncio.to_thread(said, "tenant", "queue")
+                alone.clear()
+            finally:
+                process.stop()
+            assert "late: not enough free capacity" in await asyncio.to_thread(said, "tenant", "why", "late-0")
+            assert alone, "nobody answers"
+            for name in ("inspects", "looks"):
+                await api.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}")
+
+    asyncio.run(story())
+
+
+def people() -> list[Object]:
+    """An inspector by the shipped role; and one who may do the same, but not use the Service."""
+    shipped = yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
+    rules = next(one["rules"] for one in shipped if one["metadata"]["name"] == "kant-inspector")
+    less = [rule for rule in rules if rule["resources"] != ["services/proxy"]]
+    return [*granted("inspects", "tenant", rules), *granted("looks", "deputy", less)]
+
+
+def fetched(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def timeless(text: str) -> str:
+    """Without spans and moments, which are others a second later."""
+    return re.sub(rf"{MOMENT}|{SPAN}|[ ━─]+", "", text)
+
+
+def differing(one: Any, other: Any, at: str = "") -> list[str]:
+    """Where two answers differ in anything but the moment at which they are given."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        odd = sorted(one.keys() ^ other.keys())
+        return [*odd, *(found for key in one.keys() & other.keys() for found in differing(one[key], other[key], key))]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [found for pair in zip(one, other, strict=True) for found in differing(*pair, at)]
+    if isinstance(one, int) and isinstance(other, int) and (at.endswith("_us") or at in ("at", "total")):
+        return []
+    alike = timeless(one) == timeless(other) if isinstance(one, str) and isinstance(other, str) else one == other
+    return [] if alike else [f"{at}: {one} and {other}"]

@@ -67,6 +67,7 @@ def run(
     """Schedule the pods of a cluster until told to stop."""
     with needs("kube"):
         from kant.kube.lead.replica import ReplicaOptions, serve
+    from kant.cli.leader import answer
     from kant.kube.serve.page import PageContent
     from kant.kube.user.page_orders import PageOrders
     from kant.model.errors import InputError
@@ -100,6 +101,7 @@ def run(
             page=PageContent(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles(), take) if page else None,
             forecaster=ForecastProcess(),
             solver=SolverProcess(),
+            answer=answer,
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )

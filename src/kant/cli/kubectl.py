@@ -1,8 +1,9 @@
 """`kubectl kant`: questions to a live cluster, and orders. kubectl finds the program by its name, `kubectl-kant`,
 on the path.
 
-The state is built from the API server by the code that a replica starts with; the core is asked and nothing is
-changed. Who may see their own pods alone is told what Kant has written on them.
+The leader answers whoever may ask it (`leader.py`). Else the state is built from the API server by the code that a
+replica starts with; the core is asked and nothing is changed. Who may see their own pods alone is told what Kant has
+written on them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.kubectl_orders import add_orders
+from kant.cli.leader import LeaderWords
 from kant.cli.live import SYSTEM, Live, stand
 from kant.cli.own_pods import OwnPods
 
@@ -28,7 +30,7 @@ Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: 
 Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
 ProfileName = Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")]
 System = Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")]
-Stand = Callable[[Path | None, str | None, str, str, bool], Live | OwnPods]
+Stand = Callable[[Path | None, str | None, str, str, bool], Live | LeaderWords | OwnPods]
 """Builds the state of a cluster, from a kubeconfig, a context, a profile by its name, and the namespace of Kant; and
 whether it will be asked when jobs start."""
 

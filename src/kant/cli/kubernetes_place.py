@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kant.cli.extras import needs
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
-from kant.cli.output import Reply
+from kant.cli.output import Printable, Reply
 from kant.cli.place import Filter, Submitted, Wanted, WantedStage
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
+    from kant.cli.leader import LeaderWords
     from kant.cli.live import Live
     from kant.cli.own_pods import OwnPods
     from kant.kube.user.jobs import UserJobs
@@ -123,13 +124,13 @@ class KubernetesPlace:
         names = tuple(row["id"] for row in rows if not name or fnmatchcase(row["name"], name))
         return self.order("cancel", names)
 
-    def queues(self) -> Reply:
+    def queues(self) -> Printable:
         return self._live().queues(self._namespace())
 
-    def top(self) -> Reply:
+    def top(self) -> Printable:
         return self._live().top(self._namespace())
 
-    def why(self, job: str) -> Reply:
+    def why(self, job: str) -> Printable:
         """Why a job waits, or where it runs; of a job that Kant does not see, its phase."""
         from kant.kube.user.job_objects import UNMADE
 
@@ -146,7 +147,7 @@ class KubernetesPlace:
 
         return Reply({"job": job, "status": row["phase"], "sentence": because}, show)
 
-    def eta(self, job: str | None) -> Reply:
+    def eta(self, job: str | None) -> Printable:
         return self._live(futures=True).eta(self._namespace(), job)
 
     def status(self, optimality: bool) -> Reply:
@@ -178,7 +179,7 @@ class KubernetesPlace:
             journal, now = _with_extra(lambda: work(Path(folder)))
             return read_past(journal, today=now)
 
-    def _live(self, futures: bool = False) -> Live | OwnPods:
+    def _live(self, futures: bool = False) -> Live | LeaderWords | OwnPods:
         """The present state of the cluster, as `kubectl kant` sees it."""
         from kant.cli.live import stand
 

@@ -5,20 +5,27 @@ The state is built from the API server; `kant why` and `kant eta` ask a journal 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kant import __version__
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 from kant.model.units import show_duration
 
 if TYPE_CHECKING:
+    from kant.cli.leader import LeaderWords
     from kant.cli.own_pods import OwnPods
+    from kant.cli.show import Terminal
     from kant.cluster.state import ClusterState
     from kant.insight.calibration import Calibration
     from kant.insight.expected_start import StartForecast
+    from kant.kube.connect.config import Config
+    from kant.kube.serve.asked import Question
+    from kant.kube.user.standing import RebuiltState
     from kant.scheduler.cycle import Scheduler
 
 SYSTEM = "kant-system"
@@ -30,7 +37,8 @@ class Live:
 
     `complaints` has what is wrong with a pod in one sentence, where it could not be read. `calibration` is what the
     Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
-    what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named.
+    what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named. `made` is a
+    forecast that there is already.
     """
 
     scheduler: Scheduler
@@ -41,6 +49,7 @@ class Live:
     remarks: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     namespace: str = "default"
+    made: StartForecast | None = None
 
     @property
     def state(self) -> ClusterState:
@@ -56,11 +65,41 @@ class Live:
                 return name
         raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
 
+    def waiting(self, namespace: str, pod: str) -> tuple[str, ...]:
+        """The job that a pod belongs to, where it waits."""
+        try:
+            job = self.job(namespace, pod)
+        except InputError:
+            return ()
+        return (job,) if self.state.rows[job] in self.state.pending else ()
+
+    def having(self, made: StartForecast | None) -> Live:
+        """The same, with a forecast that there is already."""
+        return replace(self, made=made)
+
+    def said(self, question: Question) -> bytes:
+        """What answers a question, as it is to be printed. Raises InputError."""
+        space, name = question.namespace, question.name
+        replies: dict[str, Callable[[], Reply]] = {
+            "why": lambda: self.why(space, name),
+            "eta": lambda: self.eta(space, name or None),
+            "queue": self.queues,
+            "top": self.top,
+        }
+        reply = replies[question.word]()
+        if question.json:
+            import msgspec
+
+            return msgspec.json.encode(reply.json) + b"\n"
+        with _console().recorded(question.columns, question.colours) as text:
+            reply.show()
+        return text.getvalue().encode()
+
     def why(self, namespace: str, pod: str) -> Reply:
         """Why a pod waits, or where it runs."""
         from kant.cli.show import section
         from kant.insight.explanation import explain
-        from kant.live.answers import as_json
+        from kant.live.answers import as_json, known
         from kant.model.decision import NoFit
 
         namespace = namespace or self.namespace
@@ -72,9 +111,9 @@ class Live:
         job = self.job(namespace, pod)
         answer = facts(self, job)
         if answer["status"] != "pending":
-            return Reply(answer, lambda: _show_place(job, answer, self.now))
+            return Reply(answer, lambda: _show_place(answer["job"], answer, self.now))
         forecast = self.forecast(job)
-        found = explain(self.scheduler, job, self.now, forecast.jobs[job], forecast.now)
+        found = known(explain(self.scheduler, job, self.now, forecast.jobs[job], forecast.now))
         remarks = list(self.remarks) if isinstance(found.reason, NoFit) else []
 
         def show() -> None:
@@ -86,17 +125,23 @@ class Live:
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """When the waiting jobs are expected to start."""
         from kant.live.answers import expectations
+        from kant.live.sentences import public_id, public_sentence
 
         job = self.job(namespace, pod) if pod is not None else None
         if job is not None and self.state.rows[job] not in self.state.pending:
             raise InputError("POD", "a pod that waits (see `kubectl kant why`)", pod)
-        rows = expectations(self.forecast(job or ""))
+        forecast, state = self.forecast(job or ""), self.state
+        meant = [row for row in expectations(forecast, public_sentence) if job in (None, row["job"])]
+        rows = [row | {"job": public_id(row["job"])} for row in meant if state.rows[row["job"]] in state.pending]
         return Reply(
-            {"time_us": self.now, "as_of_us": self.now, "jobs": rows}, lambda: _show().show_expectations(rows, self.now)
+            {"time_us": self.now, "as_of_us": forecast.now, "jobs": rows},
+            lambda: _show().show_expectations(rows, self.now),
         )
 
     def forecast(self, job: str = "") -> StartForecast:
         """When the waiting jobs start, or `job` alone."""
+        if self.made is not None:
+            return self.made
         from kant.insight.moment import moment_of
         from kant.insight.past_jobs import PastJobs
         from kant.sim.forecast_starts import forecast_starts
@@ -129,8 +174,10 @@ class Live:
         """What the pools hold, and the largest jobs that run, of all namespaces."""
         from kant.cli.show import section
         from kant.live.answers import job_rows, pool_rows
+        from kant.live.sentences import public_id
 
-        pools, jobs = pool_rows(self.state), job_rows(self.state, self.now)
+        pools = pool_rows(self.state)
+        jobs = [row | {"job": public_id(row["job"])} for row in job_rows(self.state, self.now)]
         answer = {"time_us": self.now, "pools": pools, "jobs": jobs, "unread": list(self.unread)}
         answer["profile"] = self.scheduler.profile.name
 
@@ -139,6 +186,12 @@ class Live:
             section("not understood", list(self.unread))
 
         return Reply(answer, show)
+
+
+def _console() -> Terminal:
+    from kant.cli.show import console
+
+    return console
 
 
 def _show() -> Any:
@@ -168,7 +221,7 @@ def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
 def facts(live: Live, job: str) -> dict[str, Any]:
     """What is known of a job."""
     from kant.live.answers import job_facts
-    from kant.live.sentences import size_sentence
+    from kant.live.sentences import public_id, size_sentence
     from kant.model.placement import NODE, PODS
 
     state = live.state
@@ -180,7 +233,7 @@ def facts(live: Live, job: str) -> dict[str, Any]:
     found = job_facts(state, job, live.now)
     waited = live.now - found["since_us"] if found["status"] == "pending" else 0
     size = size_sentence(live.state.live[row], found["pods"]) if row in live.state.elastic and nodes else ""
-    return found | {"nodes": nodes, "size": size, "waited_us": {"total": waited}}
+    return found | {"job": public_id(job), "nodes": nodes, "size": size, "waited_us": {"total": waited}}
 
 
 PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
@@ -190,15 +243,14 @@ which take longer to load than they run; and up to which one about the future is
 
 def stand(
     kubeconfig: Path | None, context: str | None, profile: str = "", system: str = SYSTEM, futures: bool = False
-) -> Live | OwnPods:
-    """The present state of a cluster, read from its API server; or one's own pods, for whoever may see no others.
+) -> Live | LeaderWords | OwnPods:
+    """What answers about a cluster: its leader, for whoever may ask it; else its present state, read from the API
+    server; or one's own pods, for whoever may see no others.
 
     Without a `profile` that of the Kant that leads there is used, where its Lease tells; else the default one. With
     `futures` it will be asked when jobs start.
     """
     import asyncio
-    import os
-    import sys
 
     from kant.cli.own_pods import OwnPods
     from kant.kube.connect.config import load
@@ -208,7 +260,21 @@ def stand(
     seen = asyncio.run(glance(config, system))
     if seen.nodes is None:
         return OwnPods(config)
-    if seen.nodes <= (PLAIN_FUTURES_UP_TO if futures else PLAIN_UP_TO) and "kant.compiled" not in sys.modules:
+    alone = partial(_reckoned, config, profile or seen.profile, not profile, seen.nodes, system, futures)
+    if seen.ticket and seen.version == __version__ and not profile:
+        from kant.cli.leader import LeaderWords
+
+        return LeaderWords(config, system, seen.ticket, alone)
+    return alone()
+
+
+def _reckoned(config: Config, profile: str, is_text: bool, nodes: int, system: str, futures: bool) -> Live:
+    """The present state of a cluster, read from its API server. `profile` is its name, or its text."""
+    import asyncio
+    import os
+    import sys
+
+    if nodes <= (PLAIN_FUTURES_UP_TO if futures else PLAIN_UP_TO) and "kant.compiled" not in sys.modules:
         os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
     from kant.cli.inputs import load_profile
     from kant.kube.user.rebuild import rebuilt
@@ -216,9 +282,14 @@ def stand(
     from kant.scheduler.profile import parse_profile
 
     where = "the profile on the Lease of Kant"
-    own = parse_profile(seen.profile, where) if seen.profile and not profile else load_profile(profile or "kant")
+    own = parse_profile(profile, where) if is_text and profile else load_profile(profile or "kant")
     found = asyncio.run(rebuilt(config, own, namespace=system))
     count_from(found.zero)
+    return live_of(found, config.namespace)
+
+
+def live_of(found: RebuiltState, namespace: str, made: StartForecast | None = None) -> Live:
+    """A state with what answers about it; `namespace` is meant where none is named."""
     return Live(
         scheduler=found.scheduler,
         now=found.now,
@@ -227,5 +298,6 @@ def stand(
         calibration=found.calibration,
         remarks=found.remarks,
         unread=found.unread,
-        namespace=config.namespace,
+        namespace=namespace,
+        made=made,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 def printable(text: str) -> str:
@@ -11,6 +11,14 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() or ch in "\n\t" else ascii(ch)[1:-1] for ch in text)
+
+
+class Printable(Protocol):
+    """An answer, wherever it comes from."""
+
+    def print(self, json: bool) -> int:
+        """Print it; returns the exit code."""
+        ...
 
 
 class Reply(NamedTuple):

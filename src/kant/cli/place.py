@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kant.cli.output import Reply
+from kant.cli.output import Printable, Reply
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,11 +87,11 @@ class Filter(NamedTuple):
 class Source(Protocol):
     """Where questions are answered. Each answer raises InputError for a job that is not there."""
 
-    def why(self, job: str) -> Reply:
+    def why(self, job: str) -> Printable:
         """Why a job waits; of another job, its phase."""
         ...
 
-    def eta(self, job: str | None) -> Reply:
+    def eta(self, job: str | None) -> Printable:
         """When the waiting jobs are expected to start, or one of them."""
         ...
 
@@ -135,10 +135,10 @@ class Place(Source, Protocol):
         """Cancel the jobs that are chosen, of those with this name (`*` and `?` stand for others); the ids of them."""
         ...
 
-    def queues(self) -> Reply:
+    def queues(self) -> Printable:
         """The queues, with their quotas and what they use."""
         ...
 
-    def top(self) -> Reply:
+    def top(self) -> Printable:
         """What the pools and nodes hold, and the largest jobs that run."""
         ...

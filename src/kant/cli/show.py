@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from rich.color import ColorSystem
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -44,6 +47,19 @@ class Terminal(Console):
             super().print(*objects, **options)
         finally:
             self._width = before
+
+    @contextmanager
+    def recorded(self, columns: int, colours: bool) -> Iterator[StringIO]:
+        """What is printed meanwhile, for somebody whose lines have so many characters (0: as many as it needs)."""
+        text = StringIO()
+        own = {name: getattr(self, name) for name in ("_file", "_width", "_force_terminal", "_color_system")}
+        self._file, self._width, self._force_terminal = text, columns or None, colours
+        self._color_system = ColorSystem.EIGHT_BIT if colours else None
+        try:
+            yield text
+        finally:
+            for name, value in own.items():
+                setattr(self, name, value)
 
     def on_broken_pipe(self) -> None:
         """Whoever read us has gone: say nothing more, and let the verb come to its own end."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kant import __version__
 from kant.cluster.state import ClusterState
 from kant.kube.connect.client import ApiClient, ApiError, require_version
 from kant.kube.connect.config import Config, load
@@ -22,10 +24,11 @@ from kant.kube.lead.lease import Lease, own_identity
 from kant.kube.lead.lease_thread import LeaseThread
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.objects.names import PROFILE, SCHEDULER
+from kant.kube.objects.names import PROFILE, SCHEDULER, TICKET, VERSION
+from kant.kube.serve import asked
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.kube.serve.page import PageContent, routes
-from kant.kube.serve.questions import LeaderQuestions
+from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
 from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness
 from kant.live.core import Core
 from kant.live.journals import Journals
@@ -42,6 +45,9 @@ OLDEST = (1, 29)
 REREAD = 5.0  # seconds between two looks at the file of the profile
 
 log = logging.getLogger("kant.kube")
+
+LeaderAnswer = Callable[[KubeDriver, StartForecasts, asked.Question], Awaitable[bytes]]
+"""Answers a question out of the state of a driver that leads, with the forecasts that are made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class ReplicaOptions:
     """Who makes forecasts of starts."""
     solver: Solver = no_solver
     """Who looks how far the cluster is from the best."""
+    answer: LeaderAnswer | None = None
+    """What answers `kubectl kant`, where probes are served."""
 
 
 def serve(options: ReplicaOptions) -> int:
@@ -105,6 +113,7 @@ class Replica:
         self.telemetry.optimality = self.questions.optimality.latest
         self._said: dict[str, None] = {}
         self._greeted = False
+        self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
 
     async def run(self) -> int:
         """Until somebody stops us."""
@@ -113,7 +122,8 @@ class Replica:
             loop.add_signal_handler(number, self.stopped.set)
         async with AsyncExitStack() as stack:
             if self.options.listen:
-                page = routes(self.questions, self.options.page, self.config) if self.options.page is not None else ()
+                page = routes(self.questions, self.options.page, self.config) if self.options.page is not None else []
+                page += asked.routes(self._ticket, self._answer) if self._ticket else []
                 await stack.enter_async_context(
                     ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), page)
                 )
@@ -140,6 +150,12 @@ class Replica:
         """The core that decides, if there is one."""
         core = self.driver.core if self.driver is not None else None
         return core if core is not None and core.is_settled else None
+
+    async def _answer(self, question: asked.Question) -> bytes:
+        """The leader's answer. Raises NotLeadingError, NotYetError, and InputError."""
+        if self.driver is None or self._settled_core() is None or self.options.answer is None:
+            raise NotLeadingError
+        return await self.options.answer(self.driver, self.questions.forecasts, question)
 
     def _journal(self) -> str:
         """The file that is written to."""
@@ -257,9 +273,8 @@ class Replica:
     def _notes(self) -> dict[str, str]:
         """What goes along on the Lease."""
         note = self.driver.calibration_store.note if self.driver is not None else ""
-        return {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name} | (
-            {ANNOTATION: note} if note else {}
-        )
+        found = {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name, VERSION: __version__}
+        return found | ({TICKET: self._ticket} if self._ticket else {}) | ({ANNOTATION: note} if note else {})
 
     def _in_flight(self) -> float:
         """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""

@@ -27,3 +27,9 @@ SCHEDULER = f"{OWN}/scheduler-name"
 
 PROFILE = f"{OWN}/profile"
 """The annotation of the Lease that has the text of the profile with which its holder decides."""
+
+VERSION = f"{OWN}/version"
+"""The annotation of the Lease that has the version of its holder."""
+
+TICKET = f"{OWN}/ticket"
+"""The annotation of the Lease with which whoever may read it asks the holder questions."""

@@ -15,17 +15,20 @@ import msgspec
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config
 from kant.kube.connect.errors import advice
-from kant.kube.objects.names import PROFILE
+from kant.kube.objects.names import PROFILE, TICKET, VERSION
 from kant.kube.objects.views import Meta, Pod, View
 from kant.kube.user.own_jobs import OwnJob, jobs_of
 from kant.model.errors import InputError
 
 
 class Glance(NamedTuple):
-    """How many nodes there are, None where we may not see them; the text of the leader's profile, "" if unknown."""
+    """How many nodes there are, None where we may not see them all. Of the Lease of the leader, as far as we may read
+    it: the text of its profile, its version, and the ticket with which it is asked; "" is unknown."""
 
     nodes: int | None
-    profile: str
+    profile: str = ""
+    version: str = ""
+    ticket: str = ""
 
 
 class _ListMeta(View, frozen=True):
@@ -55,9 +58,10 @@ async def glance(config: Config, system: str) -> Glance:
             nodes = None
         try:
             lease = await client.get(f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant", _Lease)
-            return Glance(nodes, (lease.metadata.annotations or {}).get(PROFILE, ""))
         except ApiError:
-            return Glance(nodes, "")
+            return Glance(nodes)
+        said = lease.metadata.annotations or {}
+        return Glance(nodes, said.get(PROFILE, ""), said.get(VERSION, ""), said.get(TICKET, ""))
 
 
 async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:

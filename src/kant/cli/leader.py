@@ -1,0 +1,127 @@
+"""`kubectl kant` by the leader itself: the question goes to it, and what it answers is printed as it comes.
+
+The leader answers by the code of `live.py`, out of the state by which it decides. So nothing is read but the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.cli.live import Live
+    from kant.cli.output import Printable, Reply
+    from kant.kube.connect.config import Config
+    from kant.kube.lead.driver import KubeDriver
+    from kant.kube.serve.asked import Question
+    from kant.live.start_forecasts import StartForecasts
+
+SOON = 1.5
+"""Seconds for which a question waits for a forecast, before whoever asks has to ask again."""
+
+
+class LeaderWords:
+    """Answers as `Live` does, in the words of the leader; where it does not answer, those of `alone`."""
+
+    def __init__(self, config: Config, system: str, ticket: str, alone: Callable[[], Live]) -> None:
+        self.config = config
+        self.system = system
+        self.ticket = ticket
+        self.alone = alone
+
+    def why(self, namespace: str, pod: str) -> Printable:
+        """Why a pod waits, or where it runs."""
+        return self._ask("why", namespace, pod, lambda live: live.why(namespace, pod))
+
+    def eta(self, namespace: str, pod: str | None) -> Printable:
+        """When the waiting jobs are expected to start."""
+        return self._ask("eta", namespace, pod or "", lambda live: live.eta(namespace, pod))
+
+    def queues(self, namespace: str = "") -> Printable:
+        """What each queue may use, uses, borrows, lends and waits for, of all namespaces."""
+        return self._ask("queue", "", "", lambda live: live.queues())
+
+    def top(self, namespace: str = "") -> Printable:
+        """What the pools hold, and the largest jobs that run, of all namespaces."""
+        return self._ask("top", "", "", lambda live: live.top())
+
+    def status(self, optimality: bool) -> Reply:
+        """What the cluster has, runs and is waited for: the leader is not asked."""
+        return self.alone().status(optimality)
+
+    def _ask(self, word: str, namespace: str, name: str, otherwise: Callable[[Live], Reply]) -> Printable:
+        about = {"namespace": namespace or self.config.namespace, "name": name} if name else {}
+        return LeaderReply(self, word, about, otherwise)
+
+
+class LeaderReply:
+    """An answer that is asked for when it is known how it is to be printed."""
+
+    def __init__(
+        self, words: LeaderWords, word: str, about: dict[str, str], otherwise: Callable[[Live], Reply]
+    ) -> None:
+        self.words = words
+        self.word = word
+        self.about = about
+        self.otherwise = otherwise
+
+    def print(self, json: bool) -> int:
+        """Print it; returns the exit code. Raises InputError."""
+        import asyncio
+        import sys
+
+        from kant.kube.user.leader_words import words_of_leader
+
+        own = self.words
+        how = {"json": ""} if json else _terminal()
+        found = asyncio.run(words_of_leader(own.config, own.system, own.ticket, self.word, self.about | how))
+        if found is None:
+            return self.otherwise(own.alone()).print(json)
+        sys.stdout.write(found.decode())
+        return 0
+
+
+def _terminal() -> dict[str, str]:
+    """How wide lines may be, and whether in colours, as rich finds it out."""
+    import os
+    import shutil
+    import sys
+
+    is_terminal, columns = sys.stdout.isatty(), os.environ.get("COLUMNS", "")
+    wide = shutil.get_terminal_size().columns if is_terminal else int(columns) if columns.isdecimal() else 0
+    coloured = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return ({"columns": str(wide)} if wide else {}) | ({"colours": ""} if coloured else {})
+
+
+async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
+    """The leader's side: its answer, as it is to be printed. Raises NotLeadingError, NotYetError, and InputError."""
+    from kant.cli.live import live_of
+    from kant.kube.serve.asked import NotYetError
+    from kant.kube.serve.questions import NotLeadingError
+    from kant.kube.user.standing import standing
+    from kant.model.units import count_from
+
+    only = (question.namespace, question.name)
+
+    def live() -> Live:
+        if driver.core is None or not driver.core.is_settled:
+            raise NotLeadingError
+        found = standing(driver, only)
+        count_from(found.zero)
+        return live_of(found, question.namespace)
+
+    found, made = live(), None
+    if question.word in ("why", "eta"):
+        assert driver.core is not None
+        wanted = found.waiting(question.namespace, question.name)
+        if wanted or not question.name:
+            try:
+                made = await forecasts.latest(driver.core, wanted, SOON)
+            except InputError as error:
+                raise NotYetError("the forecast", str(error)) from None
+            found = live()
+            if any(job not in made.jobs for job in found.waiting(question.namespace, question.name)):
+                raise NotYetError("the forecast", "one that has the job")
+    return found.having(made).said(question)

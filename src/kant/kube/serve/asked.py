@@ -1,0 +1,78 @@
+"""Questions of `kubectl kant`, answered by the leader out of the state by which it decides.
+
+They come through the API server, which decides who may use the Service (`get` on services/proxy), and show that whoever
+asks may read the Lease of the leader (connect/ticket.py). Nobody else on the network of the pods is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, PATH, UNASKABLE, is_signed
+from kant.kube.serve.questions import NotLeadingError
+from kant.model.errors import InputError
+
+WORDS = ("why", "eta", "queue", "top")
+WIDEST = 10_000
+
+
+class NotYetError(InputError):
+    """The answer is being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a pod or job, `name`, of a namespace; "" for all.
+
+    The answer is JSON, or text for `columns` characters (0: as many as it needs), in colours or not.
+    """
+
+    word: str
+    namespace: str
+    name: str
+    json: bool
+    columns: int
+    colours: bool
+
+
+def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[web.RouteDef]:
+    """The path of the questions. `answer` raises NotLeadingError, NotYetError, or InputError for a wrong question."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if not is_signed(ticket, request.raw_path):
+            return _status(401, "Unauthorized", "the question is not signed with the ticket on the Lease of the leader")
+        try:
+            return web.Response(body=await answer(_question(request)), headers={"Cache-Control": "no-store"})
+        except NotLeadingError as error:
+            return _status(503, NOT_LEADING, str(error))
+        except NotYetError as error:
+            return _status(503, NOT_YET, str(error))
+        except InputError as error:
+            return _status(400, UNASKABLE, str(error))
+
+    return [web.get(f"{PATH}{{word}}", handler)]
+
+
+def _question(request: web.Request) -> Question:
+    word, query = request.match_info["word"], request.query
+    columns = query.get("columns", "0")
+    if word not in WORDS:
+        raise InputError("the question", f"one of {', '.join(WORDS)}", word)
+    if not (columns.isascii() and columns.isdigit() and int(columns) <= WIDEST):
+        raise InputError("columns", f"a whole number up to {WIDEST:,}", columns)
+    return Question(
+        word, query.get("namespace", ""), query.get("name", ""), "json" in query, int(columns), "colours" in query
+    )
+
+
+def _status(code: int, reason: str, message: str) -> web.Response:
+    """As the API server itself says what it refuses."""
+    said: dict[str, Any] = {
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
+    }  # fmt: skip
+    return web.Response(body=msgspec.json.encode(said), status=code, content_type="application/json")

@@ -1,0 +1,101 @@
+"""The state by which a driver decides, for questions about it, and which of its jobs people mean by a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kant.insight.calibration import Calibration
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.translate.groups import INDEX
+from kant.kube.user.targets import gang_of
+from kant.scheduler.cycle import Scheduler
+
+if TYPE_CHECKING:
+    from kant.kube.lead.driver import KubeDriver
+
+Name = tuple[str, str]
+"""A namespace, and a name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltState:
+    """A scheduler before the state at `now`; the job of each pod (namespace, name), and what is wrong with others.
+
+    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that take no more;
+    `unread` says what of the cluster cannot be understood, or may not be read.
+    """
+
+    scheduler: Scheduler
+    now: int
+    zero: int
+    jobs: dict[Name, str]
+    complaints: dict[Name, str]
+    calibration: Calibration | None = None
+    remarks: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def standing(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
+    """How a driver that has built its state stands; with `only` no other name is looked for among pods."""
+    assert driver.core is not None
+    members = driver.workloads.members
+    if only is None:
+        workloads: Iterable[Workload] = members.by_key.values()
+    else:
+        named = {members.key_of.get(uid, "") for uid, pod in driver.mirror.pods.items() if _may_be(pod, only)}
+        workloads = [one for key, one in members.by_key.items() if key in named] if named else []
+    jobs, complaints = _names(driver, workloads)
+    core = driver.core
+    crowded = driver.fleet.pod_capacity.remark()
+    unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
+    return RebuiltState(
+        core.scheduler,
+        core.now,
+        core.zero,
+        jobs,
+        complaints,
+        remarks=(crowded,) if crowded else (),
+        unread=tuple(unread),
+    )
+
+
+def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name, str], dict[Name, str]]:
+    """The jobs of these workloads by the names of their pods and owners, and what is wrong with those that are none."""
+    jobs: dict[Name, str] = {}
+    complaints: dict[Name, str] = {}
+    owned: dict[Name, str] = {}
+    waiting: set[Name] = set()  # owners of which a pod that waits is known: the first stands for all
+    for workload in workloads:
+        for uid in driver.workloads.members.pods_of.get(workload.key, ()):
+            pod = driver.mirror.pods.get(uid)
+            if pod is not None and workload.job:
+                space, waits = pod.metadata.namespace, workload.phase is Phase.WAITING
+                jobs[space, pod.metadata.name] = workload.job
+                for name in _owner_names(pod):
+                    if (space, name) not in jobs or (waits and (space, name) not in waiting):
+                        jobs[space, name] = workload.job
+                        waiting |= {(space, name)} if waits else set()
+            elif pod is not None and workload.reason:
+                space = pod.metadata.namespace
+                complaints[space, pod.metadata.name] = workload.reason
+                owned |= {(space, name): workload.reason for name in (*_owner_names(pod), *gang_of(pod)[2:])}
+    complaints |= {owner: reason for owner, reason in owned.items() if owner not in jobs}
+    return jobs, complaints
+
+
+def _may_be(pod: Pod, named: Name) -> bool:
+    """Whether a person may mean this pod, or its workload."""
+    space, name = named
+    if pod.metadata.namespace != space:
+        return False
+    return pod.metadata.name == name or name in _owner_names(pod) or name in gang_of(pod)[2:]
+
+
+def _owner_names(pod: Pod) -> list[str]:
+    """What a person may call the pod by: its owner, and for an indexed Job NAME_3."""
+    owner = next((one.name for one in pod.metadata.owner_references if one.controller), "")
+    index = (pod.metadata.annotations or {}).get(INDEX, "")
+    return ([owner] if owner else []) + ([f"{owner}_{index}"] if owner and index else [])
