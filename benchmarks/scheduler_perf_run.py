@@ -238,6 +238,9 @@ class Runner:
         bodies = list(pods(op, count, self.rival.scheduler, self.workload))
         collects, path = op.get("collectMetrics", False), f"/api/v1/namespaces/{space}/pods"
         stand = collects and self.waiting
+        if collects:
+            for earlier, found in self.pods.bound.items():
+                await self._events(earlier, len(found))
         if stand:
             self.plane.pause(self.rival.name)
         elif collects:

@@ -212,6 +212,22 @@ def chi_square(counts: list[int]) -> float:
     return sum((count - mean) ** 2 for count in counts) / mean
 
 
+def test_pods_without_gpus_need_no_look_at_every_node_where_no_node_has_any() -> None:
+    """By the scores that are kept they come to the places that a search of the one domain finds."""
+    draw, policy = generator(7), make_named_policy("placement", "kant")
+    for _ in range(examples(10)):
+        cores = draw.integers(1, 9, int(draw.integers(1, 12))).tolist()
+        state = ClusterState(ClusterSpec("test", tuple(Node(f"n{i}", 0, cpu=cpu) for i, cpu in enumerate(cores))))
+        kept, searched = (Placer(Snapshot(state), policy, 1) for _ in range(2))
+        for row in range(30):
+            state.apply(submitted(make_job(f"j{row}", 0, cpu=int(draw.integers(0, 5)))))
+            shape = state.shape_of(row)
+            found, expected = kept.place(shape, row), searched._domain_placement(shape).place(row)
+            assert isinstance(found, NoFit) == isinstance(expected, NoFit)
+            assert isinstance(found, NoFit) or found.tolist() == expected.tolist()
+        assert not kept._by_domain
+
+
 def test_random_chooses_nodes_and_devices_uniformly() -> None:
     """Ten nodes, of which two are full; on the others five devices of eight fit the share."""
     state = ClusterState(make_cluster(*[8] * 10))

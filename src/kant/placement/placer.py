@@ -47,8 +47,8 @@ class Route(Protocol):
 
 
 def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:
-    """Whether the job fills a hole, wherever that is: one pod that is smaller than a node."""
-    return policy.ignores_topology and shape.pods == 1 and shape.groups[0].demand.gpus < devices_of(table)
+    """Whether the job fills a hole, wherever that is: one pod without GPUs, or with fewer than a node has."""
+    return policy.ignores_topology and shape.pods == 1 and shape.groups[0].demand.gpus < max(devices_of(table), 1)
 
 
 class Placer:
