@@ -324,3 +324,50 @@ def test_without_the_right_to_read_claims_pods_that_use_them_are_refused(plane: 
             }
 
     perform(plane, story, tmp_path)
+
+
+def test_pods_of_a_gang_whose_volumes_lie_in_other_zones_start_together_each_where_its_own_is(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """As those of a StatefulSet: equal amounts, a claim each. A pod that is made anew goes where its volume is, too."""
+
+    def gang(name: str, *zones: str) -> list[Object]:
+        pods = make_gang(name, len(zones), 4)
+        for number, (pod, zone) in enumerate(zip(pods, zones, strict=True)):
+            pod["spec"] |= {"nodeSelector": {"gpu": zone}} if zone.isupper() else uses(f"{name}-{number}")
+        return pods
+
+    def storage(name: str, *zones: str) -> list[Object]:
+        names = [(f"{name}-{number}", zone) for number, zone in enumerate(zones) if zone.islower()]
+        made = [volume(f"pv-{one}", one, ZONE, zone) for one, zone in names]
+        return [*made, *(claim(one, f"pv-{one}") for one, _ in names)]
+
+    async def story(api: Api) -> None:
+        nodes = zoned("a", "b", "b", "c")
+        for view, label in zip(nodes, "XXYY", strict=True):
+            view["metadata"]["labels"]["gpu"] = label
+        await api.create_all([*nodes, *storage("g", "b", "a", "b", "b"), *storage("h", "c", "a")])
+        async with Auditor(api) as auditor:
+            async with kant(plane, journal=tmp_path) as driver:
+                g = gang("g", "b", "a", "b", "b", "Y")  # and one that selects its node by a label
+                await api.create_all(g)
+                pods = await until(api, lambda pods: len(bound(pods)) == 5)
+                found = where(pods)
+                assert found["g-1"] == "n0" and {found[f"g-{number}"] for number in (0, 2, 3)} == {"n1", "n2"}
+                assert found["g-4"] in ("n2", "n3")
+                await api.create(make_pod("full", 4, nodeSelector={ZONE: "a"}))
+                await until(api, lambda pods: "full" in bound(pods))
+                await api.create_all(gang("h", "c", "a"))
+                await until(api, lambda pods: says(pods, "h-0", "no free places are enough for all pods of its gang"))
+                for name in ("g-0", "g-1"):
+                    await api.delete(f"/api/v1/namespaces/default/pods/{name}", grace_s=0)
+                await api.create_all([g[1], g[0]])
+                pods = await until(api, lambda pods: len(bound(pods)) == 6)
+                assert where(pods)["g-1"] == "n0" and where(pods)["g-0"] == found["g-0"]
+            async with kant(plane, journal=tmp_path) as driver:
+                await api.delete("/api/v1/namespaces/default/pods/full", grace_s=0)
+                pods = await until(api, lambda pods: len(bound(pods)) == 7)
+                assert (where(pods)["h-0"], where(pods)["h-1"]) == ("n3", "n0") and driver.counts.evicted == 0
+            (await auditor.report()).assert_kept()
+
+    perform(plane, story, tmp_path)

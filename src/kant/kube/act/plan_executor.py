@@ -63,8 +63,10 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _may_go_elsewhere(self, job: str) -> bool:
-        """Whether the pods of a job may get other places, for rules or for amounts that the core does not count."""
-        return self._has_rules(job) or self.workloads.transitions.filters.limit_nodes(self._pods(job))
+        """Whether the pods of a job may get other places, for rules or for what the core does not count of them."""
+        workload = self.workloads.by_job.get(job)
+        is_mixed = workload is not None and workload.mixed
+        return is_mixed or self._has_rules(job) or self.workloads.transitions.filters.limit_nodes(self._pods(job))
 
     def _has_rules(self, job: str) -> bool:
         return has_rules(self._pods(job))

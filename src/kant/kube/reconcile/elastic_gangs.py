@@ -58,7 +58,7 @@ class ElasticGangs:
 
     def applies(self, workload: Workload) -> bool:
         """Whether its job is such that it may have more pods or fewer while it runs."""
-        return may_be_elastic(self.job(workload))
+        return not workload.mixed and may_be_elastic(self.job(workload))
 
     def follow(
         self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks = (), together: bool = False

@@ -19,9 +19,10 @@ from kant.kube.reconcile.rule_problem import Apart, Even, Kind, Near, Problem, R
 from kant.kube.reconcile.rule_search import Answer, find_places
 from kant.kube.reconcile.slots import FreeCapacity, Member, Slot, table_of
 from kant.kube.reconcile.translation import Translation
+from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import Rule, Spread, ports_of, rules_of, spreads_of, wanted_beside
-from kant.kube.translate.pods import whole_selection
+from kant.kube.translate.pods import model_asked, whole_selection
 from kant.kube.translate.resources import others_of
 from kant.live.core import Core
 from kant.model.job import Demand, Job
@@ -59,11 +60,27 @@ def are_unlike(members: Sequence[Member]) -> bool:
     """Whether pods with equal GPUs, CPU and memory differ in what the core does not count, so that it takes them for
     each other."""
     found: dict[tuple[int, int, int], dict[str, int]] = {}
-    for member in members:
-        asked, others = member.demand, others_of(member.pod.spec)
-        if found.setdefault((asked.gpus, asked.cpu, asked.memory), others) != others:
-            return True
-    return False
+    return any(found.setdefault(_amounts(one), others_of(one.pod.spec)) != others_of(one.pod.spec) for one in members)
+
+
+def _amounts(member: Member) -> tuple[int, int, int]:
+    return member.demand.gpus, member.demand.cpu, member.demand.memory
+
+
+def are_mixed(members: Sequence[Member], selects: Callable[[Pod], object]) -> bool:
+    """Whether pods with equal amounts accept other nodes than each other, be it for labels or for their volumes."""
+    first = members[0].pod if members else None
+    if first is None or all(_wishes(one.pod) == _wishes(first) for one in members):
+        return False
+    found: dict[tuple[int, int, int], object] = {}
+    asked = [(_amounts(one), (selects(one.pod), model_asked(one.pod))) for one in members]
+    return any(found.setdefault(amounts, own) != own for amounts, own in asked)
+
+
+def _wishes(pod: Pod) -> tuple[object, ...]:
+    """What may tell apart the nodes that pods accept."""
+    spec, pool = pod.spec, (pod.metadata.labels or {}).get(NODE_POOL)
+    return spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.resource_claims, pool
 
 
 class GangPlaces:
@@ -126,7 +143,8 @@ class GangPlaces:
             gave_up = gave_up or answer.gave_up
         if not has_rules(pods):
             what = ", ".join(dict.fromkeys(f"{number} of {name}" for pod in pods for name, number in self._others(pod)))
-            return f"no free places are enough for all pods of its gang ({what})"
+            what = f" ({what})" if what else ", each on nodes with the labels and volumes that it asks for"
+            return f"no free places are enough for all pods of its gang{what}"
         what = ", ".join(dict.fromkeys(word for pod in pods for word in _words(pod)))
         if gave_up:
             return f"no places that keep the rules among the pods of its gang were found in time ({what})"
@@ -170,6 +188,7 @@ class GangPlaces:
                 self._others(pod),
                 ports_of(pod.spec),
                 self.translation.selects(pod),
+                model_asked(pod),
                 rules_of(pod),
                 wanted_beside(pod),
                 spreads_of(pod),

@@ -12,7 +12,7 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import may_be_elastic, roles_of, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
-from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, are_unlike, has_rules
+from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, are_mixed, are_unlike, has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.pod_capacity import PodCapacity
@@ -77,9 +77,10 @@ class Transitions:
         core = self.core
         members = [Member(pod, self.translation.demand(pod)) for pod in (*bound, *waiting, *(more or ()))]
         job = self.translation.job(core, workload.group, [member.pod for member in members])
+        mixed = len(members) > 1 and are_mixed(members, self.translation.selects)
         if more:
             floors = Counter(member.demand for member in members[: len(waiting)])
-            plain = may_be_elastic(job) and are_kept_by_core(job, [member.pod for member in members])
+            plain = not mixed and may_be_elastic(job) and are_kept_by_core(job, [member.pod for member in members])
             if not plain or any(not floors[group.demand] for group in job.groups):
                 raise MalformedError("it is no elastic gang")
             job = with_floors(job, floors)
@@ -88,7 +89,7 @@ class Transitions:
         core.happen(JobSubmitted(self.existing_pods.came(job), job))
         workload.job, workload.members, workload.phase, workload.reason = job.id, members, Phase.WAITING, ""
         workload.slots = [self._slot_of(pod, self.translation.demand(pod)) for pod in bound]
-        workload.adopted = False
+        workload.adopted, workload.mixed = False, mixed
         self.by_job[job.id] = workload
 
     def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
@@ -117,6 +118,9 @@ class Transitions:
         if self.existing_pods.adopt(workload, bound, len(first), known):
             workload.least = len(first)
             workload.adopted = True
+            there = {pod.metadata.uid: pod for pod in bound} if len(bound) > 1 else {}
+            members = [Member(there[slot.pod], slot.demand) for slot in workload.slots if slot.pod in there]
+            workload.mixed = are_mixed(members, self.translation.says)
             self.by_job[workload.job] = workload
             self.unprotected[workload] = None
 
@@ -220,15 +224,24 @@ class Transitions:
         new = [slot for slot in slots if not slot.bound and slot.pod in pods]
         placed = [(slot.node, pods[slot.pod]) for slot in new]
         own, filters = [pod for _, pod in placed], self.translation.filters
-        if len(slots) < 2 or not (has_rules(own) or filters.limit_nodes(own)):
+        if len(slots) < 2 or not (workload.mixed or has_rules(own) or filters.limit_nodes(own)):
             return None
-        if not filters.check(placed, going):
+        strays = bool(self._stray(workload, placed))
+        if not strays and not filters.check(placed, going):
             return None
         members = [Member(pod, slot.demand) for slot, (_, pod) in zip(new, placed, strict=True)]
-        if not has_rules(own) and not are_unlike(members) and not filters.among_themselves(placed):
+        apart = strays or has_rules(own) or are_unlike(members)
+        if not apart and not filters.among_themselves(placed):
             return None
         liked = {node for node, _ in placed}
         return self.gang_places.find(workload.job, members, liked, going, freed, taken, held)
+
+    def _stray(self, workload: Workload, placed: Sequence[tuple[str, Pod]]) -> str:
+        """Which pod of a mixed gang does not accept the node that is meant for it, in one sentence; "" for none."""
+        admits = self.translation.admits
+        found = ((node, pod) for node, pod in placed if workload.mixed and not admits(pod, node))
+        node, pod = next(found, ("", None))
+        return f"node {node} has not the labels and volumes that pod {pod.metadata.name} asks for" if pod else ""
 
     def why_not(
         self, job: str, allocation: Allocation, victims: Sequence[Slot], freed: Sequence[Allocation] = ()
@@ -245,6 +258,9 @@ class Transitions:
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
         """Why its pods may not have these places, which the core does not know; "" where they may."""
         filters, placed = self.translation.filters, self._to_bind(slots)
+        why = self._stray(workload, placed)
+        if why:
+            return why
         why = filters.check(placed, going)
         if why:
             self.translation.stale = True
@@ -318,7 +334,7 @@ class Transitions:
             self.core.happen(kind(self.core.now, workload.job))
         self.forget(workload)
         workload.partial, workload.whole, workload.lacking, workload.refused = -1.0, False, 0, ""
-        workload.floor, workload.ended, workload.roles = 0, 0, {}
+        workload.floor, workload.ended, workload.roles, workload.mixed = 0, 0, {}, False
 
     def forget(self, workload: Workload) -> None:
         """The core does not have it any more."""

@@ -29,9 +29,9 @@ from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.neighbours import wanted_beside
-from kant.kube.translate.nodes import about, contradictions, node_of
+from kant.kube.translate.nodes import about, contradictions, model_of, node_of
 from kant.kube.translate.orders import is_held
-from kant.kube.translate.pods import Setting, is_nowhere, job_of, natural, no_filters, selection
+from kant.kube.translate.pods import Setting, is_nowhere, job_of, model_asked, natural, no_filters, selection
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares, Holding
@@ -327,11 +327,19 @@ class Translation:
         except InputError:
             return None
 
+    def says(self, pod: Pod) -> Selection | None:
+        """What a pod says itself of its node, whatever is short now; None where something is wrong with it."""
+        try:
+            return selection(pod, self._storage)
+        except InputError:
+            return None
+
     def admits(self, pod: Pod, node: str) -> bool:
-        """Whether a node has the labels and taints that a pod accepts, as it is now."""
+        """Whether a node has the GPU model, labels and taints that a pod accepts, as it is now."""
         view = self.mirror.nodes.get(node)
         try:
-            return view is not None and admits(self._selection(pod), view)
+            is_model = view is not None and model_asked(pod) in ("", model_of(view))
+            return view is not None and is_model and admits(self._selection(pod), view)
         except InputError:
             return False
 

@@ -30,7 +30,8 @@ class Workload:
     join it. `least` is the smallest minimum that its group has had since it started. `floor` pods of an elastic gang
     have to run (0: all): so many, but for those that have `ended` well. `roles` has what its pods accept, by what they
     ask for, as far as that is known. `partial` is when (seconds) it came to
-    be bound in part, -1 while it is not. `reason` is what was said last about why it waits. A `foreign` one belongs to
+    be bound in part, -1 while it is not. `reason` is what was said last about why it waits. A `mixed` one has pods that
+    ask for the same amounts and accept other nodes than each other. A `foreign` one belongs to
     another scheduler: it is counted and never touched.
     """
 
@@ -51,6 +52,7 @@ class Workload:
     unread: bool = False  # it was adopted before it was known what its group says
     lacking: int = 0  # pods of a gang in part for which there is no place yet
     partial: float = -1.0
+    mixed: bool = False
     whole: bool = False  # every pod has been bound at once, at some time
     protected_until: float = -1.0  # (seconds) nobody may stop it so long, because its eviction was refused
     protected: tuple[str, str] = ("", "")  # a job, and why the state was told that it may not be stopped

@@ -487,10 +487,12 @@ class Workloads:
                 demand = self.translation.demand(pod)
             except MalformedError:
                 demand = None
-            slot = next((s for s in workload.slots if s.vacant and s.demand == demand), None)
+            vacant = [slot for slot in workload.slots if slot.vacant and slot.demand == demand]
+            slot = next((s for s in vacant if workload.mixed and s.was == identity(pod)), vacant[0] if vacant else None)
             if slot is not None:
                 slot.pod = pod.metadata.uid
                 lost = lost or slot.node in self.out_of_service
+                lost = lost or (workload.mixed and not self.translation.admits(pod, slot.node))
                 lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
                 self.transitions.unbound[workload] = None
                 self.transitions.crowded[slot.node] = None

@@ -146,7 +146,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
     if any(other.apart for other in read) and annotations.cut:
         raise InputError(f"{about(first)}, spec.affinity.podAntiAffinity", "no anti-affinity beside slices of a gang")
     within = _together(pods, setting.levels, annotations)
-    roles = tuple(_role(name, [other for other in read if other.demand == demand]) for demand in groups)
+    roles = tuple(_role([other for other in read if other.demand == demand]) for demand in groups)
     alike = roles[0] if len(set(roles)) == 1 else Role()
     own = max(priority_of(pod, about(pod)) for pod in pods)
     named = spec.priority if spec is not None and not any(ordered(pod)[1] for pod in pods) else None
@@ -185,14 +185,19 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     own = (pod.metadata.labels or {}).get(NODE_POOL, "")
     if spec is not None and spec.node_pool not in ("", own):
         raise InputError(f"{about(pod)}, label {NODE_POOL}", f"that of its group, {spec.node_pool}", own or None)
-    product = (pod.spec.node_selector or {}).get(PRODUCT)
+    product = model_asked(pod)
     return _Read(
         demand,
-        () if product is None else (product,),
+        (product,) if product else (),
         setting.flavors.accepted(select, f"{where}.nodeSelector and affinity.nodeAffinity"),
         apart_group(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
     )
+
+
+def model_asked(pod: k.Pod) -> str:
+    """The GPU model that its nodeSelector names; "" for none."""
+    return (pod.spec.node_selector or {}).get(PRODUCT, "")
 
 
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
@@ -212,23 +217,24 @@ def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -
     return min(found, key=LEVELS.index) if asked else ""
 
 
-def _role(name: str, alike: list[_Read]) -> Role:
-    """The nodes that the pods of one group accept: those that ask for the very same."""
-    return Role(
-        _common((one.models for one in alike), f"gang {name}, {PRODUCT}"),
-        _common((one.flavors for one in alike), f"gang {name}, nodes that its pods select"),
-    )
+def _role(alike: list[_Read]) -> Role:
+    """The nodes for the pods of one group: those that ask for the very same."""
+    return Role(_accepted(one.models for one in alike), _accepted(one.flavors for one in alike))
 
 
-def _common(lists: Iterable[tuple[str, ...]], where: str) -> tuple[str, ...]:
-    """What all pods of a group accept; an empty list accepts anything. Raises InputError where that is nothing."""
-    found: tuple[str, ...] = ()
-    for accepted in dict.fromkeys(lists):
-        if accepted:
-            found = tuple(name for name in found if name in accepted) if found else accepted
-            if not found:
-                raise InputError(where, "some that all its pods accept that ask for the same amounts")
-    return found
+def _accepted(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """What all pods of a group accept; an empty list accepts anything.
+
+    Where that is nothing: what any of them accepts, and who goes where is found when they get their places.
+    """
+    each = list(dict.fromkeys(lists))
+    if (NOWHERE,) in each:
+        return (NOWHERE,)
+    narrow = [one for one in each if one]
+    common = tuple(name for name in narrow[0] if all(name in one for one in narrow)) if narrow else ()
+    if common or () in each:
+        return common
+    return tuple(dict.fromkeys(name for one in narrow for name in one))
 
 
 def is_nowhere(job: Job) -> bool:
