@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations, product
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kant.kube.objects import device_views as d
@@ -126,6 +126,8 @@ def is_allowed(tasks: list[Task], way: tuple[list[Grant], ...], known: Inventory
 
 
 @given(devices, st.integers(0, 4), claims, st.sets(st.sampled_from("01234"), max_size=2))
+@example([("a", "", 0, (0,))], 0, [(((("a", 0, True),), (("a", 0, False),)), (), (0,))], set())
+@example([("a", "", 0, (1,))] * 2, 0, [(((("a", 1, True),), (("a", 1, False),)), (), (1,))], set())
 def test_devices_are_found_exactly_if_there_are_some(found, counter, asked, held) -> None:  # type: ignore[no-untyped-def]
     known = inventory(found, counter)
     tasks = tasks_of(asked, known)

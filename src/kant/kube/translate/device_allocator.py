@@ -189,13 +189,13 @@ class _Search:
             return False
         if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.view.taints):
             return False
+        if any(one.device is device for one in self.grants[at]):
+            return False  # a claim has a device once, with administrative access or without
         if not want.admin:
             if device.id in self.taken or not self.free.is_free(device.id):
                 return False
             if any(self.used.get(counter, 0) + amount > self.free.left(counter) for counter, amount in device.takes):
                 return False
-        elif any(one.device is device for one in self.grants[at]):
-            return False
         return all(
             self._agrees(at, device, constraint.attribute, constraint.distinct, constraint.is_about)
             for constraint in self.tasks[at].asked.constraints
