@@ -14,18 +14,20 @@ import pytest
 import yaml
 from tests.kube.api import Api
 from tests.kube.control_plane import NAMESPACE, ControlPlane
-from tests.kube.live import MANIFESTS, address_of_host, bound, install, reachable, says
+from tests.kube.live import MANIFESTS, address_of_host, bound, install, queue, reachable, says
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
 from tests.kube.test_orders_live import granted
 from tests.kube.test_own_pods_live import loaded
+from tests.patience import PATIENCE_S
 
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
 from kant.cli.live import _reckoned
 from kant.kube.objects.names import TICKET
 from kant.kube.translate.annotations import RUNTIME
+from kant.kube.translate.crds import API
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 SPAN = r"\d+(?:\.\d+)?(?:d|h|m|min|s)\b(?: \d+(?:h|m|min|s)\b)*"
@@ -63,6 +65,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
     config = {user: str(plane.kubeconfig(user)) for user in ("tenant", "deputy")}
     questions = (
         ("why", "late-0"), ("why", "runs"), ("why", "split-1"), ("eta",), ("eta", "late-1"), ("queue",), ("top",),
+        ("why", "apart-1"), ("eta", "apart-0"),
     )  # fmt: skip
     alone = list[str]()
 
@@ -82,7 +85,9 @@ def test_the_leader_answers_as_one_would_reckon_alone(
             await install(api)
             await api.namespace(NAMESPACE)
             await api.apply(people())
-            await api.create_all([make_node("n0"), make_node("n1")])
+            zone = {"example.com/rack": "one"}
+            await api.create_all([make_node("n0", labels=zone), make_node("n1", labels=zone)])
+            await api.create_all([queue("blue", 16), queue("default", 64)])
             await api.create(make_pod("runs", 6, annotations={RUNTIME: "2h"}))
             process = KantProcess(plane, "--listen", f"0.0.0.0:{port}", user="admin", lease_s=15.0)
             try:
@@ -91,6 +96,8 @@ def test_the_leader_answers_as_one_would_reckon_alone(
                 await api.create_all([*make_gang("late", 2, 8, annotations={RUNTIME: "1h"}), make_pod("next", 8)])
                 await api.create_all(make_gang("split", 3)[1:])
                 await api.until(lambda pods: says(pods, "late-0", "fit") and says(pods, "split-1", "2 of the 3"))
+                await api.create_all(apart())
+                await api.until(lambda pods: says(pods, "apart-0", "podAntiAffinity by example.com/rack"))
                 await reachable(api, host, port)
                 lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kant"
                 ticket = (await api.get(lease))["metadata"]["annotations"][TICKET]
@@ -104,6 +111,16 @@ def test_the_leader_answers_as_one_would_reckon_alone(
                             assert differing(json.loads(led), json.loads(other)) == [], words
                         else:
                             assert timeless(led) == timeless(other)
+                said_of_rules = await asyncio.to_thread(said, "tenant", "eta", "apart-0")
+                assert "podAntiAffinity by example.com/rack): it waits until pods or nodes change" in said_of_rules
+                rows = json.loads(await asyncio.to_thread(said, "tenant", "eta", "--json"))["jobs"]
+                assert [(row["job"], row["why"]) for row in rows] == [
+                    ("default/late", "no-fit"),
+                    ("default/apart", "rules"),
+                ]
+                rows = json.loads(await asyncio.to_thread(said, "tenant", "queue", "--json"))["queues"]
+                assert [(row["waiting"], row["waiting_gpus"]) for row in rows if row["queue"] == "blue"] == [(1, 2.0)]
+                await until_counted(api, "blue", 1)
                 for words in (("why", "nobody"), ("eta", "runs")):
                     both_said = {await asyncio.to_thread(said, user, *words, code=2) for user in config}
                     assert len(both_said) == 1, "they refuse in the same words"
@@ -126,6 +143,20 @@ def test_the_leader_answers_as_one_would_reckon_alone(
                 await api.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}")
 
     asyncio.run(story())
+
+
+def apart() -> list[Object]:
+    """A gang of two, for which the core knows a place, in two racks, of which there is one."""
+    term = {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "example.com/rack"}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return make_gang("apart", 2, labels={"app": "g", "scheduling.kant.dev/queue": "blue"}, affinity=rule)
+
+
+async def until_counted(api: Api, name: str, waiting: int) -> None:
+    """Until the status of a queue says that so many jobs wait."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (await api.get(f"{API}/queues/{name}")).get("status", {}).get("waiting") != waiting:
+            await asyncio.sleep(0.1)
 
 
 def people() -> list[Object]:

@@ -106,6 +106,7 @@ class KubeDriver:
         )
         self.defragmentations = Defragmentations(self.mirror, settings.solver, self._awake.set)
         self.statuses.rounds = self.defragmentations.statuses
+        self.statuses.ruled_out = lambda: [one.queue for one in self.workloads.ruled_out().values()]
         self.workloads: Workloads
         self.fleet: Fleet
         self.executor: KubeExecutor

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
+from kant.cluster.columns import J_MILLI, J_QUEUE
 from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import may_be_elastic, roles_of, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
@@ -20,7 +22,7 @@ from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
-from kant.kube.reconcile.workload import Phase, Workload, give_up
+from kant.kube.reconcile.workload import Phase, RuledOut, Workload, give_up
 from kant.live.core import Core
 from kant.live.sentences import public_id
 from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
@@ -61,7 +63,7 @@ class Transitions:
         self.unbound: dict[Workload, None] = {}  # started, and not bound as far as we know
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self.closed: set[str] = set()  # nodes that take no pod now
-        self.blocked: dict[Workload, None] = {}  # gangs for whose rules there is no place until something changes
+        self.blocked: dict[Workload, RuledOut] = {}  # gangs for whose rules there is no place until something changes
         self.node_names = [node.name for node in core.state.spec.nodes]
         self.gang_places = GangPlaces(core, translation, pod_capacity, self.node_names)
 
@@ -91,6 +93,7 @@ class Transitions:
         workload.slots = [self._slot_of(pod, self.translation.demand(pod)) for pod in bound]
         workload.adopted, workload.mixed = False, mixed
         self.by_job[job.id] = workload
+        self.blocked.pop(workload, None)
 
     def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
         """It comes and is withdrawn at once, so that the record knows it; by what name. Raises as `submit`."""
@@ -204,9 +207,21 @@ class Transitions:
 
     def block(self, workload: Workload, why: str) -> None:
         """It breaks rules among its pods wherever it might start: it is no job until something changes."""
+        state, made = self.core.state, [member.pod.metadata.creation_timestamp for member in workload.members]
+        own = state.jobs[state.rows[workload.job]]
+        since = microseconds(min(made), workload.key) - self.core.zero
+        asked = RuledOut(public_id(workload.job), list(state.queues)[own[J_QUEUE]], int(own[J_MILLI]), max(since, 0))
         self.end(workload)
-        self.blocked[workload] = None
+        self.blocked[workload] = asked
         self.messages.say(workload, why, UNSCHEDULABLE)
+
+    def rules_out(self, job: str, allocation: Allocation) -> str:
+        """Why a gang that would start has no places that keep the rules among its pods; "" where it has."""
+        workload = self.by_job[job]
+        if not has_rules([member.pod for member in workload.members]):
+            return ""
+        other = self._other_places(workload, slots_of(allocation, workload.members, self.node_names, partly=True))
+        return other if isinstance(other, str) else ""
 
     def _other_places(
         self,

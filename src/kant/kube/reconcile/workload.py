@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.slots import Member, Slot
@@ -20,6 +21,16 @@ class Phase(Enum):
     PLACED = "placed"  # its pods are bound, or being bound
     LEAVING = "leaving"  # its pods are being evicted
     REJECTED = "rejected"  # it can never run as things are
+
+
+class RuledOut(NamedTuple):
+    """A gang for whose rules there is no place, as it would be a job: its name and queue, the thousandths of GPUs that
+    it asks for, and when the first of its pods was made (microseconds on the clock of the run)."""
+
+    job: str
+    queue: str
+    milli: int
+    since: int
 
 
 @dataclass(slots=True, eq=False)

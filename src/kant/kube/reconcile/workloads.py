@@ -29,7 +29,7 @@ from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.tasks import Tasks, lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
-from kant.kube.reconcile.workload import Phase, Workload, maker, waits
+from kant.kube.reconcile.workload import Phase, RuledOut, Workload, maker, waits
 from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.orders import is_held, ordered
@@ -197,6 +197,14 @@ class Workloads:
         for key in keys:
             del self.unanswered[key]
         return keys
+
+    def ruled_out(self) -> dict[Workload, RuledOut]:
+        """The gangs for whose rules there is no place; `reason` of each says which rules."""
+        return {
+            workload: asked
+            for workload, asked in self.transitions.blocked.items()
+            if workload.phase is Phase.INCOMPLETE and self.members.pods_of.get(workload.key)
+        }
 
     def naming_reservations(self) -> dict[str, None]:
         """The keys of the workloads that name a reservation."""

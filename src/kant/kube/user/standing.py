@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kant.insight.calibration import Calibration
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.reconcile.workload import Phase, RuledOut, Workload
 from kant.kube.translate.groups import INDEX
 from kant.kube.user.targets import gang_of
 from kant.scheduler.cycle import Scheduler
@@ -24,8 +24,9 @@ Name = tuple[str, str]
 class RebuiltState:
     """A scheduler before the state at `now`; the job of each pod (namespace, name), and what is wrong with others.
 
-    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that take no more;
-    `unread` says what of the cluster cannot be understood, or may not be read.
+    `ruled_out` has, by their names, gangs for whose rules there is no place, each with which rules these are; `jobs`
+    has the names of those, too. `calibration` is what the leader has learned about expected starts. `remarks` are about
+    nodes that take no more; `unread` says what of the cluster cannot be understood, or may not be read.
     """
 
     scheduler: Scheduler
@@ -33,6 +34,7 @@ class RebuiltState:
     zero: int
     jobs: dict[Name, str]
     complaints: dict[Name, str]
+    ruled_out: dict[str, tuple[RuledOut, str]] = field(default_factory=dict)
     calibration: Calibration | None = None
     remarks: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -57,6 +59,7 @@ def standing(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         core.zero,
         jobs,
         complaints,
+        {one.job: (one, workload.reason) for workload, one in driver.workloads.ruled_out().items()},
         remarks=(crowded,) if crowded else (),
         unread=tuple(unread),
     )
@@ -67,16 +70,18 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
     jobs: dict[Name, str] = {}
     complaints: dict[Name, str] = {}
     owned: dict[Name, str] = {}
+    ruled_out = driver.workloads.ruled_out()
     waiting: set[Name] = set()  # owners of which a pod that waits is known: the first stands for all
     for workload in workloads:
         for uid in driver.workloads.members.pods_of.get(workload.key, ()):
             pod = driver.mirror.pods.get(uid)
-            if pod is not None and workload.job:
-                space, waits = pod.metadata.namespace, workload.phase is Phase.WAITING
-                jobs[space, pod.metadata.name] = workload.job
+            job = ruled_out[workload].job if workload in ruled_out else workload.job
+            if pod is not None and job:
+                space, waits = pod.metadata.namespace, workload in ruled_out or workload.phase is Phase.WAITING
+                jobs[space, pod.metadata.name] = job
                 for name in _owner_names(pod):
                     if (space, name) not in jobs or (waits and (space, name) not in waiting):
-                        jobs[space, name] = workload.job
+                        jobs[space, name] = job
                         waiting |= {(space, name)} if waits else set()
             elif pod is not None and workload.reason:
                 space = pod.metadata.namespace
