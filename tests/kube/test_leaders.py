@@ -14,9 +14,10 @@ import json
 import os
 import random
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from socket import socket
 
 import aiohttp
 import pytest
@@ -34,6 +35,8 @@ from tests.kube.terms import LEASES, Terms
 from tests.patience import PATIENCE_S
 
 import kant
+from kant.kube.connect.config import load
+from kant.kube.lead.name_claim import NameClaim
 from kant.kube.manifests import ManifestSettings, render
 from kant.live.journal_walk import read_journal
 
@@ -43,6 +46,9 @@ SEED = int(os.environ.get("KANT_CHAOS_SEED", "0"))
 RECOVERY_S = 3.0
 RELEASES = Path(__file__).parent / "releases"
 """What past releases left behind (see record_release.py): objects of a control plane, and the journal."""
+
+CLAIM = next(one for one in yaml.safe_load_all(render(ManifestSettings())) if one["kind"] == "Lease")
+"""The Lease of the scheduler name, which `clean` takes away."""
 
 Story = Callable[[Api], Awaitable[None]]
 
@@ -64,6 +70,7 @@ def play(plane: ControlPlane, story: Story) -> None:
     async def run() -> None:
         async with Api(plane) as api:
             await api.clean()
+            await api.apply([CLAIM])
             await story(api)
 
     asyncio.run(run())
@@ -250,6 +257,85 @@ def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlP
                 report = await auditor.report()
         report.assert_kept(all_bound=True)
         assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)
+
+
+@asynccontextmanager
+async def claim(plane: ControlPlane, namespace: str, user: str = "admin") -> AsyncIterator[tuple[NameClaim, list[str]]]:
+    """Who claims the name `shared` for a namespace, and what it says: why it waits, or what troubles it."""
+    said: list[str] = []
+    lease, config = (2.0, 1.0, 0.2), load(plane.kubeconfig(user))
+    async with NameClaim(
+        config, "shared", namespace, lease, 3.0, lambda error: said.append(str(error)), said.append
+    ) as it:
+        yield it, said
+
+
+def test_a_scheduler_name_is_held_by_one_namespace_until_its_leader_is_long_gone(installed: ControlPlane) -> None:
+    def elected() -> bool:
+        return True
+
+    async def story(api: Api) -> None:
+        async with AsyncExitStack() as there:
+            first, _ = await there.enter_async_context(claim(installed, "kant-a"))
+            assert await first.granted(elected) and first.holds()
+            async with claim(installed, "kant-b") as (second, said):
+                waiting = asyncio.create_task(second.granted(elected))
+                async with claim(installed, "kant-a") as (successor, _):  # the next leader there does not wait
+                    assert await successor.granted(elected) and first.holds()
+                async with asyncio.timeout(PATIENCE_S):
+                    while not said:
+                        await asyncio.sleep(0.01)
+                assert "the Kant in the namespace kant-a schedules these pods" in said[0]
+                assert not await second.granted(lambda: False), "its own Lease is lost meanwhile"
+                assert not waiting.done() and not second.holds()
+                await there.aclose()
+                assert await waiting and second.holds() and said[-1] == ""
+                assert not first.holds()
+
+    async def without_rights(api: Api) -> None:
+        async with claim(installed, "kant-c", "kant") as (third, said):  # the claim of a name that its role has not
+            assert await third.granted(elected) and third.holds()
+            assert said[0].startswith("whether another Kant schedules the pods of shared is not known: no permission")
+
+    play(installed, story)
+    play(installed, without_rights)
+
+
+def test_a_second_kant_of_the_name_in_another_namespace_binds_nothing(installed: ControlPlane) -> None:
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def second_says(path: str) -> str:
+        async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}{path}") as reply:
+            return await reply.text()
+
+    async def story(api: Api) -> None:
+        await api.namespace("kant-b")
+        await api.create_all([make_node(f"n{i}") for i in range(4)])
+        async with Auditor(api) as auditor, Terms(api) as terms:
+            first = KantProcess(installed)
+            try:
+                await first.says('"leads"')
+                options = ("--namespace", "kant-b", "--listen", f"127.0.0.1:{port}")
+                second = KantProcess(installed, *options, user="admin")
+                try:
+                    await second.says("the Kant in the namespace kant-system schedules these pods")
+                    assert "kant_name_taken 1.0" in await second_says("/metrics")
+                    assert "kant-system" in await second_says("/readyz")
+                    await api.create_all([pod for i in range(8) for pod in make_gang(f"g-{i}", 4)])
+                    await terms.none_waits()
+                    assert {one.token for one in terms.bound} == {terms.token}
+                    first.kill()
+                    await second.says('"leads"')
+                    assert "kant_name_taken 0.0" in await second_says("/metrics")
+                    (await auditor.report()).assert_kept(all_bound=True)
+                finally:
+                    second.kill()
+            finally:
+                first.kill()
 
     play(installed, story)
 

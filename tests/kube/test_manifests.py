@@ -55,7 +55,8 @@ def test_all_that_is_printed_is_objects_with_the_settings_in_their_places() -> N
     }
     assert wanted <= set(kinds) and kinds.count("ConfigMap") == 2
     assert kinds[0] == "Namespace" and things[0]["metadata"]["name"] == "ml"
-    assert {thing["metadata"].get("namespace", "ml") for thing in things} == {"ml"}
+    elsewhere = [thing["kind"] for thing in things if thing["metadata"].get("namespace", "ml") != "ml"]
+    assert elsewhere == ["Lease", "Role", "RoleBinding"], "the claim on the scheduler name, in kube-system"
     assert "kant-system" not in text and "${" not in text
     deployment = things[kinds.index("Deployment")]["spec"]
     assert deployment["replicas"] == 3
@@ -142,7 +143,7 @@ async def may(api: Api, verb: str, group: str, resource: str, **where: str) -> b
 
 
 def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> None:
-    own = {"namespace": "kant-system"}
+    own, claim = {"namespace": "kant-system"}, {"namespace": "kube-system", "name": "scheduler-name-kant"}
     allowed: list[tuple[str, str, str, dict[str, str]]] = [
         *((verb, "", "pods", {}) for verb in ("get", "list", "watch", "patch")),
         *(("create", "", f"pods/{part}", {}) for part in ("binding", "eviction")),
@@ -167,6 +168,7 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
         ("patch", "scheduling.kant.dev", "queues/status", {}),
         ("create", "coordination.k8s.io", "leases", own),
         ("update", "coordination.k8s.io", "leases", own | {"name": "kant"}),
+        *((verb, "coordination.k8s.io", "leases", claim) for verb in ("get", "update")),
     ]
     refused: list[tuple[str, str, str, dict[str, str]]] = [
         *((verb, "", "pods", {}) for verb in ("create", "update", "delete", "deletecollection")),
@@ -185,6 +187,7 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
         ("patch", "scheduling.kant.dev", "queues", {}),
         ("update", "coordination.k8s.io", "leases", own | {"name": "other"}),
         ("update", "coordination.k8s.io", "leases", {"namespace": "kube-system", "name": "kube-scheduler"}),
+        *((verb, "coordination.k8s.io", "leases", {"namespace": "kube-system"}) for verb in ("create", "list")),
         ("patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", {"name": "kant-fencing"}),
         ("escalate", "rbac.authorization.k8s.io", "clusterroles", {}),
     ]
@@ -385,7 +388,12 @@ Helm = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def named(text: str) -> dict[tuple[str, str], Any]:
-    return {(thing["kind"], thing["metadata"]["name"]): thing for thing in yaml.safe_load_all(text) if thing}
+    things = [thing for thing in yaml.safe_load_all(text) if thing]
+    system = [thing["metadata"].get("namespace") == "kube-system" for thing in things]
+    return {
+        (thing["kind"], "kube-system/" * of_system + thing["metadata"]["name"]): thing
+        for thing, of_system in zip(things, system, strict=True)
+    }
 
 
 @pytest.mark.long
@@ -432,13 +440,18 @@ def test_what_people_choose_of_the_deployment_is_in_its_place(helm: Helm) -> Non
         "template", "--set", "nodeSelector.pool=system,tolerations[0].operator=Exists,priorityClassName=high",
         "--set", "extraArgs[0]=--log-format=logfmt,journal.limitMiB=10,journal.sizeLimit=1Gi",
         "--set", "imagePullSecrets[0].name=registry,resources.limits.memory=8Gi",
+        "--set", "extraArgs[1]=--scheduler-name=theirs",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    spec = named(done.stdout)["Deployment", "kant"]["spec"]["template"]["spec"]
+    things = named(done.stdout)
+    spec = things["Deployment", "kant"]["spec"]["template"]["spec"]
+    assert things["Role", "kube-system/kant"]["rules"][0]["resourceNames"] == ["scheduler-name-theirs"]
+    assert ("Lease", "kube-system/scheduler-name-theirs") in things
     (container,) = spec["containers"]
     assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "system"}, [{"operator": "Exists"}])
     assert (spec["priorityClassName"], spec["imagePullSecrets"]) == ("high", [{"name": "registry"}])
-    assert container["args"][-3:] == ["--journal-limit=10", "--listen=0.0.0.0:8080", "--log-format=logfmt"]
+    more = ["--log-format=logfmt", "--scheduler-name=theirs"]
+    assert container["args"][-4:] == ["--journal-limit=10", "--listen=0.0.0.0:8080", *more]
     assert container["resources"]["limits"] == {"memory": "8Gi"} and container["resources"]["requests"]["cpu"] == "1"
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert volumes["journal"]["emptyDir"]["sizeLimit"] == "1Gi"

@@ -15,6 +15,7 @@ def _block(value: str, field: str, by: int) -> str:
 
 PLACES = {
     "namespace": "{{ .Release.Namespace }}",
+    "scheduler_name": '{{ include "kant.schedulerName" . }}',
     "image": "{{ .Values.image }}",
     "replicas": "{{ .Values.replicas }}",
     "profile": "{{ .Values.profile | trim | indent 4 }}",
@@ -44,6 +45,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "extraArgs: expected none that the chart gives itself, got %s" . | fail }}
 {{- end }}
 {{- . }}
+{{- end }}
+
+{{- define "kant.schedulerName" -}}
+{{- $said := regexFind "--scheduler-name[= ][^ ]+" (join " " .Values.extraArgs) }}
+{{- trimPrefix "--scheduler-name" $said | trimAll "= " | default "kant" }}
 {{- end }}
 
 {{- define "kant.journalMiB" -}}

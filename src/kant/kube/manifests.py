@@ -13,6 +13,7 @@ from kant import __version__
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_texts, parse_profile
 
+SCHEDULER_NAME = "kant"
 IMAGE = f"kant:{__version__}"
 NAMESPACE = "kant-system"
 
@@ -21,8 +22,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[\w.\-/:@]{1,500}", re.ASCII)
 
 PARTS = (
-    "rbac", "config", "fencing", "orders", "gates", "hami", "deployment", "network-policy", "service-monitor",
-    "prometheus-rule", "dashboard",
+    "rbac", "scheduler-name", "config", "fencing", "orders", "gates", "hami", "deployment", "network-policy",
+    "service-monitor", "prometheus-rule", "dashboard",
 )  # fmt: skip
 """The files of the package after the namespace and the definitions of Kant's own kinds (`crd-*.yaml`), in order."""
 
@@ -108,6 +109,7 @@ def render(settings: ManifestSettings) -> str:
     settings.check()
     values = {
         "namespace": settings.namespace,
+        "scheduler_name": SCHEDULER_NAME,
         "image": settings.image,
         "replicas": str(settings.replicas),
         "profile": indented(settings.profile or builtin_texts()["kant"]),

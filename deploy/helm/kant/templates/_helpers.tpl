@@ -14,6 +14,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- . }}
 {{- end }}
 
+{{- define "kant.schedulerName" -}}
+{{- $said := regexFind "--scheduler-name[= ][^ ]+" (join " " .Values.extraArgs) }}
+{{- trimPrefix "--scheduler-name" $said | trimAll "= " | default "kant" }}
+{{- end }}
+
 {{- define "kant.journalMiB" -}}
 {{- $limit := int64 .Values.journal.limitMiB }}
 {{- $units := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 }}

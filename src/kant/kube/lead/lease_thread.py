@@ -21,12 +21,18 @@ Make = Callable[[ApiClient, Callable[[str], None], Callable[[Exception], None]],
 
 
 class LeaseThread:
-    """Use as `async with LeaseThread(config, make, on_trouble) as candidate: token = await candidate.elected()`."""
+    """Use as `async with LeaseThread(config, make, on_trouble) as candidate: token = await candidate.elected()`.
 
-    def __init__(self, config: Config, make: Make, on_trouble: Callable[[Exception], None]) -> None:
+    `keep`: the Lease is not given back at the end.
+    """
+
+    def __init__(
+        self, config: Config, make: Make, on_trouble: Callable[[Exception], None], *, keep: bool = False
+    ) -> None:
         self._config = config
         self._make = make
         self._on_trouble = on_trouble
+        self._keep = keep
         self._thread = threading.Thread(target=self._stand, name="lease", daemon=True)
         self._lease: Lease | None = None
 
@@ -40,7 +46,7 @@ class LeaseThread:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give the Lease back. First end every request that only a leader may send."""
+        """Give the Lease back, unless it is kept. First end every request that only a leader may send."""
         with suppress(RuntimeError):  # its loop has ended by itself
             self._own.call_soon_threadsafe(self._stop.set)
         await self._over
@@ -82,7 +88,8 @@ class LeaseThread:
             standing.cancel()
             with suppress(asyncio.CancelledError):
                 await standing
-            await lease.release()
+            if not self._keep:
+                await lease.release()
 
     def _tell(self, what: Callable[..., object], *words: object) -> None:
         with suppress(RuntimeError):  # the loop of the driver is closed: nobody listens any more

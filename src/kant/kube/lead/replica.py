@@ -22,6 +22,7 @@ from kant.kube.lead.calibration_store import ANNOTATION
 from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.lease import Lease, own_identity
 from kant.kube.lead.lease_thread import LeaseThread
+from kant.kube.lead.name_claim import NameClaim
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import PROFILE, SCHEDULER, TICKET, VERSION
@@ -114,6 +115,7 @@ class Replica:
         self._said: dict[str, None] = {}
         self._greeted = False
         self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
+        self._name_taken = ""  # why we wait though we are elected: another Kant schedules our pods
 
     async def run(self) -> int:
         """Until somebody stops us."""
@@ -164,6 +166,8 @@ class Replica:
 
     def _unready(self) -> str:
         """Why this replica is not ready; empty where it leads and follows, or stands by."""
+        if self._name_taken:
+            return self._name_taken
         driver = self.driver
         if driver is None:
             return "" if self._greeted else "the API server has not answered yet"
@@ -241,8 +245,31 @@ class Replica:
         async with LeaseThread(self.config, self._lease, self.trouble) as candidate:
             log_event(log, "stands for election")
             token = await candidate.elected()
-            log_event(log, "leads", token=token)
-            await self._lead(client, candidate.holds, lambda: token)
+            if self.options.shadow:  # it binds nothing, whoever else does
+                log_event(log, "leads", token=token)
+                await self._lead(client, candidate.holds, lambda: token)
+                return
+            async with self._claim() as claim:
+                if await claim.granted(candidate.holds):
+                    log_event(log, "leads", token=token)
+                    await self._lead(client, lambda: candidate.holds() and claim.holds(), lambda: token)
+
+    def _claim(self) -> NameClaim:
+        options = self.options
+
+        def taken(why: str) -> None:
+            self._name_taken = why
+            self.telemetry.name_taken(bool(why))
+
+        return NameClaim(
+            self.config,
+            options.scheduler_name,
+            options.namespace,
+            options.lease,
+            self._in_flight(),
+            self.trouble,
+            taken,
+        )
 
     def _lease(
         self, client: ApiClient, on_acquired: Callable[[str], None], on_trouble: Callable[[Exception], None]

@@ -25,6 +25,9 @@ ALLOCATED = f"{OWN}/allocated"
 SCHEDULER = f"{OWN}/scheduler-name"
 """The annotation of the Lease that has the schedulerName of the pods which its holder schedules."""
 
+NAME_CLAIM = "scheduler-name-"
+"""What the name of the Lease in kube-system begins with by which a Kant claims a schedulerName; that name follows."""
+
 PROFILE = f"{OWN}/profile"
 """The annotation of the Lease that has the text of the profile with which its holder decides."""
 

@@ -36,12 +36,13 @@ class KubeTelemetry(telemetry.Telemetry):
             *super().counters(),
             Histogram("kant_bind_duration_seconds", "Time of one binding request.", buckets=QUICK, registry=here),
             Counter("kant_bind_errors", "Bindings that were not made.", ["code"], registry=here),
-            Counter("kant_events_dropped", "Events and conditions that were not posted.", registry=here),
+            Counter("kant_events_dropped", "Events that were not posted.", registry=here),
             Histogram(
                 "kant_gang_partial_seconds", "For how long gangs were bound in part.", buckets=QUICK, registry=here
             ),
             Gauge("kant_journal_failed", "1 while a journal should be kept and is not.", registry=here),
             Gauge("kant_leader", "1 on the replica that leads.", registry=here),
+            Gauge("kant_name_taken", "1 while a Kant in another namespace schedules the same pods.", registry=here),
             Counter("scheduler_schedule_attempts", "As in kube-scheduler.", ["result", "profile"], registry=here),
         ]
 
@@ -78,6 +79,10 @@ class KubeTelemetry(telemetry.Telemetry):
 
     def leads(self, leader: bool) -> None:
         self._set("kant_leader", leader)
+
+    def name_taken(self, taken: bool) -> None:
+        """Whether another Kant schedules the pods of our scheduler name."""
+        self._set("kant_name_taken", taken)
 
     def recording(self, well: bool) -> None:
         """Whether the journal is kept."""
