@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.cli.command import kant, trace
 
@@ -31,6 +31,7 @@ def test_a_policy_that_changes_nothing_passes(waits: list[float], allowed: float
 
 
 @given(WAITS, st.floats(1.5, 10), st.floats(0, 0.3))
+@example([0.0, 0.0, 849.0], 1.5, 0.25)
 def test_what_makes_every_slice_worse_alike_is_found(waits: list[float], factor: float, allowed: float) -> None:
     floor = floor_of("wait_s.p90")
     old = [wait + floor for wait in waits]
@@ -39,7 +40,9 @@ def test_what_makes_every_slice_worse_alike_is_found(waits: list[float], factor:
     assert found.outcome == "regression"
     assert found.regret.mean == pytest.approx(factor - 1) and found.mean_regret.mean == pytest.approx(factor - 1)
     assert judge("wait_s.p90", new, old, allowed=allowed).outcome == "pass"
-    assert judge("sor", new, old, allowed=allowed).outcome == "regression"  # more of it is better
+    least = floor_of("sor")
+    more = [(share + least) * factor - least for share in old]
+    assert judge("sor", more, old, allowed=allowed).outcome == "regression"  # more of it is better
 
 
 @given(WAITS, WAITS, st.floats(0, 0.5), st.floats(0.6, 0.99))
