@@ -8,8 +8,10 @@ import re
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from tests.kube.api import Api
@@ -25,11 +27,15 @@ from tests.patience import PATIENCE_S
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
 from kant.cli.live import _reckoned
-from kant.kube.objects.names import TICKET
+from kant.kube.objects.names import PROFILE, TICKET, VERSION
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.annotations import RUNTIME
 from kant.kube.translate.crds import API
+from kant.kube.user.standing import _names
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+AS_NEW = "This is what a Kant would say that starts now."
 SPAN = r"\d+(?:\.\d+)?(?:d|h|m|min|s)\b(?: \d+(?:h|m|min|s)\b)*"
 
 
@@ -79,6 +85,10 @@ def test_the_leader_answers_as_one_would_reckon_alone(
         assert run([*words, "--kubeconfig", config[user]], kubectl_app(stand)) == code
         found = capsys.readouterr()
         return found.err if code else found.out
+
+    def warned(user: str, *words: str) -> list[str]:
+        assert run([*words, "--kubeconfig", config[user]], kubectl_app(stand)) == 0
+        return capsys.readouterr().err.splitlines()
 
     async def story() -> None:
         async with Api(plane) as api:
@@ -139,10 +149,37 @@ def test_the_leader_answers_as_one_would_reckon_alone(
                 process.stop()
             assert "late: not enough free capacity" in await asyncio.to_thread(said, "tenant", "why", "late-0")
             assert alone, "nobody answers"
+            lines = await asyncio.to_thread(warned, "tenant", "queue")
+            assert lines == [f"kant: nobody leads: nobody holds the Lease {NAMESPACE}/kant. {AS_NEW}"]
+            new = {VERSION: "9.9.9", PROFILE: 'name = "new"\n[unheard]\nx = 1\n'}
+            late = {"holderIdentity": "late", "renewTime": "2026-01-01T00:00:00.000000Z"}
+            await api.patch(lease, {"metadata": {"annotations": new}, "spec": late})
+            refused = await asyncio.to_thread(said, "tenant", "top", code=2)
+            assert "version 9.9.9; this is" in refused and "unheard: expected one of" in refused
+            (line,) = await asyncio.to_thread(warned, "tenant", "top", "--profile", "kant")
+            assert f"Lease {NAMESPACE}/kant was renewed" in line
+            (line,) = await asyncio.to_thread(warned, "tenant", "eta", "--system", "elsewhere", "--json")
+            assert "nobody leads: there is no Lease elsewhere/kant." in line
+            assert "See `kubectl kant --help`" in await asyncio.to_thread(said, "tenant", "wy", code=2)
             for name in ("inspects", "looks"):
                 await api.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}")
 
     asyncio.run(story())
+
+
+def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_it() -> None:
+    said = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "2 of the 3 pods exist"}]}
+    given = [make_pod("old") | {"status": said}, make_pod("new"), make_pod("other", scheduler="default-scheduler")]
+    pods = [msgspec.json.decode(json.dumps(pod), type=Pod) for pod in given]
+    workloads = [Workload(pod.metadata.name, foreign=pod.metadata.name == "other") for pod in pods]
+    members = SimpleNamespace(pods_of={pod.metadata.name: [pod.metadata.name] for pod in pods})
+    driver: Any = SimpleNamespace(
+        workloads=SimpleNamespace(members=members, ruled_out=dict),
+        mirror=SimpleNamespace(pods={pod.metadata.name: pod for pod in pods}),
+    )
+    jobs, complaints = _names(driver, workloads)
+    told = {name: sentence for (_, name), sentence in complaints.items()}
+    assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "it has just been seen: ask again"}
 
 
 def apart() -> list[Object]:

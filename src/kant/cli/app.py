@@ -44,7 +44,7 @@ def run(arguments: list[str], app: App | None = None) -> int:
 
         result = _call(arguments, app)
     except UsageError as error:
-        return _say(f"{error} See `kant --help`.")
+        return _say(f"{error} See `{app.name[0] if app is not None else 'kant'} --help`.")
     except InputError as error:
         return _say(str(error))
     except (BrokenPipeError, SystemExit):  # whoever read our output has gone; rich leaves a broken pipe by SystemExit

@@ -76,10 +76,11 @@ def kubectl_app(stand: Stand) -> App:
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         profile: ProfileName = "",
+        system: System = SYSTEM,
         json: Json = False,
     ) -> int:
         """Print what each queue may use, uses, borrows and waits for."""
-        return stand(kubeconfig, context, profile, SYSTEM, False).queues(namespace).print(json)
+        return stand(kubeconfig, context, profile, system, False).queues(namespace).print(json)
 
     @app.command(name="top")
     def _top(
@@ -88,10 +89,11 @@ def kubectl_app(stand: Stand) -> App:
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         profile: ProfileName = "",
+        system: System = SYSTEM,
         json: Json = False,
     ) -> int:
         """Print what the pools hold, and the largest jobs that run."""
-        return stand(kubeconfig, context, profile, SYSTEM, False).top(namespace).print(json)
+        return stand(kubeconfig, context, profile, system, False).top(namespace).print(json)
 
     add_orders(app)
     return app

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kant.kube.connect.config import Config
     from kant.kube.reconcile.workload import RuledOut
     from kant.kube.serve.asked import Question
+    from kant.kube.user.glance import Glance
     from kant.kube.user.standing import RebuiltState
     from kant.scheduler.cycle import Scheduler
 
@@ -296,9 +297,10 @@ def stand(
     server; or one's own pods, for whoever may see no others.
 
     Without a `profile` that of the Kant that leads there is used, where its Lease tells; else the default one. With
-    `futures` it will be asked when jobs start.
+    `futures` it will be asked when jobs start. Where nobody leads, standard error says so.
     """
     import asyncio
+    import sys
 
     from kant.cli.own_pods import OwnPods
     from kant.kube.connect.config import load
@@ -308,21 +310,23 @@ def stand(
     seen = asyncio.run(glance(config, system))
     if seen.nodes is None:
         return OwnPods(config)
-    alone = partial(_reckoned, config, profile or seen.profile, not profile, seen.nodes, system, futures)
-    if seen.ticket and seen.version == __version__ and not profile:
+    if seen.unled:
+        print(f"kant: nobody leads: {seen.unled}. This is what a Kant would say that starts now.", file=sys.stderr)
+    alone = partial(_reckoned, config, seen, profile, system, futures)
+    if seen.ticket and seen.version == __version__ and not profile and not seen.unled:
         from kant.cli.leader import LeaderWords
 
         return LeaderWords(config, system, seen.ticket, alone)
     return alone()
 
 
-def _reckoned(config: Config, profile: str, is_text: bool, nodes: int, system: str, futures: bool) -> Live:
-    """The present state of a cluster, read from its API server. `profile` is its name, or its text."""
+def _reckoned(config: Config, seen: Glance, profile: str, system: str, futures: bool) -> Live:
+    """The present state of a cluster, read from its API server, under a profile: that which was seen, "" for none."""
     import asyncio
     import os
     import sys
 
-    if nodes <= (PLAIN_FUTURES_UP_TO if futures else PLAIN_UP_TO) and "kant.compiled" not in sys.modules:
+    if (seen.nodes or 0) <= (PLAIN_FUTURES_UP_TO if futures else PLAIN_UP_TO) and "kant.compiled" not in sys.modules:
         os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
     from kant.cli.inputs import load_profile
     from kant.kube.user.rebuild import rebuilt
@@ -330,7 +334,10 @@ def _reckoned(config: Config, profile: str, is_text: bool, nodes: int, system: s
     from kant.scheduler.profile import parse_profile
 
     where = "the profile on the Lease of Kant"
-    own = parse_profile(profile, where) if is_text and profile else load_profile(profile or "kant")
+    if seen.version not in ("", __version__):
+        where += f" (of version {seen.version}; this is {__version__}, and --profile names another)"
+    told = seen.profile and not profile
+    own = parse_profile(seen.profile, where) if told else load_profile(profile or "kant")
     found = asyncio.run(rebuilt(config, own, namespace=system))
     count_from(found.zero)
     return live_of(found, config.namespace)

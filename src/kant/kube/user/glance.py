@@ -5,6 +5,7 @@ And what Kant has said of one's own pods, on the pods themselves: for whoever ma
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -16,19 +17,26 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config
 from kant.kube.connect.errors import advice
 from kant.kube.objects.names import PROFILE, TICKET, VERSION
+from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Meta, Pod, View
 from kant.kube.user.own_jobs import OwnJob, jobs_of
 from kant.model.errors import InputError
+from kant.model.units import show_duration
+
+CLOCKS = 60.0
+"""Seconds by which the leader's clock may differ from ours."""
 
 
 class Glance(NamedTuple):
     """How many nodes there are, None where we may not see them all. Of the Lease of the leader, as far as we may read
-    it: the text of its profile, its version, and the ticket with which it is asked; "" is unknown."""
+    it: the text of its profile, its version, and the ticket with which it is asked; "" is unknown. `unled` says in one
+    sentence that by it nobody leads, "" where somebody does or we may not know."""
 
     nodes: int | None
     profile: str = ""
     version: str = ""
     ticket: str = ""
+    unled: str = ""
 
 
 class _ListMeta(View, frozen=True):
@@ -40,8 +48,15 @@ class _Count(View, frozen=True):
     items: tuple[msgspec.Raw, ...] = ()
 
 
+class _LeaseSpec(View, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+
+
 class _Lease(View, frozen=True):
     metadata: Meta = Meta()
+    spec: _LeaseSpec = _LeaseSpec()
 
 
 async def glance(config: Config, system: str) -> Glance:
@@ -58,10 +73,23 @@ async def glance(config: Config, system: str) -> Glance:
             nodes = None
         try:
             lease = await client.get(f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant", _Lease)
-        except ApiError:
-            return Glance(nodes)
+        except ApiError as error:
+            return Glance(nodes, unled=f"there is no Lease {system}/kant" if error.code == 404 else "")
         said = lease.metadata.annotations or {}
-        return Glance(nodes, said.get(PROFILE, ""), said.get(VERSION, ""), said.get(TICKET, ""))
+        return Glance(nodes, said.get(PROFILE, ""), said.get(VERSION, ""), said.get(TICKET, ""), _unled(lease, system))
+
+
+def _unled(lease: _Lease, system: str) -> str:
+    """Whether nobody holds a Lease, in one sentence; "" where somebody does."""
+    spec, name = lease.spec, f"the Lease {system}/kant"
+    if not spec.holder_identity:
+        return f"nobody holds {name}"
+    try:
+        age = time.time() - microseconds(spec.renew_time or "", name) / 1e6
+    except InputError:
+        return ""
+    lasts = (spec.lease_duration_seconds or 0) + CLOCKS
+    return f"{name} was renewed {show_duration(int(age * 1e6))} ago for the last time" if age > lasts else ""
 
 
 async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:

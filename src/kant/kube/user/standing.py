@@ -83,12 +83,20 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
                     if (space, name) not in jobs or (waits and (space, name) not in waiting):
                         jobs[space, name] = job
                         waiting |= {(space, name)} if waits else set()
-            elif pod is not None and workload.reason:
+            elif pod is not None and (reason := workload.reason or _told(workload, pod)):
                 space = pod.metadata.namespace
-                complaints[space, pod.metadata.name] = workload.reason
-                owned |= {(space, name): workload.reason for name in (*_owner_names(pod), *gang_of(pod)[2:])}
+                complaints[space, pod.metadata.name] = reason
+                owned |= {(space, name): reason for name in (*_owner_names(pod), *gang_of(pod)[2:])}
     complaints |= {owner: reason for owner, reason in owned.items() if owner not in jobs}
     return jobs, complaints
+
+
+def _told(workload: Workload, pod: Pod) -> str:
+    """What stands on a pod that waits and of which nothing has been said in this state, as one that was just built."""
+    if workload.foreign or pod.spec.node_name:
+        return ""
+    said = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
+    return said or "it has just been seen: ask again"
 
 
 def _may_be(pod: Pod, named: Name) -> bool:
