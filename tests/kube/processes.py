@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
 import os
+import select
 import signal
 import socket
 import subprocess
+import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from tests.patience import PATIENCE_S
 
@@ -40,6 +47,64 @@ def cpu_seconds(pid: int) -> float:
 
 def _state(stat: Path) -> str:
     return stat.read_text().rsplit(")", 1)[1].split()[0]
+
+
+class Forked:
+    """A function as a process that is forked from this one, with what `subprocess.Popen` has.
+
+    Everything is loaded in it: a new interpreter needs a second of CPU for that.
+    """
+
+    def __init__(self, run: Callable[[], object], log: Path) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(run, log)
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE_S) -> int:
+        """Wait for its end. Raises TimeoutError."""
+        with contextlib.suppress(ProcessLookupError), open(os.pidfd_open(self.pid)) as ended:  # noqa: PTH123
+            select.select([ended], [], [], timeout)
+        if (code := self.poll()) is None:
+            raise TimeoutError(f"process {self.pid} did not end in {timeout:.0f} s")
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Nothing where it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _become(run: Callable[[], object], log: Path) -> NoReturn:
+    """Be a process that does `run` and nothing that its parent had in hand."""
+    code: object = 1
+    try:
+        gc.freeze()  # what the parent has open is not this one's to close
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
+        logging.getLogger().handlers.clear()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = run()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 class Brood:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from tests.kube.control_plane import ControlPlane
+from tests.kube.processes import Forked
+from tests.kube.skewed import run_skewed
 from tests.patience import PATIENCE_S
 
 from kant.kube.connect.client import ApiClient
@@ -67,7 +69,8 @@ async def kant(
 class KantProcess:
     """`kant kube run` as a process of its own, by default with a short Lease. `kill` is kill -9.
 
-    `config` is a kubeconfig of the test's own; `ahead_s` puts its clocks ahead of everybody's.
+    `config` is a kubeconfig of the test's own; `ahead_s` puts its clocks ahead of everybody's. It is forked from the
+    tests, with all that they have in memory; with `fresh` it is not.
     """
 
     def __init__(
@@ -79,20 +82,20 @@ class KantProcess:
         lease_s: float = 2.0,
         config: Path | None = None,
         ahead_s: int = 0,
+        fresh: bool = False,
     ) -> None:
         lease = ["--lease-duration", f"{lease_s}", "--renew-deadline", f"{lease_s / 2}", "--retry-period", "0.2"]
-        command = [
-            sys.executable,
-            "-m",
-            *(["tests.kube.skewed", str(ahead_s)] if ahead_s else ["kant"]),
-            "kube",
-            "run",
-            "--kubeconfig",
-            str(config or plane.kubeconfig(user, server=server)),
-        ]
+        command = ["kube", "run", "--kubeconfig", str(config or plane.kubeconfig(user, server=server))]
+        command += [*lease, *options]
         self.log = plane.folder / f"kant-{os.urandom(4).hex()}.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen([*command, *lease, *options], stderr=log, stdout=log, env=os.environ.copy())
+        self.process: Forked | subprocess.Popen[bytes]
+        if fresh:
+            with self.log.open("wb") as log:
+                self.process = subprocess.Popen([sys.executable, "-m", "kant", *command], stderr=log, stdout=log)
+        else:
+            warm_once(builtin_profile("kant").text)
+            self.log.touch()
+            self.process = Forked(partial(run_skewed, ahead_s, command), self.log)
 
     async def says(self, text: str) -> None:
         """Wait until its log has this; raises where it ends before."""

@@ -1,15 +1,14 @@
-"""Kant in a process whose clocks are wrong: `python -m tests.kube.skewed SECONDS_AHEAD kube run …`.
+"""Kant in a process whose clocks are wrong.
 
 The wall clock, and the one that counts since the machine started, which is another on every machine anyway.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import datetime, timedelta, tzinfo
 
-from kant.cli.app import main
+from kant.cli.app import run
 from kant.kube.lead import lease
 
 
@@ -26,6 +25,8 @@ def skew(seconds: int) -> None:
     time.clock_gettime = lambda which: clock(which) + seconds
 
 
-if __name__ == "__main__":
-    skew(int(sys.argv.pop(1)))
-    main()
+def run_skewed(seconds: int, arguments: list[str]) -> int:
+    """One command of Kant, in this process, with clocks that are so far ahead."""
+    if seconds:
+        skew(seconds)
+    return run(arguments)
