@@ -1,8 +1,7 @@
 """FGD's static packing of the openb pods: allocation and fragmentation within the published spread.
 
-The table of all policies, seeds and workloads is a benchmark. Here are the means of two seeds beside the published
-means of ten, and one seed where a single run must lie within the spread of runs; KANT_EXAMPLES=5 takes all ten, and all
-workloads.
+The table of all policies, seeds and workloads is a benchmark. Here one run must lie within the spread of runs;
+KANT_EXAMPLES=10 compares the means of ten seeds with the published ones, and takes all workloads.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def curves(data_file: DataFile) -> Callable[[str, str, int], dict[str, Any]]:
     return run
 
 
-SEEDS = range(42, 42 + min(10, examples(2)))
+SEEDS = range(42, 42 + min(10, examples(1)))
 SINGLE = (42, 43)[: examples(1)]
 
 
@@ -105,7 +104,7 @@ def test_the_mean_of_some_seeds_is_the_published_one_of_ten(curves: Any, profile
     assert not missed
 
 
-@pytest.mark.parametrize(("workload", "profile"), OTHERS)
+@pytest.mark.parametrize(("workload", "profile"), [*list(OTHERS)[:4], *part(list(OTHERS)[4:], 1)])
 def test_single_runs_lie_within_the_published_spread(curves: Any, workload: str, profile: str) -> None:
     missed = []
     for seed in SINGLE:
