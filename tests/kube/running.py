@@ -16,6 +16,8 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.processes import Forked
 from tests.kube.skewed import run_skewed
 from tests.patience import PATIENCE_S
+from tests.side_processes import server as side_server
+from tests.side_processes import use
 
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import load
@@ -66,6 +68,12 @@ async def kant(
             assert not done, "the driver ended by itself"
 
 
+def lead(aside: str, ahead_s: int, arguments: list[str]) -> int:
+    """`kant` with these arguments, in this process."""
+    use(aside)
+    return run_skewed(ahead_s, arguments)
+
+
 class KantProcess:
     """`kant kube run` as a process of its own, by default with a short Lease. `kill` is kill -9.
 
@@ -95,7 +103,7 @@ class KantProcess:
         else:
             warm_once(builtin_profile("kant").text)
             self.log.touch()
-            self.process = Forked(partial(run_skewed, ahead_s, command), self.log)
+            self.process = Forked(partial(lead, side_server(), ahead_s, command), self.log)
 
     async def says(self, text: str) -> None:
         """Wait until its log has this; raises where it ends before."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.patience import PATIENCE_S
+from tests.side_processes import server, use
 
 from kant.live.warm import warm
 from kant.model.errors import InputError
@@ -46,6 +47,7 @@ class Up:
         self.client = ServiceClient(home)
         home.mkdir(exist_ok=True)
         given = {"profile": PROFILE, "cluster": read_cluster(cluster) if cluster is not None else None} | options
+        aside = server()
         self.pid = os.fork()
         if self.pid == 0:
             code = 1
@@ -53,6 +55,7 @@ class Up:
                 out = os.open(home / "kant.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 os.dup2(out, 1)
                 os.dup2(out, 2)
+                use(aside)
                 prepare()
                 code = serve(DaemonOptions(home=home, **given))
             except BaseException:
@@ -135,9 +138,10 @@ def asked(home: Path, script: str, **wish: Any) -> dict[str, Any]:
 
 def eventually(true: Callable[[], bool], patience: float = PATIENCE_S) -> bool:
     """Whether it comes true in time."""
-    end = time.monotonic() + patience
+    end, pause = time.monotonic() + patience, 0.01
     while not true():
         if time.monotonic() > end:
             return False
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # who asks takes the processor from who is asked
     return True
