@@ -24,6 +24,7 @@ class ClaimController:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.templates: dict[tuple[str, str], dict[str, Any]] = {}
+        self.made: dict[str, int] = {}  # by namespace: pods that have been seen to
         self._todo: asyncio.Queue[tuple[bool, str, str, str]] = asyncio.Queue()
         self._workers: list[asyncio.Task[None]] = []
 
@@ -39,11 +40,17 @@ class ClaimController:
         if any(space == namespace for space, _ in self.templates):
             self._todo.put_nowait((there, namespace, pod, uid))
 
+    async def settled(self, namespace: str, count: int) -> None:
+        """Wait until so many pods of a namespace have their claims; not at all where it has no templates."""
+        while any(space == namespace for space, _ in self.templates) and self.made.get(namespace, 0) < count:
+            await asyncio.sleep(0.05)
+
     async def _work(self) -> None:
         while True:
             there, namespace, pod, uid = await self._todo.get()
             if there:
                 await self._make(namespace, pod, uid)
+                self.made[namespace] = self.made.get(namespace, 0) + 1
             else:
                 await self._remove(namespace, pod)
 

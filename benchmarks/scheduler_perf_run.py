@@ -245,10 +245,11 @@ class Runner:
             self.plane.pause(self.rival.name)
         elif collects:
             self._begin([space])
-        began = time.monotonic()
+        began, had = time.monotonic(), self.claims.made.get(space, 0)
         await self.api.post_all(path, bodies)
         created = time.monotonic() - began
         if stand:
+            await self.claims.settled(space, had + count)
             self._begin([space])
             self.plane.resume(self.rival.name)
         if op.get("skipWaitToCompletion"):
