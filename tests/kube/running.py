@@ -48,6 +48,7 @@ async def kant(
     user: str = "admin",
     shadow: tuple[str, ...] = (),
     solver: Solver | None = None,
+    token: str = "",
 ) -> AsyncIterator[KubeDriver]:
     """A driver that leads, in this very loop. What it meets comes out when it ends."""
     sink = Journals(journal) if journal is not None else None
@@ -56,7 +57,7 @@ async def kant(
     )
     warm_once(settings.profile.text)
     async with ApiClient(load(plane.kubeconfig(user, server=server))) as client:
-        driver = KubeDriver(client, settings, EventRecorder(client, "test"))
+        driver = KubeDriver(client, settings, EventRecorder(client, "test"), token=lambda: token)
         task = asyncio.create_task(driver.run())
         try:
             yield driver

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.kube.api import Api
+import pytest
+import yaml
+from tests.kube.api import Api, RefusedError
 from tests.kube.audit import Auditor
 from tests.kube.control_plane import ControlPlane
 from tests.kube.device_objects import (
     API,
+    CLAIMS,
     allocated,
     bare_node,
     claim,
@@ -26,12 +30,39 @@ from tests.kube.device_objects import (
 )
 from tests.kube.faults import Fault, FaultProxy
 from tests.kube.kubelet import FakeKubelet
-from tests.kube.live import bound, perform, profile, says, until, where
+from tests.kube.live import MANIFESTS, bound, deputy_of_kant, perform, profile, says, until, where
 from tests.kube.objects import Object, make_gang, make_pod, make_priority_class
 from tests.kube.running import KantProcess, kant
 from tests.patience import PATIENCE_S
 
 LINK = "example.com/link"
+
+
+@asynccontextmanager
+async def fenced(api: Api) -> AsyncIterator[None]:
+    """The shipped policy, for the user `deputy`: what they write of claims has to bear the token of the Lease, b/1."""
+    await deputy_of_kant(api)
+    spec = {"holderIdentity": "b", "leaseTransitions": 1}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kant"}, "spec": spec}
+    text = (MANIFESTS / "fencing.yaml").read_text().replace("${namespace}", "default")
+    policies = list(yaml.safe_load_all(text.replace("system:serviceaccount:default:kant", "deputy")))
+    await api.create(lease)
+    await api.apply(policies)
+    path, kind = f"{CLAIMS}/never", "application/merge-patch+json"
+    await api.create(claim("never"))
+    async with Api(api.plane, "deputy") as deputy, asyncio.timeout(PATIENCE_S):
+        with pytest.raises(RefusedError, match="kant-fencing"):
+            while True:
+                await deputy.call("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, kind=kind, dryRun="All")
+                await asyncio.sleep(0.1)
+    try:
+        yield
+    finally:
+        for each in policies:
+            plural = "policies" if each["kind"].endswith("Policy") else "policybindings"
+            name = each["metadata"]["name"]
+            await api.delete(f"/apis/admissionregistration.k8s.io/v1/validatingadmission{plural}/{name}")
+        await api.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/kant")
 
 
 async def all_allocated(api: Api, names: Iterable[str]) -> None:
@@ -105,7 +136,7 @@ def test_a_leader_that_is_killed_before_it_has_bound_leaves_nothing_that_nobody_
         ((node, _), _) = (await allocated(api, names["g-0"]))[names["g-0"]]
         await api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
         await api.delete("/api/v1/namespaces/default/pods/lost", grace_s=0)
-        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
+        async with Auditor(api) as auditor, fenced(api), kant(plane, journal=tmp_path, user="deputy", token="b/1"):
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
             assert node not in where(pods).values()
             await freed(api, *lost.values())

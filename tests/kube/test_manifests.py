@@ -16,6 +16,7 @@ import yaml
 from tests.kube.api import Api, RefusedError
 from tests.kube.binaries import Binaries
 from tests.kube.control_plane import ControlPlane
+from tests.kube.device_objects import CLAIMS, claim
 from tests.kube.objects import make_node, make_pod
 from tests.patience import PATIENCE_S
 
@@ -311,10 +312,42 @@ def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: Cont
             with pytest.raises(RefusedError, match="kant-fencing"):
                 await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "a/0"))
             await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "b/1"), dryRun="All")
+            await check_claims(admin, kant)
             assert not await refused(kant, "b/1")
             await admin.call("POST", f"{PODS}/free/binding", binding("free", None))
 
     asyncio.run(scenario())
+
+
+async def check_claims(admin: Api, kant: Api) -> None:
+    """Claims to devices are written by who leads (b/1), and by others than Kant."""
+    kind, path = "application/merge-patch+json", f"{CLAIMS}/one"
+
+    async def refused(method: str, path: str, body: dict[str, Any]) -> bool:
+        try:
+            await kant.call(method, path, body, **({"kind": kind} if method == "PATCH" else {}))
+        except RefusedError as error:
+            assert "kant-fencing" in str(error)
+            return True
+        return False
+
+    def signed(token: str) -> dict[str, Any]:
+        return {"metadata": {"annotations": {"scheduling.kant.dev/leader": token}}}
+
+    pod = {"resource": "pods", "name": "p", "uid": "u"}
+    allocated: dict[str, Any] = {"status": {"allocation": {"devices": {"results": []}}, "reservedFor": [pod]}}
+    await admin.create(claim("one"))
+    assert await refused("PATCH", path, signed("a/0"))
+    assert await refused("PATCH", f"{path}/status", allocated | signed("b/1"))  # its status cannot sign it
+    assert not await refused("PATCH", path, signed("b/1"))
+    assert not await refused("PATCH", f"{path}/status", allocated)
+    await admin.call("PATCH", path, signed("a/0"), kind=kind)  # as a leader before has left it
+    for method, where, body in (("PATCH", f"{path}/status", {"status": {"reservedFor": None}}), ("DELETE", path, {})):
+        assert await refused(method, where, body)
+    other = claim("two")
+    other["metadata"] |= signed("a/0")["metadata"]
+    assert await refused("POST", CLAIMS, other)
+    await admin.delete(path)
 
 
 def test_pods_for_kant_get_the_gate_and_no_others(installed: ControlPlane) -> None:

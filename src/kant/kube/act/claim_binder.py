@@ -22,7 +22,7 @@ from kant.kube.connect.errors import advice
 from kant.kube.follow.informers import DEVICES
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.device_views import Consumer, ResourceClaim
-from kant.kube.objects.names import ALLOCATED
+from kant.kube.objects.names import ALLOCATED, LEADER
 from kant.kube.objects.views import Pod, RequestMapping
 from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
 from kant.kube.reconcile.slots import Slot
@@ -49,7 +49,9 @@ class ClaimRefusedError(Exception):
 
 
 class ClaimBinder:
-    """`wake` is called when something is known; `holds` guards every request."""
+    """`wake` is called when something is known; `holds` guards every request, and `token` says who leads: each
+    claim that is written bears it, so that the API server refuses who does not lead any more.
+    """
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class ClaimBinder:
         wake: Callable[[], None],
         holds: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        token: Callable[[], str] = lambda: "",
     ) -> None:
         self.client = client
         self.mirror = mirror
@@ -66,6 +69,7 @@ class ClaimBinder:
         self.wake = wake
         self.holds = holds
         self.clock = clock
+        self.token = token
         self._tasks: dict[ClaimName, asyncio.Task[None]] = {}
         self._wrong: dict[ClaimName, str] = {}
         self._wrote: dict[ClaimName, str] = {}  # the version of a claim that a request was about, until another comes
@@ -240,13 +244,12 @@ class ClaimBinder:
             claim = await self._create(plan, claim)
         reserved = list(claim.status.reserved_for)
         status: dict[str, Any] = {}
-        if plan is not None and not _is_as(claim, plan):
+        if plan is None or _is_as(claim, plan):
+            claim = await self._signed(claim)
+        else:
+            claim = await self._signed(claim, {ALLOCATED: "true"})
             if claim.status.allocation is not None:  # ours, of an earlier plan: it can be changed only by way of none
                 claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
-            if FINALIZER not in claim.metadata.finalizers or ALLOCATED not in (claim.metadata.annotations or {}):
-                finalizers = [*dict.fromkeys((*claim.metadata.finalizers, FINALIZER))]
-                change = {"metadata": {"finalizers": finalizers, "annotations": {ALLOCATED: "true"}}}
-                claim = await self._patch(claim, change)
             reserved = []
             status["allocation"] = results_of(claim, plan.grants, self.mirror.devices.classes)
         known = {one.uid for one in reserved}
@@ -256,6 +259,20 @@ class ClaimBinder:
         if plan is not None and plan.made is not None:
             await self._note(claim, plan, pods[0])
 
+    async def _signed(self, claim: ResourceClaim, marks: dict[str, str] | None = None) -> ResourceClaim:
+        """The claim with the token of this leader on it; with `marks`, also with these annotations, and protected."""
+        notes = (marks or {}) | self._signature()
+        there = claim.metadata.annotations or {}
+        is_bare = marks is not None and FINALIZER not in claim.metadata.finalizers
+        if not is_bare and all(there.get(key) == value for key, value in notes.items()):
+            return claim
+        kept = {"finalizers": [*dict.fromkeys((*claim.metadata.finalizers, FINALIZER))]} if is_bare else {}
+        return await self._patch(claim, {"metadata": {"annotations": notes} | kept})
+
+    def _signature(self) -> dict[str, str]:
+        token = self.token()
+        return {LEADER: token} if token else {}
+
     # --- claims that stand for extended resources -----------------------------------------------------------------
 
     async def _create(self, plan: ClaimPlan, claim: ResourceClaim) -> ResourceClaim:
@@ -264,7 +281,7 @@ class ClaimBinder:
         if is_made(claim):
             return claim
         path = f"{DEVICES}/namespaces/{plan.claim[0]}/resourceclaims"
-        raw = await self.client.create(path, body_of(plan.made), guard=self.holds)
+        raw = await self.client.create(path, body_of(plan.made, self._signature()), guard=self.holds)
         return msgspec.json.decode(raw, type=ResourceClaim)
 
     async def _note(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> None:
@@ -327,6 +344,7 @@ class ClaimBinder:
         return awaited
 
     async def _release(self, claim: ResourceClaim) -> None:
+        claim = await self._signed(claim)
         if claim.status.allocation is not None:
             claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
         finalizers = [one for one in claim.metadata.finalizers if one != FINALIZER]

@@ -88,7 +88,9 @@ class KubeDriver:
         self.translation.groups = self.informers.groups
         self.volume_binder = VolumeBinder(client, self.mirror, self._awake.set, holds)
         self.volume_binder.chosen = lambda: self.translation.filters.chosen_volumes.chosen
-        self.claim_binder = ClaimBinder(client, self.mirror, self.translation.devices, self._awake.set, holds)
+        self.claim_binder = ClaimBinder(
+            client, self.mirror, self.translation.devices, self._awake.set, holds, token=token
+        )
         self.device_locks = DeviceLocks(client, self.mirror, self._awake.set, holds, settings.scheduler_name)
         self.binder = Binder(
             client, self.mirror, self._awake.set, holds, token, self.volume_binder, self.claim_binder, self.device_locks

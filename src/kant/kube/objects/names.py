@@ -12,7 +12,7 @@ MOVABLE = f"{OWN}/movable"
 """The annotation of a pod that may be evicted so that others fit better; whoever owns it makes it anew."""
 
 LEADER = f"{OWN}/leader"
-"""The annotation that carries the token of the leader who sent a binding or an eviction."""
+"""The annotation that carries the token of the leader who sent a binding or an eviction, or wrote a claim."""
 
 HOLD = f"{OWN}/hold"
 """The annotation of a pod that is not to start before somebody takes it away: `true`."""

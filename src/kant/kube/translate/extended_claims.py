@@ -120,8 +120,11 @@ def has_amount(amounts: Mapping[str, str | int | float], resource: str) -> bool:
         return False
 
 
-def body_of(claim: d.ResourceClaim) -> dict[str, Any]:
-    """A claim for extended resources, as it is sent to be made: ours, and protected from being deleted."""
+def body_of(claim: d.ResourceClaim, notes: Mapping[str, str]) -> dict[str, Any]:
+    """A claim for extended resources, as it is sent to be made: ours, and protected from being deleted.
+
+    `notes` are further annotations.
+    """
     meta, owner = claim.metadata, claim.metadata.owner_references[0]
     requests = [
         {"name": one.name, "exactly": {"deviceClassName": own.device_class_name, "count": own.count}}
@@ -135,7 +138,7 @@ def body_of(claim: d.ResourceClaim) -> dict[str, Any]:
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "annotations": {EXTENDED: "true", ALLOCATED: "true"},
+            "annotations": {EXTENDED: "true", ALLOCATED: "true", **notes},
             "finalizers": [FINALIZER],
             "ownerReferences": [of],
         },
