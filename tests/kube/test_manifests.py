@@ -287,9 +287,9 @@ def lease(holder: str, transitions: int) -> dict[str, Any]:
 
 
 def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: ControlPlane) -> None:
-    async def refused(api: Api, token: str | None, **query: str) -> bool:
+    async def refused(api: Api, token: str | None, pod: str = "fenced", **query: str) -> bool:
         try:
-            await api.call("POST", f"{PODS}/fenced/binding", binding("fenced", token), **query)
+            await api.call("POST", f"{PODS}/{pod}/binding", binding(pod, token), **query)
         except RefusedError as error:
             assert error.code in (403, 422) and "kant-fencing" in str(error)
             return True
@@ -298,11 +298,10 @@ def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: Cont
     async def scenario() -> None:
         async with Api(installed) as admin, Api(installed, "kant") as kant:
             await admin.create_all([ungated("fenced"), ungated("free")])
-            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
-                while not await refused(kant, "a/0", dryRun="All"):
-                    await asyncio.sleep(0.1)
-            assert await refused(kant, "a/0")  # there is no Lease: nobody leads
             await kant.call("POST", LEASES, lease("a", 0))
+            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
+                while not await refused(kant, "b/0", dryRun="All"):
+                    await asyncio.sleep(0.1)
             await kant.call("PATCH", f"{LEASES}/kant", lease("b", 1), kind="application/merge-patch+json")
             async with asyncio.timeout(PATIENCE_S):  # the policy sees the Lease through a watch: milliseconds behind
                 while not await refused(kant, "a/0", dryRun="All"):
@@ -315,6 +314,13 @@ def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: Cont
             await check_claims(admin, kant)
             assert not await refused(kant, "b/1")
             await admin.call("POST", f"{PODS}/free/binding", binding("free", None))
+            await admin.create(ungated("theirs"))
+            await admin.delete(f"{LEASES}/kant")  # nobody leads Kant, and others bind their pods, such as Kant's own
+            async with asyncio.timeout(PATIENCE_S):
+                while await refused(kant, "a/0", "theirs", dryRun="All"):
+                    assert not await refused(admin, None, "theirs", dryRun="All")
+                    await asyncio.sleep(0.01)
+            assert not await refused(admin, None, "theirs")
 
     asyncio.run(scenario())
 
