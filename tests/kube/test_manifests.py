@@ -314,13 +314,13 @@ def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: Cont
             await check_claims(admin, kant)
             assert not await refused(kant, "b/1")
             await admin.call("POST", f"{PODS}/free/binding", binding("free", None))
-            await admin.create(ungated("theirs"))
+            await admin.create(ungated("of-others"))
             await admin.delete(f"{LEASES}/kant")  # nobody leads Kant, and others bind their pods, such as Kant's own
             async with asyncio.timeout(PATIENCE_S):
-                while await refused(kant, "a/0", "theirs", dryRun="All"):
-                    assert not await refused(admin, None, "theirs", dryRun="All")
+                while await refused(kant, "a/0", "of-others", dryRun="All"):
+                    assert not await refused(admin, None, "of-others", dryRun="All")
                     await asyncio.sleep(0.01)
-            assert not await refused(admin, None, "theirs")
+            assert not await refused(admin, None, "of-others")
 
     asyncio.run(scenario())
 
