@@ -67,7 +67,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 """The labels of all objects; and values that a schema cannot check: further arguments, and what journals may take."""
 
 NOTES = """\
-Kant {{ .Chart.AppVersion }} schedules the pods of this cluster that say `schedulerName: kant`.
+Kant {{ .Chart.AppVersion }} schedules the pods of this cluster that say
+`schedulerName: {{ include "kant.schedulerName" . }}`.
 
 Wait until it leads:
   kubectl -n {{ .Release.Namespace }} rollout status deployment/kant
@@ -75,6 +76,10 @@ Wait until it leads:
 
 Autoscalers see pods that only wait for their quota as unschedulable. To hide these from them: --set gates=true
 (Kubernetes 1.36 or newer).
+{{- else }}
+
+Pods that wait keep the gate scheduling.kant.dev/quota when the release is uninstalled:
+lift it, or no scheduler takes them.
 {{- end }}
 {{- if not .Values.serviceMonitor }}
 
