@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from benchmarks.kubernetes_cases import STALL, Load, Run, arriving, backlog, probe
+from benchmarks.kubernetes_heartbeats import cpu_a_minute
 from benchmarks.kubernetes_load import NODES, POD_GROUPS, PODS, SLOTS, SPINE_LABEL, Watch, nodes, pod, pod_group
 from benchmarks.kubernetes_questions import questions
 from benchmarks.kubernetes_recovery import ALL_PODS, recover
@@ -166,6 +167,14 @@ async def _heartbeats(plane: Plane) -> None:
             await asyncio.sleep(HEARTBEAT / IDLE_NODES)
 
 
+def heartbeats(bench: Bench) -> Iterator[Figure]:
+    """What kubelets report in a minute, of 1,000 nodes and 5,000 pods of others, while nothing is to be decided."""
+    for rival in (SCHEDULER, KANT):
+        if bench.has(rival):
+            for name, seconds in cpu_a_minute(rival, IDLE_SECONDS).items():
+                yield Figure(f"kube-heartbeats-{name}", seconds, "CPU-s", None, "", "for the reports of a minute")
+
+
 def restart(bench: Bench) -> Iterator[Figure]:
     """Start with 5,000 nodes and 50,000 pods on them: seconds to the first bind of a pod, and the most memory."""
     for rival in (SCHEDULER, KANT):
@@ -213,7 +222,10 @@ async def _post(plane: Plane, path: str, bodies: list[bytes]) -> None:
         await api.post_all(path, bodies)
 
 
-CASES = {each.__name__: each for each in (pods, gangs, submitted, large, blocked, idle, restart, recovery, kubectl)}
+CASES = {
+    each.__name__: each
+    for each in (pods, gangs, submitted, large, blocked, idle, heartbeats, restart, recovery, kubectl)
+}
 
 
 def measure(cases: Sequence[str] = tuple(CASES), repeats: int = 3, rivals: Sequence[str] = ()) -> Iterator[Figure]:

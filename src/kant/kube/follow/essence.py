@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kant.kube.objects.views import Claim, Loose, Node
+from msgspec.structs import replace
+
+from kant.kube.objects.views import Claim, Loose, Node, Pod
 from kant.kube.translate.hami import REGISTER
 from kant.kube.translate.provisioning import PROVISIONING
 from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE
@@ -26,3 +28,10 @@ def essence_of_node(node: Node) -> tuple[object, ...]:
     states = [(one.type, one.status) for one in status.conditions]
     known = (meta.uid, meta.labels, (meta.annotations or {}).get(REGISTER), meta.deletion_timestamp)
     return *known, node.spec, status.capacity, status.allocatable, states
+
+
+def essence_of_running_pod(pod: Pod) -> tuple[object, ...]:
+    """All of a pod on a node that anything depends on: what its conditions say in words is for people."""
+    meta, status = pod.metadata, pod.status
+    states = [(one.type, one.status, one.reason, one.last_transition_time) for one in status.conditions]
+    return replace(meta, resource_version="", generation=0), pod.spec, replace(status, conditions=()), states

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kant.kube.follow.csi_mirror import CsiMirror
 from kant.kube.follow.device_mirror import DeviceMirror
-from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object
+from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object, essence_of_running_pod
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.objects.device_views import DeviceClass
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
@@ -34,7 +34,7 @@ def is_over(pod: Pod) -> bool:
 class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
     node's pods, `ruled` those with required anti-affinity, and `wide` those with such beyond their node. `version`
-    counts changes of pods and nodes, `volume_version` those of volumes.
+    counts changes of pods and nodes that say something new, `volume_version` those of volumes.
 
     `bound_here` has the node of pods that we have bound, until the watch says so, and `notes_here` the annotations that
     came with that. `budgets` of disruptions and `claims`
@@ -77,16 +77,21 @@ class Mirror:
 
     # --- pods ---------------------------------------------------------------
 
-    def pod(self, kind: str, pod: Pod) -> None:
-        """A pod was added, modified or deleted."""
+    def pod(self, kind: str, pod: Pod) -> bool:
+        """A pod was added, modified or deleted. False for a report of its kubelet that says nothing new."""
         uid = pod.metadata.uid
-        self.version += 1
+        heard = uid not in self.bound_here
         pod = self.namespaces.resolved(self._with_node(as_counted(pod), kind == "deleted"))
         if self.devices.served or pod.status.extended_resource_claim_status is not None or pod.spec.by_claim:
             pod = self.devices.resolved(pod, kind == "deleted")
         if kind == "deleted":
             self.namespaces.forget(uid)
-        before = self.pods.pop(uid, None)
+        before = self.pods.get(uid)
+        if heard and kind == "modified" and before is not None and _is_same(before, pod):
+            self.pods[uid] = pod
+            return False
+        self.version += 1
+        self.pods.pop(uid, None)
         self._count(before, -1)
         if kind != "deleted":
             self.pods[uid] = pod
@@ -95,6 +100,7 @@ class Mirror:
                 self.resized[uid] = None
         self._note_claims(pod, kind == "deleted")
         self.touched[uid] = pod
+        return True
 
     def _note_claims(self, pod: Pod, gone: bool = False) -> None:
         if pod.spec.resource_claims:
@@ -193,7 +199,6 @@ class Mirror:
     def node(self, kind: str, node: Node) -> bool:
         """A node was added, modified or deleted. False for a report of its kubelet that says nothing new."""
         name = node.metadata.name
-        self.version += 1
         before = self.nodes.get(name)
         if kind == "deleted":
             self.nodes.pop(name, None)
@@ -201,6 +206,7 @@ class Mirror:
             self.nodes[name] = node
             if before is not None and essence_of_node(before) == essence_of_node(node):
                 return False
+        self.version += 1
         self.nodes_touched[name] = None
         return True
 
@@ -331,6 +337,12 @@ class Mirror:
     def named(self, plural: str, namespace: str, name: str) -> Loose | None:
         """One object; None where there is none."""
         return self.objects.get(plural, {}).get((namespace, name))
+
+
+def _is_same(before: Pod, now: Pod) -> bool:
+    """Whether a pod is on its node as it was, for whoever schedules."""
+    at = before.spec.node_name
+    return bool(at) and at == now.spec.node_name and essence_of_running_pod(before) == essence_of_running_pod(now)
 
 
 def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -> None:

@@ -1,0 +1,70 @@
+"""The mirror: reports of kubelets that say nothing new make nobody look again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects import views as k
+
+READY = k.Condition("Ready", "True", "KubeletReady", "beat 1", "2026-01-01T00:00:00Z")
+POD = k.Pod(
+    k.Meta("p", "default", "uid-p", "1", labels={"a": "b"}),
+    k.PodSpec(node_name="n", containers=(k.Container("main"),)),
+    k.PodStatus("Running", (READY,)),
+)
+
+
+def with_meta(**fields: Any) -> k.Pod:
+    return replace(POD, metadata=replace(POD.metadata, resource_version="2", **fields))
+
+
+def with_status(**fields: Any) -> k.Pod:
+    return replace(with_meta(), status=replace(POD.status, **fields))
+
+
+NEW: dict[str, Callable[[], k.Pod]] = {
+    "labels": lambda: with_meta(labels={"a": "c"}),
+    "annotations": lambda: with_meta(annotations={"x": "y"}),
+    "deletion": lambda: with_meta(deletion_timestamp="2026-01-01T00:00:00Z"),
+    "phase": lambda: with_status(phase="Succeeded"),
+    "readiness": lambda: with_status(conditions=(replace(READY, status="False"),)),
+    "condition": lambda: with_status(conditions=(READY, k.Condition("PodResizePending", "True", "Infeasible"))),
+    "spec": lambda: replace(with_meta(), spec=replace(POD.spec, priority=1)),
+    "not bound": lambda: replace(with_meta(), spec=replace(POD.spec, node_name="")),
+}
+
+
+@pytest.mark.parametrize("what", ["", *NEW])
+def test_a_report_of_a_pod_counts_where_anything_depends_on_it(what: str) -> None:
+    mirror, told = Mirror(), with_status(conditions=(replace(READY, message="beat 2"),))
+    mirror.pod("added", POD)
+    version = mirror.version
+    mirror.touched.clear()
+    report = NEW[what]() if what else told
+    assert mirror.pod("modified", report) is bool(what)
+    assert (mirror.version > version, set(mirror.touched)) == (bool(what), {"uid-p"} if what else set())
+    assert mirror.pods["uid-p"] is report
+
+
+def test_what_the_watch_says_of_our_own_binding_counts_though_we_knew_it() -> None:
+    mirror = Mirror()
+    mirror.pod("added", replace(POD, spec=replace(POD.spec, node_name="")))
+    mirror.bound_here["uid-p"] = "n"
+    mirror.hear(["uid-p"])
+    mirror.touched.clear()
+    assert mirror.pod("modified", with_meta()) and set(mirror.touched) == {"uid-p"}
+
+
+def test_a_heartbeat_of_a_node_is_no_change() -> None:
+    mirror, ready = Mirror(), k.NodeStatus({"cpu": "1"}, {"cpu": "1"}, (READY,))
+    mirror.node("added", k.Node(k.Meta("n"), k.NodeSpec(), ready))
+    version = mirror.version
+    beat = k.NodeStatus({"cpu": "1"}, {"cpu": "1"}, (replace(READY, message="beat 2"),))
+    assert not mirror.node("modified", k.Node(k.Meta("n"), k.NodeSpec(), beat)) and mirror.version == version
+    gone = replace(beat, conditions=(replace(READY, status="False"),))
+    assert mirror.node("modified", k.Node(k.Meta("n"), k.NodeSpec(), gone)) and mirror.version > version
