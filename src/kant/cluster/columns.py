@@ -200,7 +200,7 @@ def can_take(table: Table, piece: Table) -> bool:
     slots = devices_of(table)
     if mask < 0 or (mask >> slots) != 0 or piece[6] > slots or not _is_one_view(table, piece):
         return False
-    if piece[1] < 1 or piece[4] < 0 or piece[5] < 0 or milli < 0 or milli > 1000 or (mask > 0 and milli == 0):
+    if piece[1] < 1 or piece[4] < 0 or piece[5] < 0 or milli < 0 or (mask > 0 and (milli == 0 or milli > 1000)):
         return False
     for device in range(slots):
         if (mask >> device) & 1 and table[node, DEVICES + device] < milli:

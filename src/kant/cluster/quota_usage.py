@@ -160,8 +160,8 @@ def worth_of_parts(shape: Shape, piece: list[int]) -> int:
     kinds = [group.demand for group in shape.groups if not group.demand.gpus]
     pods, cpu, memory = piece[PODS], piece[CPU], piece[MEMORY]
     for one in kinds:
-        if one.mig and (pods * one.cpu, pods * one.memory, one.milli) == (cpu, memory, piece[MILLI]):
-            return pods * one.milli
+        if (pods * one.cpu, pods * one.memory, one.charged_milli) == (cpu, memory, piece[MILLI]):
+            return pods * piece[MILLI]
 
     def search(at: int, pods: int, cpu: int, memory: int) -> int | None:
         if at == len(kinds):
