@@ -23,6 +23,7 @@ from kant.model.node import ClusterSpec
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.node_preemption import InTheWay, WillDo, preempt_by_node
 from kant.scheduler.open_space import OpenSpace, open_space
 from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
@@ -162,6 +163,13 @@ class Core:
     ) -> Iterator[OpenSpace]:
         """What a waiting job may have of each node now, once for each GPU model (`kant.scheduler.open_space`)."""
         return open_space(self.scheduler, self.now, row, freed, taken)
+
+    def preempt_by_node(self, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:
+        """Whom a waiting job of one pod stops where only the driver knows what is in its way; None where it may not.
+
+        What comes of it is recorded as events, since nobody else could decide it again.
+        """
+        return preempt_by_node(self.scheduler, self.now, row, in_the_way, will_do)
 
     def _decided(self, plan: Plan) -> Plan:
         self.journal.plan(plan)

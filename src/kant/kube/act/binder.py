@@ -20,7 +20,7 @@ from kant.kube.act.device_locks import DeviceLocks, LockRefusedError
 from kant.kube.act.gates import open_gate, our_gate
 from kant.kube.act.volume_binder import VolumeBinder, VolumeRefusedError
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
-from kant.kube.follow.mirror import Mirror
+from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import LEADER
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.slots import Slot
@@ -110,6 +110,9 @@ class Binder:
             if any(slot.node in self.leaving for slot in workload.slots if slot.pod and not slot.bound):
                 placed.append(workload)
                 continue
+            if workload.after and any(self._is_there(uid) for uid in workload.after):
+                placed.append(workload)
+                continue
             if not self._is_prepared(workload):
                 if not any(result.workload is workload for result in self.results):
                     placed.append(workload)
@@ -126,6 +129,10 @@ class Binder:
                 placed.append(workload)
         if self._queue:
             self._more.set()
+
+    def _is_there(self, uid: str) -> bool:
+        pod = self.mirror.pods.get(uid)
+        return pod is not None and not is_over(pod)
 
     def _is_prepared(self, workload: Workload) -> bool:
         """Whether its pods have their volumes and devices; where they cannot, that is a result."""

@@ -118,7 +118,9 @@ class KubeExecutor(PlanExecutor):
         self.workloads.transitions.start(self.workloads.by_job[start.job], start.allocation, taken=taken)
 
     def on_hold(self, hold: Hold) -> None:
-        self.held.append((self.workloads.by_job[hold.job], hold))
+        workload = self.workloads.by_job[hold.job]
+        self.workloads.transitions.fits_nowhere(workload)
+        self.held.append((workload, hold))
 
     def on_preempt(self, preempt: Preempt) -> None:
         workload, winner, why = self.workloads.by_job[preempt.job], preempt.by, preempt.why
@@ -144,6 +146,7 @@ class KubeExecutor(PlanExecutor):
         workload = self.workloads.by_job[reject.job]
         super().on_reject(reject)
         workload.phase = Phase.REJECTED
+        self.workloads.transitions.fits_nowhere(workload)
         self.held.append((workload, reject))
 
     def on_reorder(self, reorder: Reorder) -> None:

@@ -224,6 +224,7 @@ class KubeDriver:
         self.telemetry.cycle(time.monotonic() - began, plan)
         self._carry_out(plan)
         if not self.settings.shadow:
+            self._preempt_by_node()
             if not self.is_binding():
                 self.reasons.ask()
             self._hand_over()
@@ -241,6 +242,17 @@ class KubeDriver:
     def _carry_out(self, plan: Plan) -> None:
         log_decisions(log, plan, self.names)
         self.executor.execute(plan)
+
+    def _preempt_by_node(self) -> None:
+        """Make room for a pod that only what the core does not count keeps from every node."""
+        found = self.workloads.node_preemption.turn()
+        if found is not None:
+            workload, plan = found
+            self._carry_out(plan)
+            going = (pods for one in self.executor.evictions if one.by == workload.job for _, pods in one.victims)
+            uids = {pod.metadata.uid for pods in going for pod in pods}
+            if not self.workloads.node_preemption.carried_out(workload, uids):
+                self.workloads.settle(workload.key)
 
     def _movable(self, core: Core) -> frozenset[str]:
         """The jobs all of whose pods say that they may be moved."""

@@ -26,7 +26,7 @@ from kant.kube.reconcile.workload import Phase, RuledOut, Workload, give_up
 from kant.live.core import Core
 from kant.live.sentences import public_id
 from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
-from kant.model.job import Demand
+from kant.model.job import Demand, Job
 from kant.model.placement import Allocation
 
 
@@ -63,6 +63,7 @@ class Transitions:
         self.unbound: dict[Workload, None] = {}  # started, and not bound as far as we know
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self.closed: set[str] = set()  # nodes that take no pod now
+        self.nowhere: dict[Workload, str] = {}  # single pods that no node takes as things are, by uid
         self.blocked: dict[Workload, RuledOut] = {}  # gangs for whose rules there is no place until something changes
         self.node_names = [node.name for node in core.state.spec.nodes]
         self.gang_places = GangPlaces(core, translation, pod_capacity, self.node_names)
@@ -89,9 +90,14 @@ class Transitions:
         workload.floor, workload.roles = len(waiting) if more else 0, roles_of(job)
         workload.least = len(bound) + len(waiting)
         core.happen(JobSubmitted(self.existing_pods.came(job), job))
-        workload.job, workload.members, workload.phase, workload.reason = job.id, members, Phase.WAITING, ""
+        self.came(workload, job, members)
         workload.slots = [self._slot_of(pod, self.translation.demand(pod)) for pod in bound]
-        workload.adopted, workload.mixed = False, mixed
+        workload.mixed = mixed
+
+    def came(self, workload: Workload, job: Job, members: list[Member]) -> None:
+        """It is this job of the core, which waits."""
+        workload.job, workload.members, workload.phase, workload.reason = job.id, members, Phase.WAITING, ""
+        workload.adopted = False
         self.by_job[job.id] = workload
         self.blocked.pop(workload, None)
 
@@ -223,6 +229,14 @@ class Transitions:
         other = self._other_places(workload, slots_of(allocation, workload.members, self.node_names, partly=True))
         return other if isinstance(other, str) else ""
 
+    def fits_nowhere(self, workload: Workload) -> None:
+        """Note a single pod that the core cannot place, if it might were it not for what the core does not count."""
+        if self.core.scheduler.profile.preemption is None or len(workload.members) != 1 or workload.slots:
+            return
+        pod = workload.members[0].pod
+        if self.filters.requirements(pod):
+            self.nowhere[workload] = pod.metadata.uid
+
     def _other_places(
         self,
         workload: Workload,
@@ -340,7 +354,7 @@ class Transitions:
         workload.members = [*placed, *workload.members]
         give_up(workload.slots)
         self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
-        workload.phase, workload.slots = Phase.WAITING, []
+        workload.phase, workload.slots, workload.after = Phase.WAITING, [], frozenset()
 
     def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:
         """It is no job any more."""
@@ -350,6 +364,7 @@ class Transitions:
         self.forget(workload)
         workload.partial, workload.whole, workload.lacking, workload.refused = -1.0, False, 0, ""
         workload.floor, workload.ended, workload.roles, workload.mixed = 0, 0, {}, False
+        workload.after = frozenset()
 
     def forget(self, workload: Workload) -> None:
         """The core does not have it any more."""

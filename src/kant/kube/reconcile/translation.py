@@ -31,7 +31,7 @@ from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.nodes import about, contradictions, model_of, node_of
 from kant.kube.translate.orders import is_held
-from kant.kube.translate.pods import Setting, is_nowhere, job_of, model_asked, natural, no_filters, selection
+from kant.kube.translate.pods import Filters, Setting, is_nowhere, job_of, model_asked, natural, no_filters, selection
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares, Holding
@@ -276,8 +276,11 @@ class Translation:
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
 
-    def job(self, core: Core, ref: GroupRef | None, pods: list[Pod]) -> Job:
-        """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt."""
+    def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> Job:
+        """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt.
+
+        `filters`: what they demand of nodes beside what they say, if it is not all that is short now.
+        """
         self.filters.learn_gang(pods)
         if sum(self._learn(pod) for pod in pods):
             self._in_part.update((pod.metadata.uid, None) for pod in pods if pod.spec.node_name)
@@ -285,7 +288,7 @@ class Translation:
             raise StaleFlavorsError
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
-        job = self._job(ref, pods)
+        job = self._job(ref, pods, filters or self._requirements)
         try:
             for pod in pods:
                 counted = (*((SHARED,) if job.gpu_milli else ()), *self.demand(pod).mig.split(","))
@@ -309,13 +312,26 @@ class Translation:
             raise NoMatchingNodeError(self._why_nowhere(pods))
         return replace(job, id=core.fresh_id(job.id))
 
+    def job_but_for_filters(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
+        """The job of a pod as if nothing were short that the core does not count. Raises as `job` does."""
+        return self.job(core, ref, [pod], self.shares.requirements)
+
+    def accepts(self, pod: Pod, node: str) -> bool:
+        """Whether a pod accepts a node by what it says itself, whatever is short there."""
+        view = self.mirror.nodes.get(node)
+        try:
+            said = selection(pod, self._storage, self.shares.requirements)
+        except InputError:
+            return False
+        return view is not None and model_asked(pod) in ("", model_of(view)) and admits(said, view)
+
     def joining_job(self, ref: GroupRef | None, pod: Pod) -> Job:
         """A pod that may join a gang that runs, as a job of its own. Raises as `job` does."""
         if self._learn(pod):
             self.stale = True
             raise StaleFlavorsError
         check_claims_of([pod], self.devices, self.filters)
-        job = self._job(ref, [pod])
+        job = self._job(ref, [pod], self._requirements)
         if is_nowhere(job):
             raise NoMatchingNodeError(self._why_nowhere([pod]))
         return job
@@ -377,7 +393,7 @@ class Translation:
                 )
         return why_nowhere([selection(pod, storage) for pod in pods], nodes)
 
-    def _job(self, ref: GroupRef | None, pods: list[Pod], waits: bool = True) -> Job:
+    def _job(self, ref: GroupRef | None, pods: list[Pod], filters: Filters) -> Job:
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
@@ -386,7 +402,7 @@ class Translation:
             self.flavors,
             self.epoch,
             storage=self._storage,
-            filters=self._requirements if waits else no_filters,
+            filters=filters,
             demand=self._demand,
         )
         found = job_of(name, pods, setting, spec)
@@ -407,7 +423,7 @@ class Translation:
         """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""
         if not foreign:
             try:
-                job = self._job(ref, [_anywhere(pod) for pod in pods], waits=False)
+                job = self._job(ref, [_anywhere(pod) for pod in pods], no_filters)
                 name = core.fresh_id(job.id)
                 return replace(
                     job, id=name, models=(), flavors=(), roles=(), within="", within_required=False, apart=""

@@ -64,6 +64,7 @@ class Workload:
     lacking: int = 0  # pods of a gang in part for which there is no place yet
     partial: float = -1.0
     mixed: bool = False
+    after: frozenset[str] = frozenset()  # pods that have to be gone before its own are bound, wherever they are
     whole: bool = False  # every pod has been bound at once, at some time
     protected_until: float = -1.0  # (seconds) nobody may stop it so long, because its eviction was refused
     protected: tuple[str, str] = ("", "")  # a job, and why the state was told that it may not be stopped

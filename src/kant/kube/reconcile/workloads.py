@@ -22,6 +22,7 @@ from kant.kube.reconcile.elastic_jobs import has_been_scaled, identity
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
+from kant.kube.reconcile.node_preemption import NodePreemption
 from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError, StaleFlavorsError
@@ -74,6 +75,7 @@ class Workloads:
         self.by_job = self.transitions.by_job
         self.partially_bound = PartiallyBound(self.transitions)
         self.elastic = ElasticGangs(self.transitions)
+        self.node_preemption = NodePreemption(self.transitions)
         self.out_of_service: set[str] = set()
         self.awaited: dict[GroupRef, None] = {}
         self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
@@ -298,6 +300,8 @@ class Workloads:
             if bound and workload.phase is Phase.INCOMPLETE:
                 self.transitions.adopt(workload, bound)
             self.messages.say(workload, str(wrong), _reason_of(wrong))
+            if isinstance(wrong, NoMatchingNodeError) and len(waiting) == 1 and not bound:
+                self.transitions.nowhere[workload] = waiting[0].metadata.uid
 
     def _begin_gang(self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int) -> None:
         """A gang of which at least so many pods have to run becomes a job, if there are as many."""

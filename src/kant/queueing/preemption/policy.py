@@ -91,8 +91,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if to_shrink is not None:
             levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
         for level in levels:
-            own = _allowed(rules, level)
-            wide = _allowed(to_shrink, level) if to_shrink is not None else NOBODY
+            own = allowed_victims(rules, level)
+            wide = allowed_victims(to_shrink, level) if to_shrink is not None else NOBODY
             protected = [age for age in (own.age, wide.age) if age >= 0]
             if protected:
                 if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
@@ -164,7 +164,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return node < 0 or not any(amounts) or entitlements.reach(node, amounts) == BORROWING
 
 
-def _allowed(rules: PreemptionRules, level: int) -> Allowed:
+def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
+    """The jobs that a job may stop at one level, as the plan leaves them."""
     entitlements = rules.entitlements
     allowed, reclaims = rules.victims(level)
     rows, until = entitlements.rows[allowed], entitlements.protected_until[allowed]

@@ -1,0 +1,161 @@
+"""Preemption by node for single pods that the core would place, and what it does not count keeps from every node.
+
+That is a port, an adapter, a MIG device, anti-affinity or spreading. The core says whom such a pod may stop
+(`kant.scheduler.node_preemption`); here it is said who is in the way where, and whether a node would do without them.
+What is stopped is stopped for a place that the pod gets in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from time import monotonic
+
+from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY
+from kant.kube.follow.mirror import is_over
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.refusals import MalformedError, StaleFlavorsError
+from kant.kube.reconcile.slots import Member
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.workload import Phase, Workload, waits
+from kant.kube.translate.levels import HOSTNAME
+from kant.kube.translate.neighbours import Rule, domain_of, rules_of, spreads_of
+from kant.model.decision import Plan
+from kant.model.event import JobCancelled, JobSubmitted
+from kant.model.job import Job
+
+AGAIN = 10.0
+"""Seconds after which a pod is looked at again for which nobody could be stopped."""
+
+SHARE = 9
+"""So many times as long as a look took nobody is looked at."""
+
+
+class NodePreemption:
+    """Looks for victims of pods that no node takes as things are (`Transitions.nowhere`), one pod at a time."""
+
+    def __init__(self, transitions: Transitions) -> None:
+        self.transitions = transitions
+        self.core = transitions.core
+        self.mirror = transitions.mirror
+        self.translation = transitions.translation
+        self.filters = transitions.translation.filters
+        self._next: dict[str, float] = {}  # by uid, when it is looked at again
+        self._rest = 0.0  # until when nobody is
+
+    def turn(self) -> tuple[Workload, Plan] | None:
+        """The plan for a pod that can be given a place so, and whose it is; None where there is none now."""
+        nowhere = self.transitions.nowhere
+        if self.core.scheduler.profile.preemption is None:
+            nowhere.clear()
+        now, began = self.core.clock(), monotonic()
+        if not nowhere or began < self._rest:
+            return None
+        found = list[tuple[int, str, str]]()
+        for workload, uid in list(nowhere.items()):
+            pod = self.mirror.pods.get(uid)
+            if workload.phase in (Phase.PLACED, Phase.LEAVING) or pod is None or not waits(pod):
+                del nowhere[workload]
+            elif self._next.get(uid, now) <= now and _may_stop_others(pod) and self.translation.is_free(pod):
+                found.append((-(pod.spec.priority or 0), pod.metadata.creation_timestamp, uid))
+        if not found:
+            return None
+        self._next = {uid: when for uid, when in self._next.items() if when > now}
+        uid = min(found)[2]
+        self._next[uid] = now + AGAIN
+        workload = next(one for one, own in nowhere.items() if own == uid)
+        plan = self._plan(workload, self.mirror.pods[uid])
+        self._rest = monotonic() + SHARE * (monotonic() - began)
+        return (workload, plan) if plan is not None else None
+
+    def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
+        """The plan has been carried out: it is not bound before these pods are gone, wherever they are.
+
+        False: it was not, and the workload is no job.
+        """
+        if workload.phase is Phase.PLACED:
+            workload.after = frozenset(going)
+            return True
+        self.transitions.end(workload)
+        return False
+
+    def _plan(self, workload: Workload, pod: Pod) -> Plan | None:
+        core = self.core
+        try:
+            job = self.translation.job_but_for_filters(core, workload.group, pod)
+        except (MalformedError, StaleFlavorsError):
+            return None
+        ways = _Ways(self, pod, self._stoppable(job))
+
+        def will_do(node: str, gone: Collection[str]) -> bool:
+            going = {uid for one in gone for uid in ways.pods.get(one, ())}
+            return self.translation.accepts(pod, node) and not self.filters.check([(node, pod)], going)
+
+        names = self.transitions.node_names if ways.pods else []
+        if not any(near and will_do(node, near) for node in names if (near := ways.at(node))):
+            return None
+        core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
+        plan = core.preempt_by_node(core.state.rows[job.id], ways.at, will_do)
+        if plan is None:
+            core.happen(JobCancelled(core.now, job.id))
+            return None
+        if workload.job:  # as which it may go to fewer nodes
+            self.transitions.end(workload)
+        self.transitions.came(workload, job, [Member(pod, self.translation.demand(pod))])
+        return plan
+
+    def _stoppable(self, job: Job) -> dict[str, Workload]:
+        """The jobs that might be stopped for it at all, whatever their quotas say."""
+        policy, state = self.core.scheduler.profile.preemption, self.core.state
+        found = dict[str, Workload]()
+        if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
+            return found
+        for name, workload in self.transitions.by_job.items():
+            row = state.rows.get(name, -1)
+            if row not in state.running or not state.jobs[row, J_PREEMPTIBLE]:
+                continue
+            lower = policy.priority and int(state.jobs[row, J_PRIORITY]) < job.priority
+            if lower or (policy.reclaim != "off" and state.live[row].queue != job.queue):
+                found[name] = workload
+        return found
+
+
+def _may_stop_others(pod: Pod) -> bool:
+    return pod.spec.preemption_policy != "Never"
+
+
+class _Ways:
+    """Which jobs may be in the way of a pod at which node: those there, and those that a rule beyond nodes is about."""
+
+    def __init__(self, search: NodePreemption, pod: Pod, jobs: dict[str, Workload]) -> None:
+        self.nodes = search.mirror.nodes
+        self.pods: dict[str, list[str]] = {}
+        self._on: dict[str, set[str]] = {}
+        self._inside: dict[tuple[str, str], set[str]] = {}  # by label and domain
+        own = [rule for rule in (*rules_of(pod), *(one.like for one in spreads_of(pod))) if rule.key != HOSTNAME]
+        for job, workload in jobs.items():
+            self.pods[job] = [slot.pod for slot in workload.slots if slot.pod]
+            for slot in workload.slots:
+                other = search.mirror.pods.get(slot.pod)
+                if other is None or is_over(other):
+                    continue
+                self._on.setdefault(slot.node, set()).add(job)
+                theirs = [rule for rule in rules_of(other) if rule.key != HOSTNAME and rule.is_about(pod)]
+                for rule in (*(rule for rule in own if rule.is_about(other)), *theirs):
+                    self._note(rule, slot.node, job)
+
+    def _note(self, rule: Rule, node: str, job: str) -> None:
+        domain = self._domain(rule.key, node)
+        if domain is not None:
+            self._inside.setdefault((rule.key, domain), set()).add(job)
+
+    def _domain(self, key: str, node: str) -> str | None:
+        view = self.nodes.get(node)
+        return domain_of(view.metadata.labels, node, key) if view is not None else None
+
+    def at(self, node: str) -> set[str]:
+        """The jobs that may be in the way at a node."""
+        found = set(self._on.get(node, ()))
+        for (key, domain), jobs in self._inside.items():
+            if self._domain(key, node) == domain:
+                found |= jobs
+        return found

@@ -1,0 +1,161 @@
+"""Preemption by node for what the core does not count: a driver says what node would do, the core who may be stopped.
+
+The core sees a place where a rule of a pod, or a device that nobody told it of, is in the way; so it looks for no
+victims. Here they are looked for node by node. The job may stop the same jobs as ever (`queueing/preemption/rules.py`),
+for no more than the profile allows, and beside all reservations. On each node as few of them leave as it takes; of the
+nodes that is chosen whose victims are the cheapest. Nobody leaves unless the job has been seen to fit there then.
+
+Source: kube-scheduler's DefaultPreemption, which removes all victims from a node, gives back those that need not go,
+the most important first, and then picks a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from kant.cluster.columns import D_POOLS, POOL, STATUS
+from kant.cluster.shapes import Shape
+from kant.model.decision import NoFit, Plan
+from kant.model.placement import Allocation
+from kant.model.status import NodeStatus
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.preemption.candidate import Admits, Candidate, members
+from kant.queueing.preemption.policy import Preemption, allowed_victims, candidate, evict_victims
+from kant.queueing.preemption.proof import drop_unneeded
+from kant.queueing.preemption.reservations import keeps_reservations
+from kant.queueing.preemption.rules import PreemptionRules
+from kant.scheduler.cycle import Scheduler
+
+NODES = 100
+"""After so many nodes with victims the cheapest is taken, as kube-scheduler does (minCandidateNodesAbsolute)."""
+
+InTheWay = Callable[[str], Collection[str]]
+"""The jobs that may be in the way at a node."""
+
+WillDo = Callable[[str, Collection[str]], bool]
+"""Whether a node will do for the job, by all that the core does not count, once these jobs are gone."""
+
+
+def preempt_by_node(scheduler: Scheduler, now: int, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:
+    """The plan that stops jobs at one node and starts a waiting job of one pod there; None where there is none.
+
+    Elastic gangs are stopped as wholes, and never made smaller.
+    """
+    policy = scheduler.profile.preemption
+    shape = scheduler.state.shape_of(row)
+    if policy is None or not shape.ask.preempts or shape.pods != 1:
+        return None
+    cycle = scheduler.begin(now)
+    if cycle.limited and cycle.admission.closed(row) is not None:
+        return None
+    if cycle.state.books and not cycle.booked.has_begun(row):
+        return None
+    for option in cycle.admission.options(row, shape) if cycle.limited else [shape]:
+        with cycle.beside_bookings(row):
+            if _makes_room(cycle, policy, row, option, in_the_way, will_do):
+                return cycle.plan
+    return None
+
+
+def _makes_room(
+    cycle: CyclePlan, policy: Preemption, row: int, shape: Shape, in_the_way: InTheWay, will_do: WillDo
+) -> bool:
+    """Write the plan for a job as one of the shapes as which it may start. False: there is none."""
+    rules = PreemptionRules(policy.entitlements(cycle), row, shape, policy.reclaim != "off", policy.priority)
+    for level in rules.levels():
+        allowed = allowed_victims(rules, level)
+        found = [candidate(cycle, other, other in allowed.reclaimed) for other in allowed.found]
+        admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+        search = _Search(cycle, row, shape, found, int(policy.most * shape.charged_milli), admits)
+        best = search.best(in_the_way, will_do)
+        if best is None:
+            continue
+        victims, node = best
+        mark = cycle.placer.trial.checkpoint()
+        for victim in victims:
+            cycle.placer.trial.evict(victim.allocation)
+        place = search.place(node)
+        if isinstance(place, NoFit) or not keeps_reservations(cycle, row, victims, place):
+            cycle.placer.trial.rollback(mark)
+            continue
+        evict_victims(cycle, victims, row, "priority", allowed.reclaimed)
+        cycle.start(row, place)
+        return True
+    return False
+
+
+class _Search:
+    """Looks for the node whose victims are the cheapest."""
+
+    def __init__(
+        self, cycle: CyclePlan, row: int, shape: Shape, found: Sequence[Candidate], cap: int, admits: Admits | None
+    ) -> None:
+        self.cycle, self.row, self.shape, self.cap, self.admits = cycle, row, shape, cap, admits
+        self.ids = cycle.state.ids
+        self.ordered = sorted(found, key=lambda who: (who.rank, who.cost, who.milli, who.row))
+
+    def best(self, in_the_way: InTheWay, will_do: WillDo) -> tuple[list[Candidate], int] | None:
+        """The victims and the node; None where no node would do whoever left."""
+        found: list[tuple[tuple[object, ...], list[Candidate], int]] = []
+        names = self.cycle.state.spec.nodes
+        for node in self._nodes() if self.ordered else ():
+            ways = set(in_the_way(names[node].name))
+            near = [who for who in self.ordered if self.ids[who.row] in ways]
+            victims = self._fewest(near, node, partial(will_do, names[node].name)) if near else None
+            if victims:
+                found.append((_key(victims), victims, node))
+            if len(found) >= NODES:
+                break
+        if not found:
+            return None
+        _, victims, node = min(found, key=lambda one: (one[0], one[2]))
+        return victims, node
+
+    def _nodes(self) -> Iterator[int]:
+        table = self.cycle.placer.trial.table
+        pools = int(self.cycle.state.shapes.demands[self.shape.parts[0][1], D_POOLS])
+        yield from np.flatnonzero((table[:, STATUS] == NodeStatus.IN_SERVICE) & (pools >> table[:, POOL] & 1)).tolist()
+
+    def _fewest(
+        self, near: list[Candidate], node: int, will_do: Callable[[Collection[str]], bool]
+    ) -> list[Candidate] | None:
+        """The fewest of these that have to leave; None where not even all are enough, or they hold too much."""
+
+        def chosen(which: int) -> list[Candidate]:
+            return [near[at] for at in members(which)]
+
+        def suffices(which: int) -> bool:
+            leaving = chosen(which)
+            if self.admits is not None and not self.admits(leaving):
+                return False
+            return will_do([self.ids[who.row] for who in leaving]) and self._fits(leaving, node)
+
+        everyone = (1 << len(near)) - 1
+        if not suffices(everyone):
+            return None
+        victims = chosen(drop_unneeded(everyone, list(reversed(range(len(near)))), suffices))
+        held = sum(self.cycle.state.quota_usage.charged[who.row][2][0] for who in victims)
+        return victims if victims and held <= self.cap else None
+
+    def _fits(self, leaving: Sequence[Candidate], node: int) -> bool:
+        trial = self.cycle.placer.trial
+        mark = trial.checkpoint()
+        for who in leaving:
+            trial.evict(who.allocation)
+        fits = not isinstance(self.place(node), NoFit)
+        trial.rollback(mark)
+        return fits
+
+    def place(self, node: int) -> Allocation | NoFit:
+        """The job's pod on this node, taken on the trial."""
+        with self.cycle.placer.trial.within([node]):
+            return self.cycle.placer.place(self.shape, self.row)
+
+
+def _key(victims: Sequence[Candidate]) -> tuple[object, ...]:
+    """The smaller, the better to stop: the worst rank, the work that is lost, what they hold, and their number."""
+    cost, milli = sum(who.cost for who in victims), sum(who.milli for who in victims)
+    return victims[-1].rank, cost, milli, len(victims), tuple(sorted(who.row for who in victims))
