@@ -7,6 +7,7 @@ import json
 import re
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,13 +27,23 @@ from tests.patience import PATIENCE_S
 
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
+from kant.cli.leader import answer
 from kant.cli.live import _reckoned
+from kant.insight.expected_start import StartForecast
+from kant.insight.moment import Moment
 from kant.kube.objects.names import PROFILE, TICKET, VERSION
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.workload import Workload
+from kant.kube.serve.asked import NoForecastError, NotYetError, Question
 from kant.kube.translate.annotations import RUNTIME
 from kant.kube.translate.crds import API
-from kant.kube.user.standing import _names
+from kant.kube.user.standing import RebuiltState, _names
+from kant.live.core import Core
+from kant.live.start_forecasts import StartForecasts, nobody
+from kant.model.event import JobSubmitted
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.scheduler.profile import builtin_profile
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 AS_NEW = "This is what a Kant would say that starts now."
@@ -180,6 +191,35 @@ def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_i
     jobs, complaints = _names(driver, workloads)
     told = {name: sentence for (_, name), sentence in complaints.items()}
     assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "it has just been seen: ask again"}
+
+
+def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
+    core.happen(JobSubmitted(0, Job(id="default/a", groups=(PodGroup(1, Demand(9)),), submit=0)))
+    core.settled()
+    stands = RebuiltState(core.scheduler, core.now, core.zero, {("default", "a-0"): "default/a"}, {})
+    monkeypatch.setattr("kant.kube.user.standing.standing", lambda driver, only: stands)
+    monkeypatch.setattr("kant.cli.leader.SOON", 0.01)
+    driver: Any = SimpleNamespace(core=core)
+
+    async def never(moment: Moment) -> StartForecast:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    async def story() -> None:
+        forecasts = StartForecasts(never)
+        why = Question("why", "default", "a-0", json=True, columns=0, colours=False)
+        for question in (why, replace(why, word="eta"), replace(why, word="eta", brief=True)):
+            with pytest.raises(NotYetError):
+                await answer(driver, forecasts, question)
+        said = json.loads(await answer(driver, forecasts, replace(why, brief=True)))
+        assert (said["reason"]["why"], said["as_of_us"], said["expected_us"]["p50"]) == ("never-fits", -1, None)
+        text = await answer(driver, forecasts, replace(why, brief=True, json=False, columns=80))
+        assert b"when it may start is being forecast: ask again" in text
+        with pytest.raises(NoForecastError):
+            await answer(driver, StartForecasts(nobody), why)
+
+    asyncio.run(story())
 
 
 def apart() -> list[Object]:

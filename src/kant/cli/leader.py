@@ -13,9 +13,11 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.cli.live import Live
     from kant.cli.output import Printable, Reply
+    from kant.insight.expected_start import StartForecast
     from kant.kube.connect.config import Config
     from kant.kube.lead.driver import KubeDriver
     from kant.kube.serve.asked import Question
+    from kant.live.core import Core
     from kant.live.start_forecasts import StartForecasts
 
 SOON = 1.5
@@ -98,6 +100,7 @@ def _terminal() -> dict[str, str]:
 async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
     """The leader's side: its answer, as it is to be printed. Raises NotLeadingError, NotYetError, and InputError."""
     from kant.cli.live import live_of
+    from kant.insight.expected_start import StartForecast
     from kant.kube.serve.asked import NotYetError
     from kant.kube.serve.questions import NotLeadingError
     from kant.kube.user.standing import standing
@@ -117,11 +120,23 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
         assert driver.core is not None
         wanted = found.waiting(question.namespace, question.name)
         if wanted or not question.name:
-            try:
-                made = await forecasts.latest(driver.core, wanted, SOON)
-            except InputError as error:
-                raise NotYetError("the forecast", str(error)) from None
+            made = await _forecast(driver.core, forecasts, wanted)
             found = live()
-            if any(job not in made.jobs for job in found.waiting(question.namespace, question.name)):
-                raise NotYetError("the forecast", "one that has the job")
+            now = found.waiting(question.namespace, question.name)
+            if made is None and question.word == "why" and question.brief:
+                made = StartForecast(-1, 0, 0, {})
+            elif made is None or any(job not in made.jobs for job in now):
+                raise NotYetError("the forecast", "one that is made: ask again")
     return found.having(made).said(question)
+
+
+async def _forecast(core: Core, forecasts: StartForecasts, jobs: tuple[str, ...]) -> StartForecast | None:
+    """The latest forecast; None where it is being made. Raises NoForecastError where none can be made."""
+    from kant.kube.serve.asked import NoForecastError
+
+    try:
+        return await forecasts.latest(core, jobs, SOON)
+    except InputError as error:
+        if forecasts.trouble:
+            raise NoForecastError("the forecaster", str(error)) from None
+        return None

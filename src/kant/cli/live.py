@@ -129,12 +129,14 @@ class Live:
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show_place(answer["job"], answer, self.now))
         forecast = self.forecast(job)
-        found = known(explain(self.scheduler, job, self.now, forecast.jobs[job], forecast.now))
+        found = known(explain(self.scheduler, job, self.now, forecast.jobs.get(job), forecast.now))
         remarks = list(self.remarks) if isinstance(found.reason, NoFit) else []
+        unforeseen = [] if job in forecast.jobs else ["when it may start is being forecast: ask again"]
 
         def show() -> None:
             _show().show_explanation(found, answer)
             section("nodes", remarks)
+            section("not told yet", unforeseen)
 
         return Reply(answer | as_json(found) | {"remarks": remarks}, show)
 

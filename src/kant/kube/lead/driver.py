@@ -349,7 +349,7 @@ class KubeDriver:
         self.translation.queues(core, 0)
         for touched in _touched(mirror):
             touched.clear()
-        mirror.namespaces.touched = False
+        mirror.namespaces.touched = mirror.devices.is_new = False
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)

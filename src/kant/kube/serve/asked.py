@@ -25,11 +25,16 @@ class NotYetError(InputError):
     """The answer is being made."""
 
 
+class NoForecastError(InputError):
+    """Nobody makes forecasts here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked of a pod or job, `name`, of a namespace; "" for all.
 
-    The answer is JSON, or text for `columns` characters (0: as many as it needs), in colours or not.
+    With `brief` nobody waits for a forecast. The answer is JSON, or text for `columns` characters (0: as many as it
+    needs), in colours or not.
     """
 
     word: str
@@ -38,10 +43,12 @@ class Question:
     json: bool
     columns: int
     colours: bool
+    brief: bool = False
 
 
 def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[web.RouteDef]:
-    """The path of the questions. `answer` raises NotLeadingError, NotYetError, or InputError for a wrong question."""
+    """The path of the questions. `answer` raises NotLeadingError, NotYetError,
+    NoForecastError, or InputError for a wrong question."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if not is_signed(ticket, request.raw_path):
@@ -52,6 +59,8 @@ def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[
             return _status(503, NOT_LEADING, str(error))
         except NotYetError as error:
             return _status(503, NOT_YET, str(error))
+        except NoForecastError as error:
+            return _status(503, "NoForecast", str(error))
         except InputError as error:
             return _status(400, UNASKABLE, str(error))
 
@@ -65,9 +74,8 @@ def _question(request: web.Request) -> Question:
         raise InputError("the question", f"one of {', '.join(WORDS)}", word)
     if not (columns.isascii() and columns.isdigit() and int(columns) <= WIDEST):
         raise InputError("columns", f"a whole number up to {WIDEST:,}", columns)
-    return Question(
-        word, query.get("namespace", ""), query.get("name", ""), "json" in query, int(columns), "colours" in query
-    )
+    about = query.get("namespace", ""), query.get("name", "")
+    return Question(word, *about, "json" in query, int(columns), "colours" in query, "brief" in query)
 
 
 def _status(code: int, reason: str, message: str) -> web.Response:

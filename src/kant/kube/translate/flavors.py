@@ -57,6 +57,7 @@ class Flavors:
         self.keys: tuple[str, ...] = ()
         self.coarse: frozenset[str] = frozenset()
         self._told: frozenset[tuple[str, str]] = frozenset()
+        self._read: dict[str, tuple[k.Node, dict[str, str]]] = {}  # what nodes say, each as it was read
         self._parts: dict[str, Parts] = {}
         self._accepted: dict[Selection, tuple[str, ...]] = {}
 
@@ -122,7 +123,11 @@ class Flavors:
         return OTHER if value is not None and key in self.coarse and (key, value) not in self._told else value
 
     def _facts(self, view: k.Node) -> dict[str, str]:
-        return _facts(view) | dict.fromkeys(self.failing.get(view.metadata.name, ()), "yes")
+        name = view.metadata.name
+        known = self._read.get(name)
+        if known is None or known[0] is not view:
+            known = self._read[name] = view, _facts(view)
+        return known[1] | dict.fromkeys(self.failing.get(name, ()), "yes")
 
     def flavor_of(self, view: k.Node) -> str:
         """The flavor of a node, by the keys in use; `rebuild` must have seen it, or one like it, to admit pods."""

@@ -23,8 +23,11 @@ TRIES = 12
 ANSWERS = 4.0
 """Seconds after which the API server is taken not to reach the pods."""
 
-FORECAST = 20.0
-"""Seconds for a forecast to be made."""
+FORECAST = 120.0
+"""Seconds for a forecast to be made: the leader is no slower at that than whoever would reckon alone."""
+
+SOON = 2.0
+"""Seconds after which it is said without a forecast why a job waits."""
 
 
 async def words_of_leader(
@@ -34,13 +37,14 @@ async def words_of_leader(
 
     `ticket` is that on its Lease in the namespace `system`.
     """
-    target = f"{PATH}{word}" + (f"?{urlencode(params)}" if params else "")
-    path = f"/api/v1/namespaces/{quote(system, safe='')}/services/{SERVICE}/proxy{signed(ticket, target)}"
-    end, met = time.monotonic() + within, 0
+    place = f"/api/v1/namespaces/{quote(system, safe='')}/services/{SERVICE}/proxy"
+    began, met = time.monotonic(), 0
     async with ApiClient(config, concurrency=1, timeout=ANSWERS) as client:
-        while met < TRIES and time.monotonic() < end:
+        while met < TRIES and (waited := time.monotonic() - began) < within:
+            own = params | ({"brief": ""} if word == "why" and waited > SOON else {})
+            target = f"{PATH}{word}" + (f"?{urlencode(own)}" if own else "")
             try:
-                return await client.call("GET", path)
+                return await client.call("GET", place + signed(ticket, target))
             except ApiError as error:
                 if error.reason == UNASKABLE:
                     raise ServerMessageError(error.message) from None
@@ -50,4 +54,5 @@ async def words_of_leader(
                     met += 1
                 else:
                     return None
+    return None
     return None
