@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
-from tests.kube.api import Api
+import pytest
+from tests.kube.api import Api, RefusedError
 from tests.kube.conftest import NewPlane
 from tests.kube.control_plane import ControlPlane
 from tests.kube.device_objects import (
@@ -25,13 +27,24 @@ from tests.kube.device_objects import (
     template,
 )
 from tests.kube.live import bound, condition, deputy_of_kant, of_queue, perform, queue, says, until, where
-from tests.kube.objects import make_node, make_pod
+from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.running import kant
 from tests.patience import PATIENCE_S
+
+JSON = {"Content-Type": "application/json"}
 
 
 async def gone(api: Api, pod: str) -> None:
     await api.delete(f"/api/v1/namespaces/default/pods/{pod}", grace_s=0)
+
+
+async def create_with_spaces(api: Api, claim: Object) -> None:
+    """As a person writes it: a patch in JSON would take the spaces out of parameters, which must stay as they are."""
+    claim["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"mode": "claim", "a": [1, 2]}}}]
+    async with api._http.post(api.url + CLAIMS, data=json.dumps(claim, indent=2), headers=JSON) as reply:
+        assert reply.status == 201, await reply.text()
+    with pytest.raises(RefusedError, match="immutable"):
+        await api.patch(f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"labels": {"any": "one"}}})
 
 
 def test_pods_get_the_devices_that_their_claims_ask_for(plane: ControlPlane, tmp_path: Path) -> None:
@@ -45,8 +58,8 @@ def test_pods_get_the_devices_that_their_claims_ask_for(plane: ControlPlane, tmp
         async with kant(plane, journal=tmp_path, user="deputy"):
             model_b = f'device.attributes["{DRIVER}"].model == "B"'
             two = claim("two", request("gpu", DRIVER, 2, model_b))
-            two["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"mode": "claim"}}}]
-            await api.create_all([two, claim("any"), claim("none", request("gpu", DRIVER, 1, "device.driver == 'x'"))])
+            await create_with_spaces(api, two)
+            await api.create_all([claim("any"), claim("none", request("gpu", DRIVER, 1, "device.driver == 'x'"))])
             await api.create_all([claiming_pod(name, name) for name in ("two", "any", "none", "late")])
             await api.create(make_pod("plain", 8))
             pods = await until(

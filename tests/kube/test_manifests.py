@@ -158,7 +158,8 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
             for kind in ("storageclasses", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments")
             for verb in ("list", "watch")
         ),
-        *((verb, "resource.k8s.io", "resourceclaims", {}) for verb in ("list", "watch", "patch", "create", "delete")),
+        *((verb, "resource.k8s.io", "resourceclaims", {}) for verb in ("get", "list", "watch", "patch", "update")),
+        *((verb, "resource.k8s.io", "resourceclaims", {}) for verb in ("create", "delete")),
         *((verb, "resource.k8s.io", "resourceslices", {}) for verb in ("list", "watch")),
         *((verb, "resource.k8s.io", "deviceclasses", {}) for verb in ("list", "watch")),
         ("patch", "resource.k8s.io", "resourceclaims/status", {}),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
 from kant.kube.connect.errors import advice
@@ -357,8 +358,24 @@ class ClaimBinder:
         """Change the claim if it still is what we know; as it is then."""
         known = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         body = change | {"metadata": change.get("metadata", {}) | known}
-        raw = await self.client.patch(f"{_path(claim)}{part}", body, guard=self.holds)
+        try:
+            raw = await self.client.patch(f"{_path(claim)}{part}", body, guard=self.holds)
+        except ApiError as error:
+            if part or error.code != 422:
+                raise
+            return await self._put(claim, change["metadata"])
         return msgspec.json.decode(raw, type=ResourceClaim)
+
+    async def _put(self, claim: ResourceClaim, change: dict[str, Any]) -> ResourceClaim:
+        """Change its metadata where a patch would change more: parameters of drivers that were written with spaces."""
+        meta, notes = claim.metadata, change.get("annotations", {})
+        version = await self.client.change_metadata(
+            _path(claim), meta.resource_version, notes, change.get("finalizers"), self.holds
+        )
+        kept = {key: text for key, text in ((meta.annotations or {}) | notes).items() if text is not None}
+        finalizers = tuple(change.get("finalizers", meta.finalizers))
+        now = replace(meta, resource_version=version, annotations=kept, finalizers=finalizers)
+        return replace(claim, metadata=now)
 
 
 def _path(claim: ResourceClaim) -> str:

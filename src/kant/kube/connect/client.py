@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from urllib.parse import urlencode, urlsplit
@@ -23,6 +23,7 @@ import msgspec
 from kant.kube.connect.config import Config
 from kant.kube.connect.decoding import OnMalformed, decoder, page_of
 from kant.kube.connect.errors import ApiError, ExpiredError, FencedError
+from kant.kube.connect.protobuf import PROTOBUF, version_of, with_metadata
 from kant.kube.connect.renewal import Renewal
 from kant.kube.connect.wire import GuardRefusedError, Pool, UnreachableError
 from kant.kube.objects.views import Status, View
@@ -162,6 +163,21 @@ class ApiClient:
         if kind == "apply":
             options["params"] = {"fieldManager": "kant", "force": "true", **options.get("params", {})}
         return await self.call("PATCH", path, encoded(obj), content_type=PATCHES[kind], **options)
+
+    async def change_metadata(
+        self,
+        path: str,
+        version: str,
+        annotations: Mapping[str, str | None],
+        finalizers: Sequence[str] | None,
+        guard: Guard | None = None,
+    ) -> str:
+        """Change the metadata of an object of this version, and no byte besides (`with_metadata`). Its new version."""
+        raw = await self.call("GET", path, b"", content_type=PROTOBUF)
+        if version_of(raw) != version:
+            raise ApiError(409, "Conflict", f"{path}: it has been changed")
+        changed = with_metadata(raw, annotations, finalizers)
+        return version_of(await self.call("PUT", path, changed, content_type=PROTOBUF, guard=guard))
 
     async def delete(
         self, path: str, *, uid: str | None = None, grace: int | None = None, propagation: str = "", **options: Any
@@ -318,6 +334,8 @@ class ApiClient:
     async def _headers(self, content_type: str | None) -> dict[str, str]:
         shown = await self._renewal.header(self._context)
         headers = {"Content-Type": content_type} if content_type else {}
+        if content_type == PROTOBUF:
+            headers["Accept"] = PROTOBUF
         if shown:
             headers["Authorization"] = shown
         return headers

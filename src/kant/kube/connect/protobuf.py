@@ -1,0 +1,101 @@
+"""Kubernetes' protobuf, as far as the metadata of an object is changed in it and all else stays as it is, byte by byte.
+
+A patch in JSON writes the whole object anew: free text in it, such as the parameters of a driver, loses its spaces, and
+where that text may not be changed the API server refuses the patch. In protobuf it is a string of bytes.
+
+Source: k8s.io/apimachinery, pkg/runtime/serializer/protobuf (the envelope) and pkg/apis/meta/v1/generated.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+MAGIC = b"k8s\x00"
+RAW = 2
+"""The field of the envelope with the object, of which field 1 is the metadata."""
+METADATA, VERSION, ANNOTATIONS, FINALIZERS = 1, 6, 12, 14
+LENGTH = 2
+"""The wire type of what has a length."""
+
+
+def with_metadata(raw: bytes, annotations: Mapping[str, str | None], finalizers: Sequence[str] | None) -> bytes:
+    """The object with these annotations besides its own (None: without that one), and with these finalizers."""
+
+    def changed(meta: bytes) -> bytes:
+        kept = []
+        for number, own, value in _fields(meta):
+            if number == FINALIZERS and finalizers is not None:
+                continue
+            if number == ANNOTATIONS and dict(_pairs(value)).get(1, b"").decode() in annotations:
+                continue
+            kept.append(own)
+        for name, text in annotations.items():
+            if text is not None:
+                kept.append(_field(ANNOTATIONS, _field(1, name.encode()) + _field(2, text.encode())))
+        kept += [_field(FINALIZERS, name.encode()) for name in finalizers or ()]
+        return b"".join(kept)
+
+    def of_object(body: bytes) -> bytes:
+        return b"".join(_field(n, changed(value)) if n == METADATA else own for n, own, value in _fields(body))
+
+    parts = _fields(_opened(raw))
+    return MAGIC + b"".join(_field(n, of_object(value)) if n == RAW else own for n, own, value in parts)
+
+
+def version_of(raw: bytes) -> str:
+    """Its resourceVersion."""
+    meta = dict(_pairs(dict(_pairs(_opened(raw)))[RAW]))[METADATA]
+    return dict(_pairs(meta)).get(VERSION, b"").decode()
+
+
+def _opened(raw: bytes) -> bytes:
+    if not raw.startswith(MAGIC):
+        raise ValueError("expected an object in Kubernetes' protobuf")
+    return raw[len(MAGIC) :]
+
+
+def _pairs(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    return ((number, value) for number, _, value in _fields(raw))
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number, bytes and value of each field of a message; of numbers the value is b""."""
+    at = 0
+    while at < len(raw):
+        begin = at
+        key, at = _number(raw, at)
+        value, kind = b"", key & 7
+        if kind == LENGTH:
+            size, at = _number(raw, at)
+            value, at = raw[at : at + size], at + size
+        elif kind == 0:
+            _, at = _number(raw, at)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"expected a field of protobuf, got wire type {kind}")
+        yield key >> 3, raw[begin:at], value
+
+
+def _number(raw: bytes, at: int) -> tuple[int, int]:
+    found = shift = 0
+    while True:
+        if at >= len(raw):
+            raise ValueError("expected more of a message of protobuf")
+        found |= (raw[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not raw[at - 1] & 0x80:
+            return found, at
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _coded(number << 3 | LENGTH) + _coded(len(value)) + value
+
+
+def _coded(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
