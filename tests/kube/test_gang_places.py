@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.examples import examples
 from tests.kube.live import profile
 from tests.kube.test_filters import HOST, ZONE, ZONES, mirror_with
 
 from kant.kube.act.plan_executor import KubeExecutor
+from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
 from kant.kube.reconcile.fleet import cluster_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase
 from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
+from kant.queueing.preemption.policy import Preemption
+from kant.scheduler.profile import Profile
+from kant.testing import make_profile
 
 MADE = "2026-01-01T00:00:00Z"
 keys, apps = st.sampled_from((HOST, ZONE)), st.sampled_from(("a", "b"))
@@ -55,20 +61,27 @@ def placed(existing: list[k.Pod], gang: list[k.Pod]) -> dict[str, str]:
     mirror = mirror_with(*existing, *gang, cpu=2)
     translation = Translation(mirror)
     for _ in range(3):  # what the nodes fail is told apart in the next state
-        translation.begin(0)
-        spec = cluster_of(mirror, translation, 0)
-        assert spec is not None
-        core = Core(spec, profile(), clock=lambda: 1e9)
-        leaving: dict[str, dict[str, None]] = {}
-        workloads = Workloads(core, mirror, translation, leaving)
-        noted = [workloads.members.note(uid, one) for uid, one in mirror.pods.items()]
-        workloads.settle_all({key: None for key in noted if key is not None})
-        KubeExecutor(core, mirror, workloads, leaving).execute(core.cycle())
-        running = [one for one in workloads.by_job.values() if one.phase is Phase.PLACED and not one.foreign]
+        executor = executor_of(mirror, profile(), translation)
+        executor.execute(executor.core.cycle())
+        running = [one for one in executor.workloads.by_job.values() if one.phase is Phase.PLACED and not one.foreign]
         found = {slot.pod: slot.node for one in running for slot in one.slots}
         if found or not translation.stale:
             return found
     return {}
+
+
+def executor_of(mirror: Mirror, rules: Profile, translation: Translation | None = None) -> KubeExecutor:
+    """Of a state that has just been built."""
+    translation = translation or Translation(mirror)
+    translation.begin(0)
+    spec = cluster_of(mirror, translation, 0)
+    assert spec is not None
+    core = Core(spec, rules, clock=lambda: 1e9)
+    leaving: dict[str, dict[str, None]] = {}
+    workloads = Workloads(core, mirror, translation, leaving)
+    noted = [workloads.members.note(uid, one) for uid, one in mirror.pods.items()]
+    workloads.settle_all({key: None for key in noted if key is not None})
+    return KubeExecutor(core, mirror, workloads, leaving)
 
 
 def keeps_all(existing: list[tuple[str, Wish]], gang: list[tuple[str, Wish]]) -> bool:
@@ -124,3 +137,43 @@ def test_a_gang_starts_whole_by_its_rules_exactly_where_it_can(there: list[tuple
     else:
         every = product(ZONES, repeat=len(new))
         assert not any(keeps_all(there, list(zip(nodes, new, strict=True))) for nodes in every)
+
+
+def asking(name: str, cpu: str, priority: int, zone: str = "", node: str = "", gang: int = 0) -> k.Pod:
+    """A pod that may be stopped; of a gang of so many pods that keep apart by zone, where `gang` says so."""
+    labels = {"app": "a" if gang else "b"}
+    if gang:
+        labels |= {"scheduling.kant.dev/pod-group": "g", "scheduling.kant.dev/min-available": str(gang)}
+    meta = k.Meta(name, "ml", uid=name, creation_timestamp=MADE, labels=labels)
+    meta = replace(meta, annotations={"scheduling.kant.dev/preemptible": "true"})
+    apart = k.Affinity(pod_anti_affinity=k.PodAffinity((k.PodTerm(k.LabelSelector({"app": "a"}), ZONE),)))
+    spec = k.PodSpec(
+        node_name=node,
+        scheduler_name="kant",
+        priority=priority,
+        containers=(k.Container(k.Resources({"cpu": cpu, "memory": "1Mi"})),),
+        node_selector={ZONE: zone} if zone else None,
+        affinity=apart if gang else None,
+    )
+    return k.Pod(meta, spec)
+
+
+@pytest.mark.parametrize(("zone", "cpu", "stopped"), [("b", "2", 0), ("a", "1", 1)])
+def test_a_gang_for_which_others_would_stop_in_vain_holds_up_nobody_behind_it(
+    zone: str, cpu: str, stopped: int
+) -> None:
+    """Its two pods ask for one zone and keep apart by zone. Who comes next has a node, or a place beside them that the
+    gang's victims were to make."""
+    there = [asking(f"low-{node}", "2", 0, node=node) for node in ZONES if ZONES[node] == "a"]
+    mirror = mirror_with(
+        *there, *(asking(f"g-{i}", "1", 10, "a", gang=2) for i in range(2)), asking("next", cpu, 5, zone), cpu=2
+    )
+    executor = executor_of(mirror, make_profile("fifo", "backfill", "kant", preemption=Preemption(min_run_s=0)))
+    for _ in range(2):
+        executor.execute(executor.core.cycle())
+    executor.core.state.check()
+    placed = [one for one in executor.workloads.by_job.values() if one.phase is Phase.PLACED]
+    places = {slot.pod for one in placed for slot in one.slots}
+    assert "next" in places
+    assert sum(len(one.victims) for one in executor.evictions) == stopped
+    assert not any(name.startswith("g-") for name in places)

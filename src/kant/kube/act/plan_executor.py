@@ -25,7 +25,7 @@ from kant.model.event import (
     JobStarted,
     QueueOrdered,
 )
-from kant.model.placement import Allocation
+from kant.model.placement import NODE, Allocation
 
 
 class KubeExecutor(PlanExecutor):
@@ -78,18 +78,24 @@ class KubeExecutor(PlanExecutor):
         return [member.pod for member in members] if len(members) > 1 else []
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
-        """The decisions before the first for which somebody would be stopped in vain: it could not start even then."""
+        """The decisions without those for which somebody would be stopped in vain: it could not start even then.
+
+        Who was to start on the nodes of those who then stay comes to the queue again.
+        """
         victims: dict[str, list[Slot]] = {}
         freed: dict[str, list[Allocation]] = {}
+        staying: dict[str, set[str]] = {}
         running, rows = self.core.state.running, self.core.state.rows
         known, elastic = self.workloads.by_job, self.workloads.elastic
         for decision in decisions:
             if isinstance(decision, Preempt | Shrink) and decision.by:
                 own, found = known.get(decision.job), victims.setdefault(decision.by, [])
+                staying.setdefault(decision.by, set()).add(decision.job)
                 if own is not None:
                     pieces = decision.allocation if isinstance(decision, Shrink) else running[rows[decision.job]]
                     freed.setdefault(decision.by, []).append(pieces)
                     found += elastic.going(own, decision.allocation) if isinstance(decision, Shrink) else own.slots
+        vain = set[str]()
         for start in decisions if victims else ():
             if isinstance(start, Start) and start.job in victims and start.job in self.workloads.by_job:
                 why = self.workloads.transitions.why_not(
@@ -100,13 +106,37 @@ class KubeExecutor(PlanExecutor):
                         self.workloads.transitions.block(known[start.job], why)
                     else:
                         self.workloads.messages.say(known[start.job], why, UNSCHEDULABLE)
-                    first = next(
-                        at
-                        for at, one in enumerate(decisions)
-                        if isinstance(one, Preempt | Shrink) and one.by == start.job
-                    )
-                    return decisions[:first]
-        return decisions
+                    vain.add(start.job)
+        return self._without(decisions, vain, staying, freed) if vain else decisions
+
+    def _without(
+        self,
+        decisions: list[Decision],
+        vain: set[str],
+        staying: dict[str, set[str]],
+        freed: dict[str, list[Allocation]],
+    ) -> list[Decision]:
+        """The decisions without those about jobs that would start in vain, about those whom they were to stop
+        (`staying`), and about all who were to have a place there. The core takes these to be started: they come anew.
+        """
+        left, known = set(vain), self.workloads.by_job
+        while True:
+            gone = left.union(*(staying.get(job, ()) for job in left))
+            nodes = {node for job in left for pieces in freed.get(job, ()) for node in pieces[:, NODE].tolist()}
+            beside = {
+                one.job
+                for one in decisions
+                if isinstance(one, Start | Grow) and nodes.intersection(one.allocation[:, NODE].tolist())
+            }
+            if beside <= gone:
+                break
+            left |= beside - gone
+        again = [known[one.job] for one in decisions if isinstance(one, Start) and one.job in left and one.job in known]
+        for workload in again:
+            if workload.job not in vain:
+                self.workloads.transitions.end(workload)
+        self.workloads.settle_all({workload.key: None for workload in again})
+        return [one for one in decisions if isinstance(one, Reorder) or one.job not in gone]
 
     def apply(self, decision: Decision) -> None:
         """Apply one decision, unless its job has moved: its pods then come anew as another job."""
