@@ -177,7 +177,11 @@ class KubeExecutor(PlanExecutor):
         super().on_reject(reject)
         workload.phase = Phase.REJECTED
         self.workloads.transitions.fits_nowhere(workload)
-        self.held.append((workload, reject))
+        kept = self.workloads.transitions.kept_by_filters(workload)
+        if kept:  # it might fit, were it not for them
+            self.workloads.messages.say(workload, kept, UNSCHEDULABLE)
+        else:
+            self.held.append((workload, reject))
 
     def on_reorder(self, reorder: Reorder) -> None:
         known = self.workloads.by_job

@@ -87,5 +87,6 @@ class Reasons:
             pods = self.workloads.members.pods_of.get(workload.key, ())
             if reason is not None:
                 self.notifier.waits(workload, pods, reason, told)
+                self.workloads.transitions.fits_nowhere(workload)
             elif not workload.reason:
                 workload.reason = "it is next in turn"

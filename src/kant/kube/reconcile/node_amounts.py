@@ -57,11 +57,18 @@ class NodeAmounts:
         there = self.neighbours.on(node, ignored)
         return frozenset(pod.metadata.uid for pod in there if others_of(pod.spec).get(resource))
 
-    def core_free(self, node: str) -> Demand:
-        """What the core sees free on a node."""
+    def holds(self, node: str, pod: Pod) -> bool:
+        """Whether a node has what the core counts of a pod, if nobody else is there."""
+        return fits(self.used(pod), self._capacity(node))
+
+    def _capacity(self, node: str) -> Demand:
         view = self.mirror.nodes.get(node)
         there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
-        there = with_gpus(there, self.devices.requests.gpus_at(view) if view is not None else 0)
+        return with_gpus(there, self.devices.requests.gpus_at(view) if view is not None else 0)
+
+    def core_free(self, node: str) -> Demand:
+        """What the core sees free on a node."""
+        there = self._capacity(node)
         used = [self.used(pod) for pod in self.neighbours.on(node)]
         return Demand(
             there.gpus - sum(one.gpus for one in used),

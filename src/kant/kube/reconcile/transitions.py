@@ -237,6 +237,17 @@ class Transitions:
         if self.filters.requirements(pod):
             self.nowhere[workload] = pod.metadata.uid
 
+    def kept_by_filters(self, workload: Workload) -> str:
+        """What keeps a single pod from nodes that would hold it, and which the core does not count, in one sentence; ""
+        for nothing."""
+        if len(workload.members) != 1:
+            return ""
+        pod, filters = workload.members[0].pod, self.filters
+        accepts = self.translation.accepts
+        return filters.why_nowhere(
+            pod, [n for n in filters.failing if filters.amounts.holds(n, pod) and accepts(pod, n)]
+        )
+
     def _other_places(
         self,
         workload: Workload,
