@@ -15,14 +15,21 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from socket import socket
 
 import aiohttp
 import pytest
 import yaml
-from tests.kube.api import Api
+from tests.kube.api import Api, RefusedError
 from tests.kube.audit import Auditor, summary
 from tests.kube.binaries import Binaries
 from tests.kube.control_plane import NAMESPACE, ControlPlane
@@ -31,10 +38,12 @@ from tests.kube.kubelet import FakeKubelet, ReplicaController
 from tests.kube.live import bound, says, until, where
 from tests.kube.objects import Object, make_gang, make_node
 from tests.kube.running import KantProcess
+from tests.kube.running import kant as running
 from tests.kube.terms import LEASES, Terms
 from tests.patience import PATIENCE_S
 
 import kant
+from kant.kube.act import binder
 from kant.kube.connect.config import load
 from kant.kube.lead.name_claim import NameClaim
 from kant.kube.manifests import ManifestSettings, render
@@ -384,32 +393,117 @@ def test_a_new_release_takes_over_what_a_release_left(installed: ControlPlane, t
     play(installed, story)
 
 
-def test_an_api_server_that_freezes_for_longer_than_the_lease_costs_nothing_but_time(installed: ControlPlane) -> None:
-    """It stands still with its connections open: nobody leads meanwhile, and what was under way is neither lost
-    nor done twice when it goes on."""
+@asynccontextmanager
+async def frozen(plane: ControlPlane) -> AsyncIterator[None]:
+    """The API server stands still with its connections open."""
+    plane.pause()
+    try:
+        yield
+    finally:
+        plane.resume()
+
+
+@asynccontextmanager
+async def full(plane: ControlPlane) -> AsyncIterator[None]:
+    """etcd has no space left: whatever is asked is answered, and nothing can be written."""
+    async with aiohttp.ClientSession(plane.etcd) as http:
+
+        async def ask(what: str, **words: str) -> Object:
+            async with http.post(f"/v3/maintenance/{what}", json=words) as reply:
+                answer: Object = await reply.json()
+                assert reply.status == 200, answer
+                return answer
+
+        member = (await ask("status"))["header"]["member_id"]
+        alarm = {"memberID": member, "alarm": "NOSPACE"}
+        await ask("alarm", action="ACTIVATE", **alarm)
+        try:
+            yield
+        finally:
+            await ask("alarm", action="DEACTIVATE", **alarm)
+
+
+@pytest.mark.parametrize("trouble", [frozen, full])
+def test_an_api_server_that_does_nothing_for_longer_than_the_lease_costs_nothing_but_time(
+    installed: ControlPlane, trouble: Callable[[ControlPlane], AbstractAsyncContextManager[None]]
+) -> None:
+    """Nobody leads meanwhile, and what was under way is neither lost nor done twice when it goes on."""
 
     async def story(api: Api) -> None:
         await api.create_all([make_node(f"n{i}") for i in range(30)])
         async with ReplicaController(api) as jobs, Auditor(api) as auditor, Terms(api) as terms:
+            await jobs.run([pod for i in range(25) for pod in make_gang(f"g-{i}", 8)])
             with Replicas(installed) as kants:
-                await terms.another()
-                await kants.stand()
-                arriving = asyncio.create_task(jobs.run([pod for i in range(25) for pod in make_gang(f"g-{i}", 8)]))
                 await terms.bound_more(1)
                 token, leader = terms.token, kants.by_pid(terms.leader_pid)
-                installed.pause()
-                try:
+                async with trouble(installed):
                     await leader.says("the Lease is lost")
                     before = len(terms.bound)
-                finally:
-                    installed.resume()
-                await arriving
                 await terms.another(token)
                 await terms.none_waits()
                 report = await auditor.report()
         print(summary(report), "bound before", before, "of", len(terms.bound))
         report.assert_kept(all_bound=True)
         assert not terms.out_of_term(), terms.out_of_term()[:5]
+
+    play(installed, story)
+
+
+def denying(namespace: str) -> list[Object]:
+    """An admission policy that lets nobody bind a pod of this namespace."""
+    api, name = "admissionregistration.k8s.io/v1", {"metadata": {"name": "no-bindings"}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/binding"], "operations": ["CREATE"]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
+        "validations": [{"expression": "false", "message": "the audit of this namespace is not over"}],
+    }
+    bound = {"policyName": "no-bindings", "validationActions": ["Deny"]}
+    return [
+        {"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "spec": spec, **name},
+        {"apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound, **name},
+    ]
+
+
+def test_bindings_that_are_denied_in_one_namespace_hold_up_no_other(
+    installed: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pods say who denies it, and start when nobody does any more; meanwhile others get its place."""
+    monkeypatch.setattr(binder, "PATIENCE", 1.0)
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
+    gang = [pod | {"metadata": pod["metadata"] | {"namespace": "locked"}} for pod in make_gang("first", 8)]
+
+    async def denied(api: Api) -> bool:
+        try:
+            target = {"apiVersion": "v1", "kind": "Node", "name": "n0"}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "first-0"}, "target": target}
+            await api.call("POST", "/api/v1/namespaces/locked/pods/first-0/binding", body, dryRun="All")
+        except RefusedError as error:
+            return "no-bindings" in str(error)
+        return False
+
+    async def story(api: Api) -> None:
+        await api.namespace("locked")
+        await api.create_all([make_node("n0")])
+        await api.apply(denying("locked"))
+        try:
+            await api.create_all(gang)
+            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
+                while not await denied(api):
+                    await asyncio.sleep(0.1)
+            async with Auditor(api) as auditor, running(installed):
+                await until(api, lambda pods: says(pods, "first-0", "the audit of this namespace is not over"))
+                await api.create_all(make_gang("other", 8))
+                pods = await until(api, lambda pods: len(bound(pods)) == 8)
+                assert {name.split("-")[0] for name in bound(pods)} == {"other"}
+                await api.delete(f"{policies}policybindings/no-bindings")
+                await api.delete(f"{policies}policies/no-bindings")
+                await api.create(make_node("n1"))
+                await until(api, lambda pods: len(bound(pods)) == 16)
+                (await auditor.report()).assert_kept(all_bound=True)
+        finally:
+            with suppress(RefusedError):
+                await api.delete(f"{policies}policybindings/no-bindings")
 
     play(installed, story)
 

@@ -105,8 +105,8 @@ class Binder:
             return
         for _ in range(len(placed)):
             workload = placed.popleft()
-            if workload.phase is not Phase.PLACED:
-                continue
+            if workload.phase is not Phase.PLACED or workload.refused:
+                continue  # who is refused goes back when the last answer has come, and nothing more of it is sent
             if any(slot.node in self.leaving for slot in workload.slots if slot.pod and not slot.bound):
                 placed.append(workload)
                 continue

@@ -63,7 +63,10 @@ class Answers:
             self._take_binding(result)  # what is bound first: nobody may have its place because another was refused
         for result in results:
             workload = result.workload
-            if not self.workloads.transitions.is_in_flight(workload) and not workload.is_bound:
+            answered = not self.workloads.transitions.is_in_flight(workload)
+            if answered and workload.refused and all(slot.bound or slot.done for slot in workload.slots):
+                workload.refused = ""  # a binding of it was carried out nevertheless
+            if answered and (workload.refused or not workload.is_bound):
                 if workload.refused:  # it had to wait for its last answer
                     self.workloads.refused(workload, workload.refused, workload.blameless)
                 keys[workload.key] = None
