@@ -278,6 +278,20 @@ def test_a_port_of_a_host_is_taken_once(plane: ControlPlane, tmp_path: Path) -> 
             await gone(api, "theirs")
             pods = await until(api, lambda pods: left in bound(pods))
             assert where(pods)[left] == "n0"
+            image = {"monitors": ["192.0.2.1"], "image": "data"}  # a disk that the pod names itself is likewise
+            disks = [image | {"readOnly": reads} for reads in (False, True)]
+            pods = [
+                make_pod(f"{name}-{number}", 0, volumes=[{"name": "d", "rbd": disk}], nodeSelector={HOST: "n0"})
+                for name, disk in zip(("writes", "reads"), disks, strict=True)
+                for number in range(2)
+            ]
+            await api.create_all(pods)
+            other = make_pod("writes-too", 0, volumes=[{"name": "d", "rbd": image}], nodeSelector={HOST: "n0"})
+            other["spec"]["containers"][0]["ports"] = [{"containerPort": 7070, "hostPort": 7070}]
+            pods = await until(api, lambda pods: len(bound(pods)) == 7)
+            assert len({"writes-0", "writes-1"} & {*bound(pods)}) == 1 and "reads-1" in bound(pods)
+            await api.create(other)
+            await until(api, lambda pods: says(pods, "writes-too", "disk rbd/data is taken on the nodes that would do"))
 
     perform(plane, story, tmp_path)
 

@@ -72,7 +72,14 @@ def test_one_state_is_enough_where_there_is_room(key: str) -> None:
     assert spread(mirror, 3) == [7, 7, 7]
 
 
-@pytest.mark.parametrize("why", ["taint", "cordoned", "volume"])
+def keep_away(mirror: Mirror, node: str) -> None:
+    """A pod on this node that must not run beside them."""
+    term = k.PodTerm(k.LabelSelector({"app": "web"}), HOSTNAME)
+    spec = k.PodSpec(node, "other", affinity=k.Affinity(pod_anti_affinity=k.PodAffinity((term,))))
+    mirror.pod("added", k.Pod(k.Meta(f"on-{node}", "ml", f"on-{node}", creation_timestamp=WHEN), spec))
+
+
+@pytest.mark.parametrize("why", ["taint", "cordoned", "volume", "neighbours"])
 def test_no_lot_is_a_domain_where_the_pod_cannot_go(why: str) -> None:
     """The first zone counts for the skew, and its nodes have room; but none of them takes the pod."""
     mirror = mirror_of([3, 3], 1, 1)
@@ -80,6 +87,8 @@ def test_no_lot_is_a_domain_where_the_pod_cannot_go(why: str) -> None:
         taints = (k.Taint("team", "b", "NoSchedule"),) if why == "taint" else ()
         spec = k.NodeSpec(why == "cordoned", taints)
         mirror.node("modified", replace(mirror.nodes[name], spec=spec))
+        if why == "neighbours":
+            keep_away(mirror, name)
     if why == "volume":
         pod = mirror.pods["uid-0"]
         volumes = (k.Volume("data", k.VolumeClaim("data")),)
@@ -87,7 +96,7 @@ def test_no_lot_is_a_domain_where_the_pod_cannot_go(why: str) -> None:
         mirror.claim("added", k.Claim(k.Meta("data", "ml", annotations={BIND_COMPLETED: "yes"}), k.ClaimSpec("", "pv")))
         mirror.volume("added", k.PersistentVolume(k.Meta("pv", labels={ZONE: "z1"})))
     Leader(mirror).turn()
-    assert spread(mirror, 2) == [0, 1]
+    assert mirror.pods["uid-0"].spec.node_name.startswith("n1")
 
 
 def test_who_has_waited_in_vain_is_given_another_domain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,19 +127,3 @@ def test_a_zone_without_the_model_that_a_pod_selects_is_none_over_which_it_is_sp
         mirror.pod("modified", replace(pod, spec=replace(pod.spec, node_selector={PRODUCT: "H100"})))
     Leader(mirror).turn()
     assert spread(mirror, 2) == [0, 3]
-
-
-def test_who_was_given_a_domain_where_no_node_will_do_is_told_so() -> None:
-    """The only node of the first zone has a pod that must not run beside it."""
-    mirror = mirror_of([2, 2], 1, 1)
-    mirror.node("deleted", mirror.nodes["n0-1"])
-    term = k.PodTerm(k.LabelSelector({"app": "web"}), HOSTNAME)
-    lonely = k.PodSpec("n0-0", "other", affinity=k.Affinity(pod_anti_affinity=k.PodAffinity((term,))))
-    mirror.pod("added", k.Pod(k.Meta("lonely", "ml", "lonely", creation_timestamp=WHEN), lonely))
-    leader = Leader(mirror)
-    leader.turn()
-    (waits,) = (one for one in leader.workloads.members.by_key.values() if not one.foreign)
-    assert (
-        waits.reason
-        == f"it is to be spread and was given {ZONE} z0 (topologySpreadConstraints), where no node will do now"
-    )

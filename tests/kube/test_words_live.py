@@ -33,9 +33,10 @@ def test_a_node_with_all_the_pods_that_it_may_have_is_named(
     plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = "node n0 has as many pods as it may (2)"
+    shut = "node n1 takes nothing new (cordoned, not ready or malformed)"
 
     async def story(api: Api) -> None:
-        await api.create(make_node("n0", pods=2))
+        await api.create_all([make_node("n0", pods=2), make_node("n1", unschedulable=True)])
         odd = make_node("odd")
         odd["status"]["capacity"]["amd.com/gpu"] = "2"
         await api.create(odd)
@@ -43,9 +44,12 @@ def test_a_node_with_all_the_pods_that_it_may_have_is_named(
             await api.create_all([make_pod(f"p{number}", 1) for number in range(2)])
             await until(api, lambda pods: len(bound(pods)) == 2)
             await api.create_all([make_pod("late", 1), make_pod("lost", 1, **uses("data"))])
-            await until(api, lambda pods: says(pods, "late", words) and says(pods, "lost", "claim data is not there"))
+            await until(
+                api,
+                lambda pods: says(pods, "late", f"{words}; {shut}") and says(pods, "lost", "claim data is not there"),
+            )
         why, said = await answer(plane, capsys, "why", "late")
-        assert why["remarks"] == [words] and not said
+        assert why["remarks"] == [words, shut] and not said
         why, said = await answer(plane, capsys, "why", "lost")
         assert (why["status"], why["sentence"], said) == ("untried", "its claim data is not there", "")
         gang = make_gang("part", 2)[0]

@@ -12,6 +12,7 @@ from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import fact_sentence
 from kant.insight.protected_victims import protected_victims
 from kant.kube.notify.notifier import Notifier
+from kant.kube.reconcile.pod_capacity import out_of_service
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
@@ -71,8 +72,14 @@ class Reasons:
 
     def remarks(self, reason: Reason | None) -> list[str]:
         """What there is to say beside a reason that the core does not know of."""
-        crowded = self.workloads.transitions.pod_capacity.remark() if isinstance(reason, NoFit) else ""
-        return [crowded] if crowded else []
+        if not isinstance(reason, NoFit):
+            return []
+        workloads = self.workloads
+        said = (
+            workloads.transitions.pod_capacity.remark(),
+            out_of_service(workloads.out_of_service, workloads.mirror.nodes),
+        )
+        return [one for one in said if one]
 
     def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
         row = diagnosis.row(alike[0].job)

@@ -134,10 +134,25 @@ class EphemeralVolume(View, frozen=True):
     """A volume with a claim of its own, which is made from a template in the pod."""
 
 
+class Disk(View, frozen=True):
+    """A disk that a pod names itself, of one of the old kinds of volumes; who each is, is in one of these fields."""
+
+    volume: str = msgspec.field(default="", name="volumeID")  # awsElasticBlockStore
+    pd_name: str = ""  # gcePersistentDisk
+    pool: str = "rbd"
+    image: str = ""  # rbd
+    iqn: str = ""  # iscsi
+    read_only: bool = False
+
+
 class Volume(View, frozen=True):
     name: str = ""
     persistent_volume_claim: VolumeClaim | None = None
     ephemeral: EphemeralVolume | None = None
+    aws_elastic_block_store: Disk | None = None
+    gce_persistent_disk: Disk | None = None
+    rbd: Disk | None = None
+    iscsi: Disk | None = None
 
 
 class SpreadConstraint(View, frozen=True):

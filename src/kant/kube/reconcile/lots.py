@@ -8,7 +8,7 @@ may run there is still checked when it gets its place, and who waits for long dr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -32,18 +32,21 @@ MOST = 16
 REDRAW = 10.0
 """Seconds after which a pod has had its lot in vain, and the state is built anew, unless that takes long."""
 
-Room = Callable[[str, Demand], bool]
-"""Whether a node has room for a pod of such a size."""
+Takes = Callable[[str, Pod], bool]
+"""Whether a node has room for a pod, which fails no filter there but for its spreading."""
+
+Kind = Callable[[Pod], Hashable]
+"""Equal for pods that fail the same filters."""
 
 
 class Lots:
     """Lives as long as the filters; `begin` is called with each state."""
 
-    def __init__(self, mirror: Mirror, companions: Companions, has_room: Room) -> None:
-        self.mirror, self.companions, self.has_room = mirror, companions, has_room
+    def __init__(self, mirror: Mirror, companions: Companions, takes: Takes, kind: Kind) -> None:
+        self.mirror, self.companions, self.takes, self.kind = mirror, companions, takes, kind
         self._drawn: dict[str, tuple[float, Requirement | None]] = {}  # by uid, in the order of the draws
         self._counts: dict[tuple[Spread, Selection], Counter[str]] = {}
-        self._roomy: dict[tuple[Spread, Selection, Demand], list[str]] = {}
+        self._roomy: dict[tuple[Spread, Selection, Demand, Hashable], list[str]] = {}
         self._before: dict[str, tuple[float, Requirement | None]] = {}  # what was drawn in the last state, not long ago
         self._tried: dict[str, frozenset[str]] = {}  # by uid, the domains that it has had in vain
 
@@ -90,9 +93,10 @@ class Lots:
             counts = self._counts[spread, wishes] = self.companions.spread_over(spread, pod)
         if not 1 < len(counts) <= MOST:
             return None
-        roomy = self._roomy.get((spread, wishes, size))
+        key = spread, wishes, size, self.kind(pod)
+        roomy = self._roomy.get(key)
         if roomy is None:
-            roomy = self._roomy[spread, wishes, size] = self._with_room(spread, pod, wishes, size)
+            roomy = self._roomy[key] = self._with_room(spread, pod, wishes)
         tried = self._tried.get(pod.metadata.uid, frozenset())
         if tried.issuperset(roomy):  # it has had them all, and begins again
             self._tried.pop(pod.metadata.uid, None)
@@ -105,14 +109,14 @@ class Lots:
         counts[domain] += 1
         return Requirement(spread.like.key, "In", (domain,))
 
-    def _with_room(self, spread: Spread, pod: Pod, wishes: Selection, size: Demand) -> list[str]:
+    def _with_room(self, spread: Spread, pod: Pod, wishes: Selection) -> list[str]:
         found: dict[str, None] = {}
         for node, domain in self.companions.eligible(spread, pod).items():
             if domain in found:
                 continue
             view = self.mirror.nodes[node]
             serves = status_of(view) == NodeStatus.IN_SERVICE and admits(wishes, view)
-            if serves and self.has_room(node, size):
+            if serves and self.takes(node, pod):
                 found[domain] = None
         return list(found)
 

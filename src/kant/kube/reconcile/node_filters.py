@@ -29,7 +29,16 @@ from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
 from kant.kube.reconcile.node_amounts import NodeAmounts, fits, unit
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.local_volumes import chosen_claims, key_of
-from kant.kube.translate.neighbours import Rule, Spread, apart_group, ports_of, rules_of, spreads_of, wanted_beside
+from kant.kube.translate.neighbours import (
+    Rule,
+    Spread,
+    apart_group,
+    port_words,
+    ports_of,
+    rules_of,
+    spreads_of,
+    wanted_beside,
+)  # fmt: skip
 from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.resources import gives_gpus, others_of, used_of
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
@@ -51,7 +60,7 @@ class NodeFilters:
         self.neighbours = Neighbours(mirror, scheduler)
         self.companions = Companions(self.neighbours)
         self.amounts = NodeAmounts(mirror, self.neighbours, self.devices)
-        self.lots = Lots(mirror, self.companions, lambda node, size: fits(size, self.amounts.core_free(node)))
+        self.lots = Lots(mirror, self.companions, self._takes, lambda pod: tuple(self._but_spreading(pod)))
         self.lanes = Lanes(mirror, self.companions, self.devices.requests)
         self.chosen_volumes = ChosenVolumes(self.neighbours)
         self.csi_volumes = CsiVolumes(self.neighbours)
@@ -78,9 +87,9 @@ class NodeFilters:
         self._among_gang.clear()
         for pods in gangs:
             self.learn_gang(pods)
+        self._rules = self.neighbours.rules_in_force()
         self.lots.begin(pod for pod in waiting if pod.metadata.uid not in self._among_gang)
         self.lanes.begin()
-        self._rules = self.neighbours.rules_in_force()
         self.pods, self._clean, self.failing = {}, set(), {}
         for pod in waiting:
             for name in self._names(pod):
@@ -123,7 +132,7 @@ class NodeFilters:
         names = self._names(pod)
         lot = self.lots.of(pod) if pod.metadata.uid not in self._among_gang else None
         if lot is not None:
-            names = [name for name in names if not name.startswith(f"{FILTER}spread ")]
+            names = self._but_spreading(pod)
         for name in names:
             if name not in self.pods:  # nobody has asked for this before
                 self.pods[name] = pod
@@ -131,6 +140,16 @@ class NodeFilters:
                     self._clean.add(name)
         found = tuple(Requirement(name, "DoesNotExist") for name in names if name not in self._clean)
         return (*found, lot) if lot is not None else found
+
+    def _but_spreading(self, pod: Pod) -> list[str]:
+        """All filters of a pod but for its spreading."""
+        return [name for name in self._names(pod) if not name.startswith(f"{FILTER}spread ")]
+
+    def _takes(self, node: str, pod: Pod) -> bool:
+        """Whether a node has room for a pod, which fails none of these there."""
+        if not fits(used_of(pod.spec), self.amounts.core_free(node)):
+            return False
+        return not any(self._fails(name, node, pod) for name in self._but_spreading(pod))
 
     def lane(self, pod: Pod) -> str:
         """The group of which a node takes one pod, for a pod that waits; "" where there is none (`Lanes`)."""
@@ -151,7 +170,7 @@ class NodeFilters:
     def _words(self, name: str, nodes: Sequence[str], pod: Pod) -> str:
         kind, _, what = name.removeprefix(FILTER).partition(" ")
         if kind == "port":
-            return f"port {what} is taken on the nodes that would do"
+            return f"{port_words(what)} is taken on the nodes that would do"
         if kind == "beside":
             others = (self.neighbours.conflict(pod, node, counted=True) for node in nodes)
             other = next((one for one in others if one is not None), None)
@@ -345,7 +364,7 @@ class NodeFilters:
             return ""
         taken = {port for one in self.neighbours.on(node, ignored) for port in ports_of(one.spec)}
         port = next((port for port, count in asked.items() if count > 1 or port in taken), "")
-        return f"port {port} of node {node} is taken" if port else ""
+        return f"{port_words(port)} of node {node} is taken" if port else ""
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kant.kube.follow.mirror import Mirror
 
@@ -55,3 +55,14 @@ class PodCapacity:
                 self.full ^= {node}
                 moved.add(node)
         return moved
+
+
+def out_of_service(closed: Collection[str], nodes: Collection[str]) -> str:
+    """How many of the nodes take nothing new for their own state, in one sentence; "" where all serve."""
+    shut = sorted(name for name in closed if name in nodes)
+    why = "(cordoned, not ready or malformed)"
+    if not nodes:
+        return "the cluster has no nodes"
+    if len(shut) == 1:
+        return f"node {shut[0]} takes nothing new {why}"
+    return f"{len(shut):,} of {len(nodes):,} nodes take nothing new {why}" if shut else ""

@@ -385,12 +385,6 @@ class Translation:
             bare = replace(pod, spec=replace(pod.spec, volumes=(), resource_claims=()))
             if said and not would and any(admits(selection(bare), view) for view in nodes):
                 return f"no node that would do reaches its volumes: {said}"
-            lot = self.filters.lots.of(pod) if len(pods) == 1 else None
-            if lot is not None and would:
-                where = f"{lot.key} {lot.values[0]}"
-                return (
-                    f"it is to be spread and was given {where} (topologySpreadConstraints), where no node will do now"
-                )
         return why_nowhere([selection(pod, storage) for pod in pods], nodes)
 
     def _job(self, ref: GroupRef | None, pods: list[Pod], filters: Filters) -> Job:

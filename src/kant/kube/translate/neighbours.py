@@ -17,6 +17,9 @@ from kant.kube.objects import views as k
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.selectors import matches, selects
 
+DISK = "disk "
+"""Before the name of a disk among what no other pod of a host may have."""
+
 NO_NAMESPACE = ("",)
 """The namespaces of a term that selects some by labels, of which there are none: no pod is in one without a name."""
 
@@ -122,9 +125,30 @@ def apart_group(pod: k.Pod) -> str:
 
 
 def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
-    """The ports of its host that a pod takes, such as TCP/8080. Every address of the host is taken for all of them."""
+    """What of its host no other pod may have: ports, such as TCP/8080, and disks that it names itself and writes to.
+
+    Every address of the host is taken for all of them. Of disks this is what kube-scheduler's VolumeRestrictions looks
+    at, but that pods which only read are let beside one that writes.
+    """
     ports = (port for container in (*spec.containers, *spec.init_containers) for port in container.ports)
-    return tuple(sorted({f"{port.protocol or 'TCP'}/{port.host_port}" for port in ports if port.host_port}))
+    found = {f"{port.protocol or 'TCP'}/{port.host_port}" for port in ports if port.host_port}
+    return tuple(sorted(found | _disks_of(spec) if spec.volumes else found))
+
+
+def _disks_of(spec: k.PodSpec) -> set[str]:
+    found = set()
+    for one in spec.volumes:
+        if one.aws_elastic_block_store is not None:
+            found.add(f"{DISK}{one.aws_elastic_block_store.volume}")
+        for disk in (one.gce_persistent_disk, one.rbd, one.iscsi):
+            if disk is not None and not disk.read_only:
+                found.add(f"{DISK}{disk.pd_name or disk.iqn or f'{disk.pool}/{disk.image}'}")
+    return found
+
+
+def port_words(port: str) -> str:
+    """What people call one of `ports_of`."""
+    return port if port.startswith(DISK) else f"port {port}"
 
 
 def selector_text(selector: k.LabelSelector | None) -> str:

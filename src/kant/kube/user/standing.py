@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kant.insight.calibration import Calibration
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.pod_capacity import out_of_service
 from kant.kube.reconcile.workload import Phase, RuledOut, Workload
 from kant.kube.translate.groups import INDEX
 from kant.kube.user.targets import gang_of
@@ -51,7 +52,7 @@ def standing(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         workloads = [one for key, one in members.by_key.items() if key in named] if named else []
     jobs, complaints = _names(driver, workloads)
     core = driver.core
-    crowded = driver.fleet.pod_capacity.remark()
+    said = driver.fleet.pod_capacity.remark(), out_of_service(driver.fleet.closed, driver.mirror.nodes)
     unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
     return RebuiltState(
         core.scheduler,
@@ -60,7 +61,7 @@ def standing(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         jobs,
         complaints,
         {one.job: (one, workload.reason) for workload, one in driver.workloads.ruled_out().items()},
-        remarks=(crowded,) if crowded else (),
+        remarks=tuple(filter(None, said)),
         unread=tuple(unread),
     )
 
