@@ -19,6 +19,7 @@ from kant.kube.objects.views import Budget, Claim, Loose, Meta, Namespace, Node,
 from kant.kube.translate.crds import API
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.provisioning import PROVISIONING, PROVISIONING_PATHS
+from kant.kube.translate.resizing import as_counted
 from kant.live.logs import log_event
 from kant.model.errors import InputError
 
@@ -73,6 +74,7 @@ class Informers:
         self.groups: dict[str, Loose | None] = {}
         self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
+        self.pods.keep = as_counted
         self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
         self.budgets = self._reflector("budgets", BUDGETS, Budget, mirror.budget, mirror.replace_budgets)
         self.budgets.on_trouble = self._without_budgets

@@ -77,6 +77,7 @@ class Reflector(Generic[T]):
         self.silence = silence
         self.limit = limit
         self.once = once
+        self.keep: Callable[[T], T] | None = None
         self.synced = asyncio.Event()
         self.lists = 0
         self._rng = rng or random.Random()
@@ -130,7 +131,7 @@ class Reflector(Generic[T]):
         version = ""
         pages = self.client.pages(self.path, self.view, self.limit, on_malformed=self.on_malformed)
         async for items, version in pages:  # noqa: B007 - each page names the version of the whole
-            objects += items
+            objects += items if self.keep is None else map(self.keep, items)
             self._heard = self.clock()
         while self._changes:  # they are older than the list
             self.sink(*self._changes.popleft())

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.quantity import count
+from kant.model.errors import InputError
 
 NO_LIMIT = 1 << 30
 SPARED = 20.0  # seconds: longer than the first back-off of a job that was refused
@@ -23,8 +26,9 @@ class PodCapacity:
 
     def limit(self, node: str, pods: object) -> None:
         """So many pods a node may have, as its `allocatable` says."""
-        text = str(pods)
-        self.limits[node] = int(text) if text.isdigit() else NO_LIMIT
+        self.limits[node] = NO_LIMIT
+        with suppress(InputError):
+            self.limits[node] = count(pods, "pods") if isinstance(pods, (str, int, float)) else NO_LIMIT
 
     def left(self, node: str) -> int:
         return self.limits.get(node, NO_LIMIT) - len(self.mirror.on_node.get(node, ())) - self.promised[node]

@@ -161,14 +161,10 @@ class Transitions:
             allocation, slots = other.allocation, [*kept, *other.slots]
         core.happen(JobStarted(core.now, workload.job, allocation))
         workload.reason = ""
-        wanted = Counter(slot.node for slot in slots if not slot.bound)
-        short = self.pod_capacity.short(wanted)
-        if short and held is None:
-            left, limit = self.pod_capacity.left(short), self.pod_capacity.limits[short]
-            why = f"node {short} takes {max(left, 0)} more pods of its {limit}, and {wanted[short]} were to go there"
+        short = self.pod_capacity.short(Counter(slot.node for slot in slots if not slot.bound))
+        if short and held is None:  # of a single pod
+            why = f"node {short} has as many pods as it may ({self.pod_capacity.limits[short]})"
             core.happen(JobRefused(core.now, workload.job, why, True))  # the node closes: another one at once
-            if left > 0:  # else it is told where no other node is left: "node n1 has as many pods as it may"
-                self.messages.say(workload, why, UNSCHEDULABLE)
             self.pod_capacity.spare(short, core.clock())
             self.crowded[short] = None
             return
@@ -258,15 +254,18 @@ class Transitions:
         held: Sequence[Allocation] = (),
     ) -> Places | str | None:
         """Other places for the pods of a gang where these break a rule, are too many for a node that takes each of them
-        alone, or are not for whom of those that the core cannot tell apart; why there are none; None where these will
-        do, or nothing of that kind is asked."""
+        alone, are more pods than a node may have, or are not for whom of those that the core cannot tell apart; why
+        there are none; None where these will do, or nothing of that kind is asked."""
         pods = self.mirror.pods
         new = [slot for slot in slots if not slot.bound and slot.pod in pods]
         placed = [(slot.node, pods[slot.pod]) for slot in new]
         own, filters = [pod for _, pod in placed], self.translation.filters
-        if len(slots) < 2 or not (workload.mixed or has_rules(own) or filters.limit_nodes(own)):
+        if len(slots) < 2:
             return None
-        strays = bool(self._stray(workload, placed))
+        crowded = not going and bool(self.pod_capacity.short(Counter(node for node, _ in placed)))
+        if not (crowded or workload.mixed or has_rules(own) or filters.limit_nodes(own)):
+            return None
+        strays = crowded or bool(self._stray(workload, placed))
         if not strays and not filters.check(placed, going):
             return None
         members = [Member(pod, slot.demand) for slot, (_, pod) in zip(new, placed, strict=True)]
