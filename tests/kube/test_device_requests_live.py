@@ -25,6 +25,7 @@ from tests.kube.live import bound, perform, says, until, where
 from tests.kube.objects import Object
 from tests.kube.running import kant
 
+SHARED = "shared.example.com"
 NIC, LINK = "nic.example.com", "example.com/root"
 
 
@@ -100,8 +101,19 @@ def test_constraints_taints_alternatives_and_all_devices_of_a_node(plane: Contro
         other = claim("other", first_of("any", *(one | {"name": name} for one, name in zip(asks, "ab", strict=True))))
         ill = claim("ill", request("gpu", count=1, tolerations=[{"operator": "Exists"}]))
         apart = claim("apart", request("gpu", count=2), constraints=[{"distinctAttribute": LINK}])
-        await api.create_all([pair, everything, other, ill, apart])
+        shared = device("shared", more={"allowMultipleAllocations": True})
+        await api.create_all([device_class(SHARED), device_slice("n0", [shared], driver=SHARED)])
+        parts = claim("parts", request("r", SHARED, capacity={"requests": {"memory": "1Gi"}}))
+        await api.create_all([pair, everything, other, ill, apart, claim("shared", request("r", SHARED)), parts])
         async with kant(plane, journal=tmp_path):
+            await api.create_all([claiming_pod(name, name) for name in ("shared", "parts")])
+            await until(
+                api,
+                lambda pods: (
+                    says(pods, "shared", "Kant does not give out devices with allowMultipleAllocations")
+                    and says(pods, "parts", "parts of the capacity of a device")
+                ),
+            )
             for at in range(4):  # leave the devices of n1 that the pair can have together
                 await api.create(claim(f"one-{at}", request("gpu", count=1)))
                 one = claiming_pod(f"one-{at}", f"one-{at}", nodeSelector={"kubernetes.io/hostname": "n0"})

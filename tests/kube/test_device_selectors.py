@@ -47,6 +47,18 @@ HOLDS = [
     f'{OWN}.links.exists(one, one == "b")',
     'device.attributes["a]b"].size() == 0 && \'device.attributes["x"]\' != ""',
 ]
+UNKNOWN = {
+    'url("https://x/").getHost() == "x"': "url",
+    'ip("10.0.0.1").family() == 4': "ip",
+    'cidr("10.0.0.0/8").containsIP("10.0.0.1")': "cidr",
+    f'{OWN}.model.find("[0-9]+") == "100"': "find",
+    'format.dns1123Label().validate("x").hasValue()': "format",
+    'semver("v1.0", true).major() == 1': "semver",
+    "[1, 2].sum() == 3": "sum",
+    "sets.contains([1], [1])": "sets",
+    "[1, 2].indexOf(2) == 1": "indexOf of (list(int), int)",
+}
+"""What the API server takes, and Kant does not evaluate."""
 FAILS = [f'{OWN}.nothing == "x"', f"{OWN}.index", f"{OWN}.model == 3", 'device.capacity["x"].memory == quantity("1")']
 
 
@@ -68,6 +80,10 @@ def test_a_device_at_which_an_expression_fails_does_not_match(expression: str) -
 def test_expressions_that_cannot_be_read_say_so_and_none_loops_for_long() -> None:
     with pytest.raises(SelectorError, match=r"the device selector 'device.driver ==' cannot be read"):
         holds("device.driver ==")
+    for call, name in UNKNOWN.items():
+        with pytest.raises(SelectorError) as error:
+            holds(call)
+        assert str(error.value).endswith(f"cannot be read: Kant does not evaluate {name}")
     many = f"[{','.join('1' * 100)}]"
     assert not holds(f"{many}.all(x, {many}.all(y, {many}.all(z, x + y + z > 0)))")  # a million times, and all true
 

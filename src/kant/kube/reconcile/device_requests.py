@@ -193,6 +193,13 @@ class DeviceRequests:
             return []
         return [self.devices.inventory.by_id[one] for one in ids]
 
+    def withheld(self, pod: Pod) -> str:
+        """Why devices that its claims are about are given to nobody, as the end of a sentence; "" where all may be."""
+        views = [one.view for claim in self.claims(pod) for one in self._candidates(claim)]
+        what = ["allowMultipleAllocations"] if any(one.allow_multiple_allocations for one in views) else []
+        what += ["bindingConditions"] if any(one.binding_conditions for one in views) else []
+        return f"; Kant does not give out devices with {' or '.join(what)}" if what else ""
+
     def most_at_one_node(self, pod: Pod) -> int:
         """At most so many times the claims of this pod find devices at one node; 0: nobody can tell."""
         found: list[int] = []

@@ -42,6 +42,12 @@ _VERSION = re.compile(
 )
 
 
+_UNKNOWN = re.compile(
+    r"undeclared reference to '([^']+)'|no matching overload for '(?![_@])([^']+' applied to '[^']+)'"
+)
+"""What the library says of functions that it does not have, or not for these."""
+
+
 class SelectorError(Exception):
     """An expression that cannot be evaluated, in one sentence. `later`: it can be when time has gone by."""
 
@@ -112,8 +118,7 @@ class DeviceSelectors:
                     "device selectors need the library cel-expr-python (pip install kant[dra])"
                 ) from None
             except (RuntimeError, ValueError) as error:
-                why = str(error).strip().splitlines()[0]
-                raise SelectorError(f"the device selector {_short(expression)} cannot be read: {why}") from None
+                raise SelectorError(f"the device selector {_short(expression)} cannot be read: {_why(error)}") from None
             if len(self._programs) >= MOST_KEPT:
                 self._programs.clear()
                 self._known.clear()
@@ -290,6 +295,15 @@ def _environment() -> Any:
     ]
     extensions = [ext_strings.ExtStrings(), ext_bindings.ExtBindings(), ext_optional.ExtOptional()]
     return cel.NewEnv(variables={"device": kinds.DYN}, extensions=extensions, functions=functions)
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with an expression: a function that Kubernetes has and Kant does not, or what the library says."""
+    text = str(error).strip().splitlines()[0]
+    unknown = _UNKNOWN.search(text)
+    if unknown is None:
+        return text
+    return "Kant does not evaluate " + (unknown[1] or unknown[2]).replace("' applied to '", " of ")
 
 
 def _short(expression: str) -> str:
