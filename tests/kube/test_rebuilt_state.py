@@ -21,6 +21,7 @@ from tests.kube.live import MANIFESTS, address_of_host, bound, install, queue, r
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
+from tests.kube.scripted import Scripted, ok
 from tests.kube.test_orders_live import granted
 from tests.kube.test_own_pods_live import loaded
 from tests.patience import PATIENCE_S
@@ -31,15 +32,19 @@ from kant.cli.leader import answer
 from kant.cli.live import _reckoned
 from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment
+from kant.kube.connect.config import Config
+from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, UNASKABLE, is_signed
 from kant.kube.objects.names import PROFILE, TICKET, VERSION
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.workload import Workload
 from kant.kube.serve.asked import NoForecastError, NotYetError, Question
 from kant.kube.translate.annotations import RUNTIME
 from kant.kube.translate.crds import API
+from kant.kube.user.leader_words import TRIES, words_of_leader
 from kant.kube.user.standing import RebuiltState, _names
 from kant.live.core import Core
 from kant.live.start_forecasts import StartForecasts, nobody
+from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
@@ -191,6 +196,45 @@ def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_i
     jobs, complaints = _names(driver, workloads)
     told = {name: sentence for (_, name), sentence in complaints.items()}
     assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "it has just been seen: ask again"}
+
+
+def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(code: int, reason: str) -> bytes:
+        said = {"kind": "Status", "code": code, "reason": reason, "message": f"it is {reason}"}
+        return ok(json.dumps(said).encode(), code)
+
+    async def ask(*replies: bytes, word: str = "why") -> tuple[bytes | None, list[str]]:
+        left = [*replies]
+
+        async def reply(request: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(left.pop(0) if len(left) > 1 else left[0])
+
+        async with Scripted(reply) as server:
+            found = await words_of_leader(Config(server.url), "kant-system", "secret", word, {"name": "a"})
+        return found, [request.decode().split()[1] for request in server.seen]
+
+    async def story() -> None:
+        standby, soon, answer = refusal(503, NOT_LEADING), refusal(503, NOT_YET), ok(b"because")
+        found, asked = await ask(standby, standby, soon, answer)
+        assert found == b"because" and len(asked) == 4
+        place, _, target = asked[0].partition("/proxy")
+        assert place == "/api/v1/namespaces/kant-system/services/kant:http"
+        assert is_signed("secret", target) and not is_signed("other", target) and "secret" not in target
+        assert not is_signed("secret", target.replace("name=a", "name=b")) and not is_signed("secret", "/v1/asked/why")
+        found, asked = await ask(standby)
+        assert found is None and len(asked) == TRIES, "nobody leads"
+        for code, reason in ((403, "Forbidden"), (404, "NotFound"), (503, "ServiceUnavailable"), (401, "Unauthorized")):
+            found, asked = await ask(refusal(code, reason))
+            assert found is None and len([path for path in asked if "/proxy" in path]) == 1, "it is reckoned alone"
+        with pytest.raises(InputError, match=r"^it is Unaskable$"):
+            await ask(standby, refusal(400, UNASKABLE))
+        monkeypatch.setattr("kant.kube.user.leader_words.SOON", 0.05)
+        _, asked = await ask(soon, soon, answer)
+        assert ["brief=" in path for path in asked] == [False, True, True], "it is said without a forecast"
+        _, asked = await ask(soon, soon, answer, word="eta")
+        assert not any("brief=" in path for path in asked), "a start cannot be said without one"
+
+    asyncio.run(story())
 
 
 def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
