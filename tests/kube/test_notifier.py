@@ -7,16 +7,19 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.kube import virtual
 
+from kant.kube.act.gates import our_gate
 from kant.kube.connect.client import ApiError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.objects.views import Condition, Meta, Node, Pod, PodSpec, PodStatus
+from kant.kube.objects.names import GATE
+from kant.kube.objects.views import Condition, Gate, Meta, Node, Pod, PodSpec, PodStatus
 from kant.kube.reconcile.workload import Workload
 from kant.model.decision import NoFit, OverQuota
 
@@ -178,6 +181,44 @@ def test_a_pod_comes_to_say_the_last_whatever_happens_to_what_was_told(
         await asyncio.sleep(1_200.0)
         told = {uid: said.message if (said := cluster.condition(uid)) else "" for uid in wanted}
         assert told == wanted
+        task.cancel()
+
+    virtual.run(main())
+
+
+class Gates:
+    """An API server that refuses to open a gate as often as it is told to."""
+
+    def __init__(self, mirror: Mirror, refusals: list[int]) -> None:
+        self.mirror, self.refusals, self.tries = mirror, refusals, 0
+
+    async def patch(self, path: str, patch: Any, **_: Any) -> None:
+        self.tries += 1
+        if self.refusals:
+            raise ApiError(self.refusals.pop(0), "No", "no")
+        self.mirror.pod("modified", pod("2"))
+
+
+@pytest.mark.parametrize(("capacity", "tries"), [(True, 5), (False, 1)])
+def test_a_gate_that_was_not_opened_is_tried_again_while_its_pod_waits_for_capacity(capacity: bool, tries: int) -> None:
+    """No autoscaler sees the pod before."""
+
+    class Silent(Heard):
+        async def run(self) -> None:
+            pass
+
+    async def main() -> None:
+        mirror = Mirror()
+        gates = Gates(mirror, [429, 0, 422, 403])
+        notifier = Notifier(gates, Silent(), mirror, lambda: True)  # type: ignore[arg-type]
+        mirror.pod("added", msgspec.structs.replace(pod("1"), spec=PodSpec(scheduling_gates=(Gate(GATE),))))
+        notifier.says(Workload("u"), ["u"], "no room", "Unschedulable")
+        task = asyncio.create_task(notifier.run())
+        await asyncio.sleep(1.0)
+        if not capacity:
+            notifier.says(Workload("u"), ["u"], "over quota", "Queued")
+        await asyncio.sleep(600.0)
+        assert gates.tries == tries and (our_gate(mirror.pods["u"]) < 0) == capacity
         task.cancel()
 
     virtual.run(main())
