@@ -105,8 +105,10 @@ def test_mig_devices_are_counted_by_node_and_as_their_part_of_a_gpu_in_quotas(
             (late,) = {"o0", "o1", "o2"} - where(pods).keys()
             await until(api, lambda pods: says(pods, late, f"no node that would do has 1 of {PROFILES['small']} left"))
             await api.create_all([device("both", "small", "team", gpus=1), device("part", "shared", "team")])
-            what = "whole GPUs in queue team, whose quota does not count parts of them"
-            await until(api, lambda pods: all(says(pods, one, what) for one in ("both", "part")))
+            await until(
+                api, lambda pods: says(pods, "both", "no MIG device beside whole GPUs in queue team, whose quota")
+            )
+            await until(api, lambda pods: says(pods, "part", "whole GPUs in queue team, whose quota does not count"))
         async with kant(plane, journal=tmp_path):  # a new leader, which reads the pods
             await until(api, lambda pods: says(pods, "l1", "quota"))
             assert await used(api, "team", 5) == "1"

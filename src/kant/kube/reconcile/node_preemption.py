@@ -88,10 +88,11 @@ class NodePreemption:
 
         def will_do(node: str, gone: Collection[str]) -> bool:
             going = {uid for one in gone for uid in ways.pods.get(one, ())}
-            return self.translation.accepts(pod, node) and not self.filters.check([(node, pod)], going)
+            return node in accepted and not self.filters.check([(node, pod)], going)
 
         names = self.transitions.node_names if ways.pods else []
-        if not any(near and will_do(node, near) for node in names if (near := ways.at(node))):
+        accepted = dict.fromkeys(self.translation.accepting(pod, names))
+        if not any(will_do(node, near) for node in accepted if (near := ways.at(node))):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
         plan = core.preempt_by_node(core.state.rows[job.id], ways.at, will_do)

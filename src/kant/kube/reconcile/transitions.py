@@ -239,10 +239,8 @@ class Transitions:
         if len(workload.members) != 1:
             return ""
         pod, filters = workload.members[0].pod, self.filters
-        accepts = self.translation.accepts
-        return filters.why_nowhere(
-            pod, [n for n in filters.failing if filters.amounts.holds(n, pod) and accepts(pod, n)]
-        )
+        able = [node for node in filters.failing if filters.amounts.holds(node, pod)]
+        return filters.why_nowhere(pod, self.translation.accepting(pod, able))
 
     def _other_places(
         self,

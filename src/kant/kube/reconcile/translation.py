@@ -316,14 +316,14 @@ class Translation:
         """The job of a pod as if nothing were short that the core does not count. Raises as `job` does."""
         return self.job(core, ref, [pod], self.shares.requirements)
 
-    def accepts(self, pod: Pod, node: str) -> bool:
-        """Whether a pod accepts a node by what it says itself, whatever is short there."""
-        view = self.mirror.nodes.get(node)
+    def accepting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
+        """The nodes among these that a pod accepts by what it says itself, whatever is short there."""
         try:
-            said = selection(pod, self._storage, self.shares.requirements)
+            said, model = selection(pod, self._storage, self.shares.requirements), model_asked(pod)
         except InputError:
-            return False
-        return view is not None and model_asked(pod) in ("", model_of(view)) and admits(said, view)
+            return []
+        views = ((name, self.mirror.nodes.get(name)) for name in nodes)
+        return [name for name, view in views if view and model in ("", model_of(view)) and admits(said, view)]
 
     def joining_job(self, ref: GroupRef | None, pod: Pod) -> Job:
         """A pod that may join a gang that runs, as a job of its own. Raises as `job` does."""

@@ -79,15 +79,20 @@ def check_parts(spec: PodSpec, queue: str, queue_config: QueueConfig, counted: C
     names = (name for name in others_of(spec) if name not in counted)
     part = next(filter(PARTS.fullmatch, names), None)
     if part is not None:
-        check_quota("resources", part, queue, queue_config)
+        also = used_of(spec).gpus and part.startswith("nvidia.com/mig-")
+        check_quota("resources", part, queue, queue_config, BOTH if also else UNCOUNTED_PART)
 
 
-def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig) -> None:
-    """Raise InputError for this part of a GPU in a queue with a quota of GPUs."""
+UNCOUNTED_PART = "whole GPUs in queue {}, whose quota does not count parts of them"
+BOTH = "no MIG device beside whole GPUs in queue {}, whose quota counts the one or the other of a pod"
+
+
+def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, expected: str = UNCOUNTED_PART) -> None:
+    """Raise InputError, which says what is `expected`, for this part of a GPU in a queue with a quota of GPUs."""
     path = queue_config.lineage(queue)
     for one in queue_config.queues:
         if one.name in path and any(quota.resource == "gpu" for quota in one.quotas):
-            raise InputError(where, f"whole GPUs in queue {one.name}, whose quota does not count parts of them", part)
+            raise InputError(where, expected.format(one.name), part)
 
 
 def gives_gpus(resources: Collection[str]) -> bool:
