@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import yaml
-from tests.kube.api import Api
+from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import NAMESPACE, ControlPlane
 from tests.kube.objects import Object
 from tests.patience import PATIENCE_S
@@ -22,6 +24,9 @@ from kant.sim.replay import replay
 MANIFESTS = Path(kant.kube.__file__).parent / "manifests"
 OWN = "scheduling.kant.dev"
 GATE = f"{OWN}/quota"
+KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+LEFT: WeakKeyDictionary[ControlPlane, dict[str, tuple[Object, tuple[str, int]]]] = WeakKeyDictionary()
+"""The kinds of each control plane: how they were applied, and the version that came of it."""
 Story = Callable[[Api], Awaitable[None]]
 Objects = list[Object]
 
@@ -44,11 +49,36 @@ def perform(plane: ControlPlane, story: Story, journals: Path) -> None:
 
 async def install(api: Api) -> None:
     """Our kinds, until they can be listed."""
-    for file in sorted(MANIFESTS.glob("crd-*.yaml")):
-        await install_kind(api, yaml.safe_load(file.read_text()))
+    for definition in our_kinds():
+        await install_kind(api, definition)
+
+
+@cache
+def our_kinds() -> Objects:
+    return [yaml.safe_load(file.read_text()) for file in sorted(MANIFESTS.glob("crd-*.yaml"))]
 
 
 async def install_kind(api: Api, definition: Object) -> None:
+    """A kind, until it can be listed; nothing where it is there as it was left: to apply it is dear."""
+    path, left = f"{KINDS}/{definition['metadata']['name']}", LEFT.setdefault(api.plane, {})
+    if left.get(path) == (definition, await version(api, path)):
+        return
+    await apply_kind(api, definition)
+    left[path] = definition, await version(api, path)
+
+
+async def version(api: Api, path: str) -> tuple[str, int]:
+    """Another one whenever what is wished of an object has changed, or the object is another one."""
+    try:
+        meta = (await api.get(path))["metadata"]
+    except RefusedError as refused:
+        if refused.code != 404:
+            raise
+        return "", 0
+    return meta["uid"], meta["generation"]
+
+
+async def apply_kind(api: Api, definition: Object) -> None:
     await api.apply([definition])
     spec = definition["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
