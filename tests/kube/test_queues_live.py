@@ -135,10 +135,20 @@ def test_gates_of_others_hold_a_pod_and_a_gang_until_they_go(plane: ControlPlane
 def test_no_pod_starts_before_the_queue_is_seen_whose_kind_was_installed_just_before(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though nobody would look for the kind by himself."""
+    """Though nobody would look for the kind by himself; and pods that come while it is looked for end nothing."""
     monkeypatch.setattr(informers, "INSTALLED", 1e9)
     monkeypatch.setattr(informers, "OWN_INSTALLED", 1e9)
     path = "/apis/scheduling.kant.dev/v1alpha1/queues"
+    look = informers.Informers._add
+
+    async def looked_at_as_a_pod_comes(follower: informers.Informers, kind: str) -> bool:
+        found = await look(follower, kind)
+        if found:
+            follower._asked += 1
+            follower._ask.set()
+        return found
+
+    monkeypatch.setattr(informers.Informers, "_add", looked_at_as_a_pod_comes)
 
     async def story(api: Api) -> None:
         await api.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.kant.dev")

@@ -190,7 +190,8 @@ class Informers:
                 self.mirror.devices.is_served = True
                 for late in self.devices:
                     tasks.create_task(late.run())
-            found = [kind for kind in (list(self._absent) if is_due else [QUEUES]) if await self._add(kind)]
+            looked = [kind for kind in self._absent if is_due or kind == QUEUES]
+            found = [kind for kind in looked if await self._add(kind)]
             if QUEUES in found and not is_due:  # the others have come with them
                 found += [
                     kind for kind in OWN_KINDS if kind in self._absent and kind != QUEUES and await self._add(kind)
