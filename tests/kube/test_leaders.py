@@ -271,13 +271,13 @@ def test_bindings_that_the_network_delivers_late_are_refused(installed: ControlP
 
 
 @asynccontextmanager
-async def claim(plane: ControlPlane, namespace: str, user: str = "admin") -> AsyncIterator[tuple[NameClaim, list[str]]]:
-    """Who claims the name `shared` for a namespace, and what it says: why it waits, or what troubles it."""
+async def claim(
+    plane: ControlPlane, namespace: str, user: str = "admin", name: str = "shared"
+) -> AsyncIterator[tuple[NameClaim, list[str]]]:
+    """Who claims a scheduler name for a namespace, and what it says: why it waits, or what troubles it."""
     said: list[str] = []
     lease, config = (2.0, 1.0, 0.2), load(plane.kubeconfig(user))
-    async with NameClaim(
-        config, "shared", namespace, lease, 3.0, lambda error: said.append(str(error)), said.append
-    ) as it:
+    async with NameClaim(config, name, namespace, lease, 3.0, lambda error: said.append(str(error)), said.append) as it:
         yield it, said
 
 
@@ -308,8 +308,19 @@ def test_a_scheduler_name_is_held_by_one_namespace_until_its_leader_is_long_gone
             assert await third.granted(elected) and third.holds()
             assert said[0].startswith("whether another Kant schedules the pods of shared is not known: no permission")
 
+    async def as_soon_as_it_is_known(api: Api) -> None:
+        await api.delete("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/scheduler-name-kant")
+        async with claim(installed, "kant-c", "kant", "kant") as (third, said):  # it may not make that Lease
+            assert await third.granted(elected) and third.holds()
+            await api.apply([CLAIM | {"spec": {"holderIdentity": "kant-z", "leaseDurationSeconds": 600}}])
+            async with asyncio.timeout(PATIENCE_S):
+                while third.holds():
+                    await asyncio.sleep(0.05)
+            assert "the Kant in the namespace kant-z schedules these pods" in said[-1] + said[-2]
+
     play(installed, story)
     play(installed, without_rights)
+    play(installed, as_soon_as_it_is_known)
 
 
 def test_a_second_kant_of_the_name_in_another_namespace_binds_nothing(installed: ControlPlane) -> None:
