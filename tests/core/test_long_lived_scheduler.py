@@ -193,7 +193,7 @@ def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discip
 def test_so_it_does_with_elastic_gangs(discipline: Any, rights: str) -> None:
     """Also where a plan opens what a gang could not grow into before, and where a gang that grows ends sooner."""
     drawn = (3, "best-fit"), (8, "best-fit"), (4, "e-binpack"), (5, "e-binpack")
-    for seed, placement in part(drawn, DISCIPLINES.index(discipline) + list(RIGHTS).index(rights)):
+    for seed, placement in part(drawn, DISCIPLINES.index(discipline) + list(RIGHTS).index(rights), 4):
         assert compared(seed, discipline, rights, Elastic(grow_s=100), placement) > 20
 
 
