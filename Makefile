@@ -73,7 +73,7 @@ web:
 
 test: setup
 	@.ci/controlplane || echo "make test: the tests of the Kubernetes driver are skipped, or fail with CI=true" >&2
-	$(PY) -m pytest $(WORKERS)
+	$(PY) -m pytest $(WORKERS) --cost-in-brief
 
 test-fast: setup
 	KANT_EXAMPLES=$${KANT_EXAMPLES:-0.25} $(PY) -m pytest -n 2 --dist loadgroup -m "not cluster and not browser and not service and not long"

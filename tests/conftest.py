@@ -52,13 +52,14 @@ def data_file() -> DataFile:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cost", action="store_true", help="show the CPU seconds of folders, files and tests")
+    parser.addoption("--cost-in-brief", action="store_true", help="show in three lines where most of them went")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells have it for what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.getoption("cost"):
-        config.pluginmanager.register(Cost())
+    if config.getoption("cost") or config.getoption("cost_in_brief"):
+        config.pluginmanager.register(Cost(brief=not config.getoption("cost")))
     gc.disable()
     for line in (
         "cluster: talks to a real kube-apiserver",

@@ -1,5 +1,7 @@
 """`pytest --cost`: CPU seconds of the run by folder, file and test, with those of all processes that tests start.
 
+`--cost-in-brief`, as `make test` has it, says in three lines what all of it took, and the share of the dearest.
+
 What tests share, as a browser or a control plane, counts for the one that is using it.
 """
 
@@ -28,7 +30,8 @@ def used(pid: str = "self") -> float:
 class Cost:
     """Each report brings what was spent since the last one, from a worker of pytest-xdist too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, brief: bool = False) -> None:
+        self.brief = brief
         self.total: dict[int, Counter[str]] = {10: Counter(), 30: Counter(), 40: Counter()}
 
     def pytest_collection_finish(self) -> None:
@@ -50,7 +53,13 @@ class Cost:
                 total[name] += seconds
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        folders = self.total[10]
+        folders, files, _ = self.total.values()
+        if self.brief:
+            for what, total in (("folders", folders), ("files", files)):
+                dearest = [f"{name.removeprefix('tests/')} {n / total.total():.0%}" for name, n in total.most_common(6)]
+                terminalreporter.write_line(f"The dearest {what}: {', '.join(dearest)}")
+            terminalreporter.write_line(f"{folders.total():.0f} CPU seconds (pytest --cost says more)")
+            return
         terminalreporter.section(f"{folders.total():.0f} CPU seconds, {folders['.']:.0f} of them before the first test")
         for most, total in self.total.items():
             for name, seconds in total.most_common(most):
