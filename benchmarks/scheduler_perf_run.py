@@ -239,7 +239,7 @@ class Runner:
         collects, path = op.get("collectMetrics", False), f"/api/v1/namespaces/{space}/pods"
         stand = collects and self.waiting
         if collects:
-            for earlier, found in self.pods.bound.items():
+            for earlier, found in list(self.pods.bound.items()):
                 await self._events(earlier, len(found))
         if stand:
             self.plane.pause(self.rival.name)
