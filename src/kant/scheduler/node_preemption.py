@@ -96,14 +96,15 @@ class _Search:
         self.cycle, self.row, self.shape, self.cap, self.admits = cycle, row, shape, cap, admits
         self.ids = cycle.state.ids
         self.ordered = sorted(found, key=lambda who: (who.rank, who.cost, who.milli, who.row))
+        self._place_of = {self.ids[who.row]: place for place, who in enumerate(self.ordered)}
 
     def best(self, in_the_way: InTheWay, will_do: WillDo) -> tuple[list[Candidate], int] | None:
         """The victims and the node; None where no node would do whoever left."""
         found: list[tuple[tuple[object, ...], list[Candidate], int]] = []
         names = self.cycle.state.spec.nodes
         for node in self._nodes() if self.ordered else ():
-            ways = set(in_the_way(names[node].name))
-            near = [who for who in self.ordered if self.ids[who.row] in ways]
+            places = {self._place_of.get(job, -1) for job in in_the_way(names[node].name)}
+            near = [self.ordered[place] for place in sorted(places) if place >= 0]
             victims = self._fewest(near, node, partial(will_do, names[node].name)) if near else None
             if victims:
                 found.append((_key(victims), victims, node))
