@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.examples import examples
 from tests.kube.live import profile
-from tests.kube.test_filters import HOST, ZONE, ZONES, mirror_with
+from tests.kube.test_filters import HCA, HOST, ZONE, ZONES, mirror_with
 
 from kant.kube.act.plan_executor import KubeExecutor
 from kant.kube.follow.mirror import Mirror
@@ -177,3 +177,29 @@ def test_a_gang_for_which_others_would_stop_in_vain_holds_up_nobody_behind_it(
     assert "next" in places
     assert sum(len(one.victims) for one in executor.evictions) == stopped
     assert not any(name.startswith("g-") for name in places)
+
+
+def test_a_gang_whose_devices_would_be_freed_in_vain_is_tried_again_when_something_changes() -> None:
+    """Each of its pods asks for all devices of a node, which the core does not count, and only one node has them."""
+    first, *others = [node for node in ZONES if ZONES[node] == "a"]
+    there = [asking(f"low-{node}", "2", 0, node=node) for node in (first, *others)]
+    there += [wanting(asking(f"hca-{node}", "0", 20, node=node), 1) for node in others]
+    gang = [wanting(asking(f"g-{i}", "1", 10, "a", gang=2), 2) for i in range(2)]
+    gang = [replace(one, spec=replace(one.spec, affinity=None)) for one in gang]
+    executor = executor_of(
+        mirror_with(*there, *gang, cpu=2), make_profile("fifo", "backfill", "kant", preemption=Preemption(min_run_s=0))
+    )
+    executor.execute(executor.core.cycle())
+    workloads = executor.workloads
+    key = workloads.members.key_of["g-0"]
+    assert not executor.evictions
+    assert [one.key for one in workloads.transitions.blocked] == [key]
+    workloads.settle_all(workloads.try_blocked())
+    assert workloads.members.by_key[key].phase is Phase.WAITING
+
+
+def wanting(pod: k.Pod, devices: int) -> k.Pod:
+    """The pod with so many devices that the core does not count."""
+    (container,) = pod.spec.containers
+    requests = {**container.resources.requests, HCA: str(devices)}
+    return replace(pod, spec=replace(pod.spec, containers=(k.Container(k.Resources(requests)),)))

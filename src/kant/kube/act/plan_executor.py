@@ -65,11 +65,10 @@ class KubeExecutor(PlanExecutor):
     def _may_go_elsewhere(self, job: str) -> bool:
         """Whether the pods of a job may get other places, for rules or for what the core does not count of them."""
         workload = self.workloads.by_job.get(job)
-        is_mixed = workload is not None and workload.mixed
-        return is_mixed or self._has_rules(job) or self.workloads.transitions.filters.limit_nodes(self._pods(job))
-
-    def _has_rules(self, job: str) -> bool:
-        return has_rules(self._pods(job))
+        if workload is not None and workload.mixed:
+            return True
+        pods = self._pods(job)
+        return has_rules(pods) or self.workloads.transitions.filters.limit_nodes(pods)
 
     def _pods(self, job: str) -> list[Pod]:
         """The pods of a gang that wait; none where it is a single pod."""
@@ -102,7 +101,7 @@ class KubeExecutor(PlanExecutor):
                     start.job, start.allocation, victims[start.job], freed.get(start.job, ())
                 )
                 if why:
-                    if self._has_rules(start.job):
+                    if self._may_go_elsewhere(start.job):
                         self.workloads.transitions.block(known[start.job], why)
                     else:
                         self.workloads.messages.say(known[start.job], why, UNSCHEDULABLE)
