@@ -92,6 +92,9 @@ class NodePreemption:
 
         names = self.transitions.node_names if ways.pods else []
         accepted = dict.fromkeys(self.translation.accepting(pod, names))
+        departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
+        if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
+            return None  # it has a place when those are gone who go already
         if not any(will_do(node, near) for node in accepted if (near := ways.at(node))):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
