@@ -179,3 +179,34 @@ def test_a_cluster_without_claims_to_devices_is_what_it_was(new_plane: NewPlane,
             assert not driver.informers.forbidden and not driver.mirror.devices.unreadable
 
     perform(plane, story, tmp_path)
+
+
+def test_devices_that_people_have_tainted_go_to_who_tolerates_it(new_plane: NewPlane, tmp_path: Path) -> None:
+    plane = new_plane(
+        gates=(),
+        flags=("--feature-gates=DRADeviceTaintRules=true", "--runtime-config=resource.k8s.io/v1beta2=true"),
+    )
+    rules = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
+    ill = {"key": "example.com/ill", "effect": "NoSchedule"}
+
+    async def story(api: Api) -> None:
+        await api.create_all([bare_node("n0"), device_class(), device_slice("n0", gpus(2))])
+        rule = {"deviceSelector": {"driver": DRIVER, "pool": "n0", "device": "gpu-0"}, "taint": ill}
+        meta = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule"}
+        await api.call("POST", rules, meta | {"metadata": {"name": "ill"}, "spec": rule})
+        tolerant = request("gpu", tolerations=[{"key": "example.com/ill", "operator": "Exists"}])
+        await api.create_all([claim("one"), claim("two"), claim("bears", tolerant)])
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([claiming_pod(name, name) for name in ("one", "two")])
+            words = "the devices that its claims ask for"
+            await until(
+                api, lambda pods: len(bound(pods)) == 1 and any(says(pods, one, words) for one in ("one", "two"))
+            )
+            assert {device for own in (await allocated(api)).values() for _, device in own} == {"gpu-1"}
+            await api.create(claiming_pod("bears", "bears"))
+            await until(api, lambda pods: "bears" in bound(pods))
+            await gone(api, "bears")
+            await api.delete(f"{rules}/ill")
+            await until(api, lambda pods: len(bound(pods)) == 2)
+
+    perform(plane, story, tmp_path)

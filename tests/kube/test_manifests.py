@@ -162,6 +162,7 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
         *((verb, "resource.k8s.io", "resourceclaims", {}) for verb in ("create", "delete")),
         *((verb, "resource.k8s.io", "resourceslices", {}) for verb in ("list", "watch")),
         *((verb, "resource.k8s.io", "deviceclasses", {}) for verb in ("list", "watch")),
+        *((verb, "resource.k8s.io", "devicetaintrules", {}) for verb in ("list", "watch")),
         ("patch", "resource.k8s.io", "resourceclaims/status", {}),
         ("patch", "resource.k8s.io", "resourceclaims/binding", {}),
         *((verb, "policy", "poddisruptionbudgets", {}) for verb in ("list", "watch")),

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
-from kant.kube.objects.views import Pod, PodClaim
+from kant.kube.objects.views import Loose, Pod, PodClaim
 from kant.kube.translate.device_claims import held_by, is_made, is_ours, key_of, known_names
+from kant.kube.translate.device_taints import DeviceTaintRule, taint_rule
 from kant.kube.translate.devices import DeviceId, Inventory
 from kant.kube.translate.extended_claims import ExtendedClaim, extended_of, name_for, served_by
 from kant.kube.translate.volumes import ClaimName
@@ -24,7 +25,8 @@ class DeviceMirror:
     `ours` those that Kant has allocated.
 
     `is_served`: the cluster has this API; `unreadable` are the paths of it that we may not read. `touched` has claims
-    of which something changed, and `is_new` says whether slices or classes have.
+    of which something changed. `rules` are about taints beside those of slices, and `is_new` says whether they, slices
+    or classes have changed.
 
     `served` has the class that serves an extended resource, and `extended` the claims that stand for those of pods
     without a node: they are among `claims`, without a uid until they are made.
@@ -42,6 +44,7 @@ class DeviceMirror:
     touched: dict[ClaimName, None] = field(default_factory=dict)
     is_new: bool = False
     version: int = 0
+    rules: tuple[DeviceTaintRule, ...] = ()
     served: dict[str, str] = field(default_factory=dict)
     extended: dict[ClaimName, ExtendedClaim] = field(default_factory=dict)
     _inventory: Inventory | None = None
@@ -50,7 +53,7 @@ class DeviceMirror:
     def inventory(self) -> Inventory:
         """All devices there are."""
         if self._inventory is None:
-            self._inventory = Inventory(self.slices.values())
+            self._inventory = Inventory(self.slices.values(), self.rules)
         return self._inventory
 
     def slice(self, kind: str, one: ResourceSlice) -> None:
@@ -64,6 +67,11 @@ class DeviceMirror:
     def replace_slices(self, slices: Iterable[ResourceSlice]) -> None:
         """All slices there are."""
         self.slices = {one.metadata.name: one for one in slices}
+        self._renew()
+
+    def taint_rules(self, rules: Iterable[Loose]) -> None:
+        """All rules about taints there are."""
+        self.rules = tuple(taint_rule(one) for one in rules)
         self._renew()
 
     def device_class(self, kind: str, one: DeviceClass) -> bool:

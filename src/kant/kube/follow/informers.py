@@ -17,6 +17,7 @@ from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceS
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from kant.kube.objects.views import Budget, Claim, Loose, Meta, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.crds import API
+from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.provisioning import PROVISIONING, PROVISIONING_PATHS
 from kant.kube.translate.resizing import as_counted
@@ -34,6 +35,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "topologies.kai.scheduler": ("/apis/kai.scheduler/v1alpha1/topologies",),
     PROVISIONING: PROVISIONING_PATHS,
+    TAINT_RULES: TAINT_RULES_PATHS,
 }
 """Kinds that a cluster may have, by what the mirror calls them, and where they are: the first path that is there."""
 
@@ -252,6 +254,10 @@ class Informers:
                 if error.code == 403 and candidates == KINDS[PROVISIONING]:
                     why = advice(error, self.client.config.source)
                     self._complain(f"pods that consume a ProvisioningRequest are not scheduled: {why}")
+                    return ""
+                if error.code == 403 and candidates == TAINT_RULES_PATHS:
+                    why = advice(error, self.client.config.source)
+                    self._complain(f"devices are given out whatever DeviceTaintRules say: {why}")
                     return ""
                 if error.code == 403 and paths[0].startswith(DEVICES):
                     break  # it is there, and what comes of that is said by who follows it

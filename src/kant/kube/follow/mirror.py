@@ -17,6 +17,7 @@ from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.objects.device_views import DeviceClass
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
+from kant.kube.translate.device_taints import TAINT_RULES
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import rules_of
 from kant.kube.translate.resizing import as_counted, is_resized
@@ -326,13 +327,8 @@ class Mirror:
             if before is not None and essence_of_object(plural, before) == essence_of_object(plural, item):
                 return
         self.objects_touched[(plural, *name)] = None
-
-    def replace_objects(self, plural: str, items: Iterable[Loose]) -> None:
-        """All objects of another kind there are."""
-        fresh = {(item.metadata.namespace, item.metadata.name): item for item in items}
-        for name in (*self.objects.get(plural, ()), *fresh):
-            self.objects_touched[(plural, *name)] = None
-        self.objects[plural] = fresh
+        if plural == TAINT_RULES:
+            self.devices.taint_rules(known.values())
 
     def named(self, plural: str, namespace: str, name: str) -> Loose | None:
         """One object; None where there is none."""

@@ -187,7 +187,7 @@ class _Search:
         """Whether the device can be given to the claim now."""
         if not device.usable or len(self.grants[at]) >= MOST_DEVICES:
             return False
-        if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.view.taints):
+        if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.taints):
             return False
         if any(one.device is device for one in self.grants[at]):
             return False  # a claim has a device once, with administrative access or without
@@ -244,7 +244,7 @@ class _Search:
                 tuple(sorted((name, repr(device.attribute(name))) for name in attributes)),
                 device.takes,
                 device.reach,
-                tuple(device.view.taints),
+                device.taints,
             )
         return known
 

@@ -7,7 +7,7 @@ generation of a pool, and none of a pool of which some are missing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import exact
 from kant.kube.translate.device_selectors import Facts, facts_of
+from kant.kube.translate.device_taints import DeviceTaintRule
 from kant.kube.translate.flavors import admits
 from kant.kube.translate.selectors import NAME, Selection, Term
 from kant.model.errors import InputError
@@ -55,7 +56,8 @@ class Reach(NamedTuple):
 class Candidate:
     """A device. `stamp` is the version of its slice, and `takes` what it needs of shared counters.
 
-    `usable` is False for one that Kant does not give out: it waits for conditions, or is shared by its capacity.
+    `taints` are its own, and those of the rules about it. `usable` is False for one that Kant does not give out: it
+    waits for conditions, or is shared by its capacity.
     """
 
     id: DeviceId
@@ -63,6 +65,7 @@ class Candidate:
     reach: Reach
     stamp: str
     takes: tuple[tuple[Counter, int], ...] = ()
+    taints: tuple[k.Taint, ...] = ()
     usable: bool = True
 
     @property
@@ -106,7 +109,8 @@ class DevicePool:
 class Inventory:
     """All devices of a cluster. `counters` has what there is of each shared counter, in billionths."""
 
-    def __init__(self, slices: Iterable[d.ResourceSlice] = ()) -> None:
+    def __init__(self, slices: Iterable[d.ResourceSlice] = (), rules: Sequence[DeviceTaintRule] = ()) -> None:
+        self._rules = rules
         self.pools: dict[PoolId, DevicePool] = {}
         self.counters: dict[Counter, int] = {}
         self.by_id: dict[DeviceId, Candidate] = {}
@@ -133,7 +137,7 @@ class Inventory:
             self.stamps.add(stamp)
             for device in one.spec.devices:
                 try:
-                    found = _candidate(one, device, stamp)
+                    found = _candidate(one, device, stamp, self._rules)
                 except InputError as error:
                     pool.wrong = str(error)
                     continue
@@ -178,7 +182,7 @@ def _newest(slices: Iterable[d.ResourceSlice]) -> Mapping[PoolId, list[d.Resourc
     return found
 
 
-def _candidate(one: d.ResourceSlice, device: d.Device, stamp: str) -> Candidate:
+def _candidate(one: d.ResourceSlice, device: d.Device, stamp: str, rules: Sequence[DeviceTaintRule]) -> Candidate:
     spec = one.spec
     source = device if spec.per_device_node_selection else spec
     takes = tuple(
@@ -189,7 +193,9 @@ def _candidate(one: d.ResourceSlice, device: d.Device, stamp: str) -> Candidate:
     reach = Reach(source.node_name, None if source.all_nodes else _term(source.node_selector))
     if not source.node_name and not source.all_nodes and source.node_selector is None:
         usable = False  # whatever says where it can be used is newer than we are
-    return Candidate((spec.driver, spec.pool.name, device.name), device, reach, stamp, takes, usable)
+    id_ = spec.driver, spec.pool.name, device.name
+    taints = (*device.taints, *(rule.taint for rule in rules if rule.is_about(*id_)))
+    return Candidate(id_, device, reach, stamp, takes, taints, usable)
 
 
 def _term(selector: k.NodeSelector | None) -> Term | None:

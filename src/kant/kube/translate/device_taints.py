@@ -1,0 +1,48 @@
+"""DeviceTaintRules: taints that people put on devices, beside those that drivers publish with them.
+
+Source: DeviceTaintRule of resource.k8s.io/v1beta2 (Kubernetes 1.36), where a rule selects by driver, pool and name.
+Rules of v1alpha3 may select by class and expressions too. These are not evaluated: such a rule counts for each device
+that the rest of it selects, so that no device is given out that it is about.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kant.kube.objects.views import Loose, Taint, View
+
+TAINT_RULES = "devicetaintrules"
+"""What the mirror calls them."""
+
+TAINT_RULES_PATHS = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in ("v1beta2", "v1alpha3"))
+
+
+class DeviceTaintSelector(View, frozen=True):
+    """Which devices a rule is about; a field that is None selects all."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRule(View, frozen=True):
+    """A taint, and the devices that have it: none without a selector."""
+
+    taint: Taint = Taint()
+    device_selector: DeviceTaintSelector | None = None
+
+    def is_about(self, driver: str, pool: str, device: str) -> bool:
+        """Whether the device of this name has the taint."""
+        asked = self.device_selector
+        if asked is None:
+            return False
+        pairs = ((asked.driver, driver), (asked.pool, pool), (asked.device, device))
+        return all(wanted is None or wanted == own for wanted, own in pairs)
+
+
+def taint_rule(found: Loose) -> DeviceTaintRule:
+    """The rule that an object says. One that cannot be read is about all devices, so that none is given out wrongly."""
+    try:
+        return msgspec.json.decode(found.spec, type=DeviceTaintRule)
+    except msgspec.MsgspecError:
+        return DeviceTaintRule(Taint(TAINT_RULES, found.metadata.name, "NoSchedule"), DeviceTaintSelector())
