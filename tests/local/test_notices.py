@@ -89,7 +89,7 @@ def hook() -> Iterator[Hook]:
 
 def test_of_a_job_who_it_asks_for_and_of_all_whom_the_owner_asks_for(tmp_path: Path, hook: Hook) -> None:
     told = tmp_path / "told"
-    script = f'cat >> {told}; echo " $KANT_EVENT $KANT_JOB_ID" >> {told}'
+    script = f'said=$(cat); echo "$said $KANT_EVENT $KANT_JOB_ID" >> {told}'  # at once: others write there too
     file = tmp_path / "notices.toml"
     file.write_text(f"""
 [[notice]]
