@@ -19,9 +19,11 @@ from urllib.parse import quote
 
 import aiohttp
 import yaml
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import NAMESPACE, ControlPlane
 from tests.kube.objects import Object
 from tests.patience import PATIENCE_S
+
+from kant.kube.lead.calibration_store import LEARNED
 
 Objects = list[Object]
 Words = list[str]
@@ -224,6 +226,8 @@ class Api:
         await at_once((self._empty(path) for path in every), limit=4)  # each at once more is a handshake more
         own = [c for c in await self.list("/apis/scheduling.k8s.io/v1/priorityclasses") if not _of_system(c)]
         await at_once(self.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{c['metadata']['name']}") for c in own)
+        kept = [one["metadata"]["name"] for one in await self.list("configmaps", NAMESPACE)]
+        await at_once(self.delete(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{LEARNED}") for _ in {LEARNED} & {*kept})
 
     async def _custom(self) -> Words:
         found = await self.list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")

@@ -179,10 +179,16 @@ def test_the_leader_answers_as_one_would_reckon_alone(
             (line,) = await asyncio.to_thread(warned, "tenant", "eta", "--system", "elsewhere", "--json")
             assert "nobody leads: there is no Lease elsewhere/kant." in line
             assert "See `kubectl kant --help`" in await asyncio.to_thread(said, "tenant", "wy", code=2)
+
+    async def end() -> None:
+        async with Api(plane) as api:
             for name in ("inspects", "looks"):
                 await api.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}")
 
-    asyncio.run(story())
+    try:
+        asyncio.run(story())
+    finally:  # others are refused what these roles grant
+        asyncio.run(end())
 
 
 def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_it() -> None:
