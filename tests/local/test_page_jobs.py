@@ -108,11 +108,12 @@ def test_every_view_fits_the_window(seen: Seen, width: int) -> None:
 
 def test_the_map_fills_the_window(seen: Seen) -> None:
     seen.page.set_viewport_size({"width": 1440, "height": 900})
-    box = seen.tab("Map").locator(".stack canvas").first.bounding_box()
-    assert box["width"] > 500 and box["height"] > 300
+    canvas = seen.tab("Map").locator(".stack canvas").first
+    canvas.wait_for()
+    assert eventually(lambda: canvas.bounding_box()["width"] > 500 and canvas.bounding_box()["height"] > 300)
+    high = canvas.bounding_box()["height"]
     seen.page.set_viewport_size({"width": 1440, "height": 600})
-    height = "document.querySelector('.stack canvas').getBoundingClientRect().height"
-    assert eventually(lambda: seen.page.evaluate(height) < box["height"])
+    assert eventually(lambda: canvas.bounding_box()["height"] < high)
 
 
 def test_who_has_no_token_is_asked_for_it(kant: Up, browser: Any, tmp_path: Path) -> None:

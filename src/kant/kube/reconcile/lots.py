@@ -63,7 +63,7 @@ class Lots:
         self._tried = tried
         self._counts.clear()
         self._roomy.clear()
-        for pod in sorted(waiting, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)):
+        for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp or ""):
             self.of(pod)
 
     def of(self, pod: Pod) -> Requirement | None:

@@ -13,6 +13,7 @@ Long: `settle` and the few questions that it asks of what it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from operator import itemgetter
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import MOVABLE
@@ -87,7 +88,10 @@ class Workloads:
     # --- all of them ----------------------------------------------------------------------------------------------
 
     def settle_all(self, keys: dict[str, None]) -> None:
-        """Settle these workloads: first those that hold something, so that it is known what is free."""
+        """Settle these workloads: first those that hold something, so that it is known what is free.
+
+        The others go by the age of their oldest pod, which the API server gives in whole seconds, then as they came.
+        """
         waiting: list[tuple[str, str]] = []
         for key in keys:
             pods = self.members.pods(key)
@@ -100,7 +104,7 @@ class Workloads:
             self.has_more(())
             overrun, self.existing_pods.overrun = self.existing_pods.overrun, {}
             self.withdraw(overrun)
-        for _, key in sorted(waiting):
+        for _, key in sorted(waiting, key=itemgetter(0)):
             self.settle(key)
         if not self.core.is_settled:
             self.existing_pods.built()
