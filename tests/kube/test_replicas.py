@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.kube.leading import Leader
@@ -81,13 +81,20 @@ asks = st.builds(Ask, st.integers(1, 2), st.sampled_from((NVIDIA, SHARED)), st.s
 
 
 @settings(max_examples=examples(60))
-@given(st.lists(kinds, min_size=1, max_size=4), st.lists(asks, max_size=12), st.lists(st.integers(0, 3), max_size=6))
+@example([Kind(2, 4)], [], [(0, 1), (0, 1), (0, 1), (0, 2), (0, 2)])
+@given(
+    st.lists(kinds, min_size=1, max_size=4),
+    st.lists(asks, max_size=12),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=6),
+)
 def test_no_node_gives_out_more_than_it_has_and_a_new_leader_counts_the_same(
-    found: list[Kind], wanted: list[Ask], theirs: list[int]
+    found: list[Kind], wanted: list[Ask], theirs: list[tuple[int, int]]
 ) -> None:
-    there = [at for at in theirs if at < len(found)]
-    foreign = [pod(f"their-{n}", Ask(1, found[at].resource), f"n{at}") for n, at in enumerate(there)]
-    foreign = [one for n, one in enumerate(foreign) if there[: n + 1].count(there[n]) <= 1]
+    foreign, left = [], [kind.gpus * kind.replicas for kind in found]
+    for at, count in theirs:
+        if at < len(found) and count <= left[at] and (count == 1 or not found[at].single):
+            left[at] -= count
+            foreign.append(pod(f"their-{len(foreign)}", Ask(count, found[at].resource), f"n{at}"))
     mirror = cluster(found, [*foreign, *(pod(f"own-{number}", ask) for number, ask in enumerate(wanted))])
     leader = Leader(mirror)
     while leader.turn():

@@ -63,9 +63,10 @@ class ExistingPods:
         for pod in here:
             node, holdings = pod.spec.node_name, self.translation.holdings(pod)
             for demand, devices in holdings:
-                pieces.append(free.take(index[node], demand, devices))
-                held.append(demand_of_piece(pieces[-1], demand))
-                if held[-1] != demand:
+                own = free.take_parts(index[node], demand, devices)
+                pieces += own
+                held += (each := [demand_of_piece(piece, demand) for piece in own])
+                if replace(each[0], gpus=sum(one.gpus for one in each)) != demand:
                     self.short.setdefault(node, {})[workload.key] = None
                     self.overrun[node] = None
             slots.append(Slot(node, holdings[0][0], pod.metadata.uid, True, devices=holdings[0][1]))

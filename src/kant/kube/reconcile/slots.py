@@ -137,6 +137,15 @@ class FreeCapacity:
         tag = (mask.bit_count() if milli == GPU else 0) if mask else -1
         return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag]
 
+    def take_parts(self, node: int, demand: Demand, devices: int = 0) -> list[list[int]]:
+        """The same in as many pieces as it takes: who asks for replicas may have several of one GPU."""
+        pieces = [self.take(node, demand, devices)]
+        left = demand.gpus - pieces[0][MASK].bit_count()
+        while left and pieces[-1][MASK] and demand.milli < GPU and not devices:
+            pieces.append(self.take(node, Demand(left, demand.milli, 0, 0)))
+            left -= pieces[-1][MASK].bit_count()
+        return pieces if pieces[-1][MASK] or len(pieces) == 1 else pieces[:-1]
+
 
 def worth_of(demand: Demand) -> int:
     """Thousandths of a GPU that the parts of a pod without GPUs are worth, as its piece says it."""
