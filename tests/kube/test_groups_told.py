@@ -137,3 +137,35 @@ def test_what_pods_are_told_is_what_a_new_leader_would_tell_them(steps: list[tup
         story.step(*step)
     told = story.end()
     assert all(told.values()) and told == Story(mirror, story.object).end()
+
+
+def own_pod(number: int, least: int) -> k.Pod:
+    one, own = pod(number, 1), "scheduling.kant.dev"
+    notes = {f"{own}/pod-group": "g", f"{own}/min-available": f"{least}"}
+    return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, annotations=notes))
+
+
+@settings(max_examples=examples(30))
+@given(st.lists(st.integers(2, GPUS), max_size=PODS))
+def test_a_gang_whose_pods_say_different_numbers_starts_by_the_largest(said: list[int]) -> None:
+    mirror = Mirror()
+    room: dict[str, str | int | float] = {"cpu": 64, "memory": "64Gi", "nvidia.com/gpu": GPUS}
+    mirror.node("added", k.Node(k.Meta("n"), k.NodeSpec(), k.NodeStatus(room, room, (k.Condition("Ready", "True"),))))
+    leader = Leader(mirror)
+
+    def start() -> int:
+        leader.settle()
+        while leader.turn():
+            pass
+        return sum(bool(one.spec.node_name) for one in mirror.pods.values())
+
+    for number, least in enumerate(said):  # a gang that has as many as its first pods say waits for a cycle already
+        mirror.pod("added", own_pod(number, least))
+        leader.settle()
+    assert start() == (min(len(said), GPUS) if len(said) >= max(said, default=0) else 0)
+    if len(said) < max(said, default=0):
+        for number, least in enumerate(said):
+            if least > len(said):
+                mirror.pod("deleted", mirror.pods[f"g-{number}.1"])
+        rest = [least for least in said if least <= len(said)]
+        assert start() == (len(rest) if len(rest) >= max(rest, default=0) else 0)

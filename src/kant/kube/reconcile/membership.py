@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Workload
+from kant.kube.translate.groups import GroupRef
 
 
 class Membership:
-    """All workloads by key; the key of each pod, and the pods of each key, by uid."""
+    """All workloads by key; the key of each pod, and the pods of each key, by uid.
+
+    `unlike` has the keys of gangs whose pods say different numbers of pods that have to run. The largest counts; True
+    while it has changed and nobody has heeded that.
+    """
 
     def __init__(self, mirror: Mirror, translation: Translation) -> None:
         self.mirror = mirror
@@ -18,6 +25,7 @@ class Membership:
         self.by_key: dict[str, Workload] = {}
         self.key_of: dict[str, str] = {}
         self.pods_of: dict[str, dict[str, None]] = {}
+        self.unlike: dict[str, bool] = {}
 
     def note(self, uid: str, pod: Pod) -> str | None:
         """The key of the workload that a pod belongs to; None for a pod that is none of our business."""
@@ -33,10 +41,13 @@ class Membership:
                 wrong = str(error)
             key = "/".join(group.key) if group is not None else uid
             self._join(uid, key)
-            if key in self.by_key:
-                self.by_key[key].reason = ""  # this pod has not been told
-            else:
+            known = self.by_key.get(key)
+            if known is None:
                 self.by_key[key] = Workload(key, group, foreign=not ours, wrong=wrong)
+            else:
+                known.reason = ""  # this pod has not been told
+                if group is not None and known.group is not None and group.least != known.group.least:
+                    self._count_largest(key)
         return key
 
     def _join(self, uid: str, key: str) -> None:
@@ -50,14 +61,36 @@ class Membership:
 
     def drop_deleted(self, key: str) -> None:
         """Forget the pods of a workload that are not there any more."""
-        for uid in [uid for uid in self.pods_of.get(key, ()) if uid not in self.mirror.pods]:
+        gone = [uid for uid in self.pods_of.get(key, ()) if uid not in self.mirror.pods]
+        for uid in gone:
             del self.pods_of[key][uid], self.key_of[uid]
+        if gone and key in self.unlike:
+            self._count_largest(key)
 
     def drop_empty(self, key: str) -> None:
         """Forget a workload without pods."""
         if not self.pods_of.get(key):
             self.by_key.pop(key, None)
             self.pods_of.pop(key, None)
+            self.unlike.pop(key, None)
+
+    def _count_largest(self, key: str) -> None:
+        """Let a gang start when it would by the number of each of its pods, whoever came first."""
+        found: list[GroupRef] = []
+        for pod in self.pods(key):
+            with suppress(MalformedError):  # its annotations have been changed since it came
+                found += [one for one in (self.translation.group_of(pod),) if one is not None]
+        largest, workload = max(found, key=lambda one: one.least, default=None), self.by_key[key]
+        if largest is not None:
+            self.unlike[key] = self.unlike.get(key, False) or largest != workload.group
+            workload.group = largest
+
+    def heed(self, key: str) -> bool:
+        """Whether the number of pods of a gang that have to run has changed, which is so only once."""
+        changed = self.unlike.get(key, False)
+        if changed:
+            self.unlike[key] = False
+        return changed
 
     def split_off(self, uid: str) -> str:
         """Make a pod of a gang a workload of its own; its key."""

@@ -263,7 +263,8 @@ class Workloads:
                     return
         elif workload.phase in (Phase.WAITING, Phase.REJECTED):
             waiting = {pod.metadata.uid: ordered(pod) for pod in live if waits(pod)}
-            if all(waiting.get(member.pod.metadata.uid) == ordered(member.pod) for member in workload.members):
+            same = all(waiting.get(member.pod.metadata.uid) == ordered(member.pod) for member in workload.members)
+            if same and not self.members.heed(key):
                 return
             if workload.phase is Phase.WAITING and self.transitions.started_elsewhere(workload):
                 return
