@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from kant.kube.objects import views as k
 from kant.kube.objects.validation import InvalidObject
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.nodes import Seen, node_of
+from kant.kube.translate.shares import GpuShares
 from kant.kube.translate.sharing import CLIENTS, NVIDIA, REPLICAS, SHARED, STRATEGY, sharing_of
 from kant.model.errors import InputError
 from kant.model.event import QueuesChanged
@@ -192,3 +194,21 @@ def test_replicas_of_a_node_make_whole_gpus() -> None:
     sick = k.Node(k.Meta("n0", labels={REPLICAS: "4"}), k.NodeSpec(), k.NodeStatus({NVIDIA: 8}, lost))
     seen = node_of(sick, levels)
     assert isinstance(seen, Seen) and (seen.node.gpus, seen.lost) == (2, 1)
+
+
+class Closed(dict[str, Any]):
+    """A mapping by node that may be asked for one node, and not for all."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("a question about one pod looks at all nodes")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_what_a_pod_asks_for_costs_the_same_however_many_nodes_there_are() -> None:
+    shares = GpuShares()
+    shares.begin(list(cluster([Kind(8, 1)] * 3, []).nodes.values()))
+    shares._kinds = Closed(shares._kinds)
+    shares._sharing, shares._migs = Closed(shares._sharing), Closed(shares._migs)
+    assert shares.demand(pod("p", Ask(2))).gpus == 2
+    assert shares.used(pod("p", Ask(2), "n1")).gpus == 2

@@ -60,6 +60,7 @@ class GpuShares:
         self._views: list[k.Node] = []
         self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
         self._kinds: dict[str, str] = {}  # of the nodes with GPUs of a device plugin
+        self._all_kinds: set[str] = set()
         self._migs: dict[str, tuple[k.Node, dict[str, int]]] = {}  # nodes with MIG devices, and what each is worth
         self._known: dict[Hashable, Asked] = {}
 
@@ -69,6 +70,7 @@ class GpuShares:
         found = {view.metadata.name: _sharing(view) for view in nodes}
         self._sharing = {name: sharing for name, sharing in found.items() if sharing != WHOLE}
         self._kinds = {view.metadata.name: kind for view in nodes if (kind := kind_of(view))}
+        self._all_kinds = set(self._kinds.values())
         self._migs = {view.metadata.name: (view, worths) for view in nodes if (worths := worths_of(view))}
         self._known = {}
 
@@ -98,7 +100,7 @@ class GpuShares:
 
     def _asked(self, pod: k.Pod, where: str) -> Asked:
         asked = requests_of(pod.spec, where)
-        found, kinds = self._shared(asked, pod.spec, where), set(self._kinds.values())
+        found, kinds = self._shared(asked, pod.spec, where), self._all_kinds
         if not asked.kind or kinds <= {asked.kind}:
             return found
         if asked.kind in pod.spec.by_claim:  # at nodes without a device plugin, too
