@@ -48,8 +48,11 @@ class Leader:
         notes = [self.workloads.members.note(uid, pod) for uid, pod in self.mirror.pods.items()]
         self.workloads.settle_all({key: None for key in notes if key is not None})
 
-    def turn(self) -> list[Slot]:
-        """Decide once, and bind what is placed. Returns the places of those pods."""
+    def turn(self, heard: bool = True) -> list[Slot]:
+        """Decide once, and bind what is placed. Returns the places of those pods.
+
+        Not `heard`: the bindings have been answered, and whatever they change is heard of later.
+        """
         self.executor.execute(self.core.cycle())
         self.core.state.check()
         bound = []
@@ -59,9 +62,11 @@ class Leader:
                 notes = dict(pod.metadata.annotations or {}) | self.notes(slot, pod)
                 spec, meta = replace(pod.spec, node_name=slot.node), replace(pod.metadata, annotations=notes)
                 self.mirror.pod("modified", replace(pod, spec=spec, metadata=meta))
+                slot.bound = True
                 bound.append(slot)
         self.workloads.transitions.to_bind.clear()
-        self.settle()
+        if heard:
+            self.settle()
         return bound
 
     def free(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ from kant.cluster.columns import J_MILLI, J_QUEUE
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.elastic_jobs import may_be_elastic, roles_of, with_floors
+from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, roles_of, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, are_mixed, are_unlike, has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
@@ -183,11 +183,14 @@ class Transitions:
 
     def placed(self, workload: Workload, slots: list[Slot]) -> None:
         """These places of a workload are to be bound."""
+        pods = self.mirror.pods
         self.pod_capacity.promised.update(slot.node for slot in slots if not slot.bound)
         for slot in slots:
             if not slot.bound:
                 self.translation.filters.neighbours.promise(slot.node, slot.pod)
                 self.crowded[slot.node] = None
+                if workload.group is not None and slot.pod in pods:
+                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may go before it is seen to be bound
         self._plan_devices(workload, slots)
         self.translation.filters.chosen_volumes.promise(self._to_bind(slots))
         self.unbound[workload] = None

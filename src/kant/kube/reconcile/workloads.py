@@ -507,7 +507,7 @@ class Workloads:
             vacant = [slot for slot in workload.slots if slot.vacant and slot.demand == demand]
             slot = next((s for s in vacant if workload.mixed and s.was == identity(pod)), vacant[0] if vacant else None)
             if slot is not None:
-                slot.pod = pod.metadata.uid
+                slot.pod, slot.was = pod.metadata.uid, identity(pod)
                 lost = lost or slot.node in self.out_of_service
                 lost = lost or (workload.mixed and not self.translation.admits(pod, slot.node))
                 lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
