@@ -29,7 +29,7 @@ class Bound:
 
 
 class Terms:
-    """`async with Terms(api) as terms:`; `await terms.bound_more(20)`, `await terms.another(token)`."""
+    """`async with Terms(api) as terms:`; `await terms.bound_in_all(20)`, `await terms.another(token)`."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -39,6 +39,8 @@ class Terms:
         self.waiting: dict[str, Object] = {}
         """Pods that are on no node, by uid."""
         self._on_node: set[str] = set()
+        self._seen: set[str] = set()
+        self._listed = 0
         self._news = asyncio.Condition()
 
     async def __aenter__(self) -> Terms:
@@ -46,6 +48,7 @@ class Terms:
         self._tasks = [asyncio.create_task(self._follow(what, event)) for what, event in listed.items()]
         for event in listed.values():
             await first_of(event, *self._tasks)
+        self._listed = len(self.bound)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -63,6 +66,7 @@ class Terms:
 
     def _see_pod(self, pod: Object, gone: bool) -> None:
         meta = pod["metadata"]
+        self._seen.add(meta["uid"])
         self.waiting.pop(meta["uid"], None)
         if not gone and not pod["spec"].get("nodeName"):
             self.waiting[meta["uid"]] = pod
@@ -95,8 +99,12 @@ class Terms:
         await self._until(lambda: self.token not in ("", than))
         return self.token
 
+    async def bound_in_all(self, count: int) -> None:
+        """Wait until so many pods have been bound since it began to look."""
+        await self._until(lambda: len(self.bound) - self._listed >= count)
+
     async def bound_more(self, count: int) -> None:
-        """Wait until so many more pods have been bound."""
+        """Wait until so many more pods have been bound from now on: some of those made before may be bound already."""
         goal = len(self.bound) + count
         await self._until(lambda: len(self.bound) >= goal)
 
@@ -106,6 +114,9 @@ class Terms:
 
     async def none_waits(self) -> None:
         """Wait until every pod is on a node; raises with what those that are not say."""
+        for pod in await self.api.list("pods"):  # the watch may not have told of all yet
+            if pod["metadata"]["uid"] not in self._seen and not pod["spec"].get("nodeName"):
+                self.waiting[pod["metadata"]["uid"]] = pod
         try:
             await self._until(lambda: not self.waiting)
         except TimeoutError:

@@ -70,7 +70,7 @@ def test_a_node_that_holds_too_much_gets_nothing_more_and_loses_nobody(plane: Co
         await api.create_all([make_pod(f"theirs-{i}", 8, scheduler="somebody", node="n0") for i in range(2)])
         async with Auditor(api) as auditor, Terms(api) as terms, kant(plane):
             await api.create_all([make_pod(f"ours-{i}", 4) for i in range(2)])
-            await terms.bound_more(2)
+            await terms.bound_in_all(2)
             await api.delete("/api/v1/namespaces/default/pods/theirs-0", grace_s=0)
             await api.create(make_pod("one-more", 1))
             await api.until(lambda pods: any(_told(pod) for pod in pods if pod["metadata"]["name"] == "one-more"))
@@ -93,7 +93,7 @@ def test_a_node_that_vanishes_while_a_gang_is_being_bound(plane: ControlPlane, h
         async with FakeKubelet(api), ReplicaController(api) as jobs, Auditor(api) as auditor, Terms(api) as terms:  # noqa: SIM117
             async with kant(plane):
                 arriving = asyncio.create_task(jobs.run(make_gang("train", 64)))
-                await terms.bound_more(1)
+                await terms.bound_in_all(1)
                 node = next(one for one in await api.list("pods") if one["spec"].get("nodeName"))["spec"]["nodeName"]
                 await vanish(api, node, how)
                 await arriving

@@ -220,7 +220,7 @@ def test_a_leader_that_was_stopped_binds_nothing_when_it_goes_on(installed: Cont
                 token = await terms.another()
                 await kants.stand()
                 await jobs.run([pod for i in range(12) for pod in make_gang(f"gang-{i}", 16)])
-                await terms.bound_more(1)
+                await terms.bound_in_all(1)
                 token, leader = terms.token, kants.by_pid(terms.leader_pid)
                 leader.process.send_signal(signal.SIGSTOP)
                 await terms.bound_by(await terms.another(token))
@@ -445,7 +445,7 @@ def test_an_api_server_that_does_nothing_for_longer_than_the_lease_costs_nothing
         async with ReplicaController(api) as jobs, Auditor(api) as auditor, Terms(api) as terms:
             await jobs.run([pod for i in range(25) for pod in make_gang(f"g-{i}", 8)])
             with Replicas(installed) as kants:
-                await terms.bound_more(1)
+                await terms.bound_in_all(1)
                 token, leader = terms.token, kants.by_pid(terms.leader_pid)
                 async with trouble(installed):
                     await leader.says("the Lease is lost")
@@ -567,12 +567,11 @@ def test_a_token_that_is_rotated_and_refused_interrupts_nobody(installed: Contro
             try:
                 token = await terms.another()
                 await api.create_all(make_gang("before", 8))
-                await terms.none_waits()
+                await terms.bound_in_all(8)
                 file.write_text(await tokens.issue("second"))
                 await tokens.end("first", first)
                 await api.create_all(make_gang("after", 8))
-                await terms.bound_more(8)
-                await terms.none_waits()
+                await terms.bound_in_all(16)
                 report = await auditor.report()
             finally:
                 leader.kill()

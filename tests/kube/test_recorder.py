@@ -204,6 +204,27 @@ def test_a_busy_server_is_left_alone_and_a_rate_is_kept() -> None:
     virtual.run(main())
 
 
+def test_what_comes_while_it_ends_is_queued_and_no_trouble() -> None:
+    class Slow(Server):
+        async def call(self, *args: Any, **options: Any) -> bytes:
+            try:
+                return await super().call(*args, **options)
+            except asyncio.CancelledError:
+                told.condition(pod("late"), "at the very end")
+                raise
+
+    async def main() -> None:
+        task = asyncio.create_task(told.run())
+        told.condition(pod("p"), "waits")
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled() and told.is_telling("uid-late")
+
+    told = recorder(Slow())
+    virtual.run(main())
+
+
 def test_a_real_api_server_takes_both(plane: ControlPlane) -> None:
     async def main() -> None:
         async with Api(plane) as api, ApiClient(load(plane.kubeconfig("admin"))) as client:

@@ -141,14 +141,14 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Tell what is queued, for ever."""
-        try:
-            async with asyncio.TaskGroup() as self._group:
+        async with asyncio.TaskGroup() as self._group:
+            try:
                 self._look()
                 await asyncio.Event().wait()
-        finally:
-            self._group = None
-            if self._timer is not None:
-                self._timer.cancel()
+            finally:  # before the group ends: it takes no more workers
+                self._group = None
+                if self._timer is not None:
+                    self._timer.cancel()
 
     async def drain(self, seconds: float) -> bool:
         """Wait until all is told, so long at most. Whether it is."""
