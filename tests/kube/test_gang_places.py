@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,9 @@ from kant.kube.reconcile.fleet import cluster_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase
 from kant.kube.reconcile.workloads import Workloads
+from kant.kube.serve.questions import LeaderQuestions
 from kant.live.core import Core
+from kant.live.start_forecasts import StartForecasts, nobody
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.profile import Profile
 from kant.testing import make_profile
@@ -52,13 +56,17 @@ def pod(name: str, wish: Wish, node: str = "") -> k.Pod:
     return k.Pod(meta, spec)
 
 
-def placed(existing: list[k.Pod], gang: list[k.Pod]) -> dict[str, str]:
-    """Where one cycle puts the pods of the gang; empty where it waits."""
-    least = {"scheduling.kant.dev/min-available": str(len(gang))}
+def told(gang: list[k.Pod]) -> list[k.Pod]:
+    """The pods, which say that all of them have to run."""
     for one in gang:
         assert one.metadata.labels is not None
-        one.metadata.labels.update(least)
-    mirror = mirror_with(*existing, *gang, cpu=2)
+        one.metadata.labels["scheduling.kant.dev/min-available"] = str(len(gang))
+    return gang
+
+
+def placed(existing: list[k.Pod], gang: list[k.Pod]) -> dict[str, str]:
+    """Where one cycle puts the pods of the gang; empty where it waits."""
+    mirror = mirror_with(*existing, *told(gang), cpu=2)
     translation = Translation(mirror)
     for _ in range(3):  # what the nodes fail is told apart in the next state
         executor = executor_of(mirror, profile(), translation)
@@ -70,13 +78,19 @@ def placed(existing: list[k.Pod], gang: list[k.Pod]) -> dict[str, str]:
     return {}
 
 
-def executor_of(mirror: Mirror, rules: Profile, translation: Translation | None = None) -> KubeExecutor:
-    """Of a state that has just been built."""
+def executor_of(
+    mirror: Mirror,
+    rules: Profile,
+    translation: Translation | None = None,
+    follow: Callable[[Core], None] = lambda core: None,
+) -> KubeExecutor:
+    """Of a state that has just been built. `follow` is told of its core before anything happens."""
     translation = translation or Translation(mirror)
     translation.begin(0)
     spec = cluster_of(mirror, translation, 0)
     assert spec is not None
     core = Core(spec, rules, clock=lambda: 1e9)
+    follow(core)
     leaving: dict[str, dict[str, None]] = {}
     workloads = Workloads(core, mirror, translation, leaving)
     noted = [workloads.members.note(uid, one) for uid, one in mirror.pods.items()]
@@ -194,8 +208,35 @@ def test_a_gang_whose_devices_would_be_freed_in_vain_is_tried_again_when_somethi
     key = workloads.members.key_of["g-0"]
     assert not executor.evictions
     assert [one.key for one in workloads.transitions.blocked] == [key]
-    workloads.settle_all(workloads.try_blocked())
+    workloads.try_blocked()
     assert workloads.members.by_key[key].phase is Phase.WAITING
+
+
+def test_the_page_shows_a_gang_without_a_place_for_its_rules_as_waiting() -> None:
+    """One of its pods keeps away from the other by zone, which wants to be near it."""
+    wishes = (("a", "apart", "b", ZONE), ("b", "near", "a", ZONE))
+    mirror = mirror_with(*told([pod(f"g-{i}", wish) for i, wish in enumerate(wishes)]), cpu=2)
+    shown = LeaderQuestions(StartForecasts(nobody), outside=lambda: workloads.outside())
+    translation = Translation(mirror)
+
+    def row() -> dict[str, Any]:
+        found = shown.job("ml/g")["job"]
+        assert shown.jobs((found["phase"],), "", "", None, 9)["jobs"] == [found]
+        assert shown.standing("ml/g") == (found["phase"], found["waits"])
+        return found
+
+    for _ in range(2):  # once more in the next state
+        executor = executor_of(mirror, profile(), translation, shown.follow)
+        workloads = executor.workloads
+        assert row()["phase"] == "waiting"
+        executor.execute(executor.core.cycle())
+        for _ in range(2):
+            assert (row()["phase"], row()["ended"]) == ("waiting", -1) and "podAntiAffinity by zone" in row()["waits"]
+            workloads.try_blocked()
+    for one in list(mirror.pods.values()):
+        mirror.pod("deleted", one)
+    workloads.settle("ml/scheduling.kant.dev/g")
+    assert (row()["phase"], row()["waits"]) == ("cancelled", "") and row()["ended"] >= 0
 
 
 def wanting(pod: k.Pod, devices: int) -> k.Pod:

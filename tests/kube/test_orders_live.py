@@ -114,7 +114,7 @@ def test_a_tenant_holds_releases_and_lowers_what_is_theirs_and_nothing_else(
                 "theirs": "Unschedulable",
                 "next": "Unschedulable",
             }
-            assert driver.workloads.held() == {f"{TEAM}/train"}
+            assert driver.workloads.outside().keys() == {f"{TEAM}/train"}
             assert await people("tenant", "hold", "train", "-n", TEAM) == "nothing to change"
             said = await people("tenant", "hold", "theirs", "-n", OTHER, code=2)
             assert "you have no permission to list pods in namespace blue" in said
@@ -139,7 +139,7 @@ def test_a_tenant_holds_releases_and_lowers_what_is_theirs_and_nothing_else(
             assert not bound(await api.list("pods")), "what is held does not start, though there is room"
             assert await people("tenant", "release", "train-1", "-n", TEAM) == "train-1"
             await until(api, lambda pods: bound(pods) == ["train-0", "train-1"])
-            assert not driver.workloads.held()
+            assert not driver.workloads.outside()
 
     perform(plane, story, tmp_path)
 

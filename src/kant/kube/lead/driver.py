@@ -496,7 +496,7 @@ class KubeDriver:
             return
         self._blocked_at = seen
         self._try_blocked_at = began + max(FAILING, LEAST_WORK * transitions.gang_places.take_seconds())
-        self.workloads.settle_all(self.workloads.try_blocked())
+        self.workloads.try_blocked()
 
     def _take_overrun(self) -> None:
         """Nodes have lost GPUs that somebody holds."""

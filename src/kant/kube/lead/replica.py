@@ -109,7 +109,7 @@ class Replica:
             lambda job: self.driver.reason(job) if self.driver is not None else "",
             self._journal,
             options.solver,
-            lambda: self.driver.workloads.held() if self.driver is not None else frozenset(),
+            lambda: self.driver.workloads.outside() if self.driver is not None else {},
         )
         self.telemetry.optimality = self.questions.optimality.latest
         self._said: dict[str, None] = {}

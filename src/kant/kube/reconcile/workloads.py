@@ -128,9 +128,12 @@ class Workloads:
             and all(slot.bound and slot.pod in pods and _may_be_moved(pods[slot.pod]) for slot in workload.slots)
         )
 
-    def held(self) -> frozenset[str]:
-        """The names of the jobs that somebody holds."""
-        return frozenset(workload.held for workload in self.members.by_key.values() if workload.held)
+    def outside(self) -> dict[str, tuple[str, str]]:
+        """The jobs that wait and are none of the core's, each with its phase and why: somebody holds it, or there is no
+        place for its rules."""
+        why = "it is held until somebody releases it"
+        held = {workload.held: ("held", why) for workload in self.members.by_key.values() if workload.held}
+        return held | {asked.job: ("waiting", workload.reason) for workload, asked in self.ruled_out().items()}
 
     def has_more(self, nodes: Iterable[str]) -> None:
         """These nodes may have more to give to the pods that are there."""
@@ -190,11 +193,13 @@ class Workloads:
             self.transitions.end(workload)
         return ours
 
-    def try_blocked(self) -> dict[str, None]:
-        """The keys of the gangs for whose rules there was no place: there may be one, as things are now."""
-        transitions = self.transitions
-        blocked, transitions.blocked = transitions.blocked, {}
-        return {workload.key: None for workload in blocked if workload.phase is Phase.INCOMPLETE}
+    def try_blocked(self) -> None:
+        """Settle the gangs for whose rules there was no place: there may be one, as things are now."""
+        ruled_out, self.transitions.blocked = self.ruled_out(), {}
+        self.settle_all({workload.key: None for workload in ruled_out})
+        if self.translation.stale:  # who could not be told what it asks for waits as it did, until the next state
+            left = {workload: asked for workload, asked in ruled_out.items() if not workload.job}
+            self.transitions.blocked = left | self.transitions.blocked
 
     def answered(self) -> dict[str, None]:
         """The keys of the gangs that changed while bindings of them were under way, and of which none is any more."""

@@ -7,7 +7,7 @@ has a record of its own: after a change of the nodes, or of the leader, the page
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kant import __version__
@@ -32,6 +32,9 @@ PHASES = {
 }
 MOST_JOBS = 100
 
+Outside = Mapping[str, tuple[str, str]]
+"""Jobs that wait and are none of the core's: by name the phase of each, and why it waits."""
+
 
 class NotLeadingError(InputError):
     """This replica does not lead."""
@@ -43,8 +46,9 @@ class NotLeadingError(InputError):
 class LeaderQuestions(Questions):
     """Follows the core of a leader, from one that was built to the next.
 
-    `reason` says why a job waits, "" if unknown. `journal` is the file that is written to, "" for none. `held` are the
-    jobs that somebody holds: they are none of the core.
+    `reason` says why a job waits, "" if unknown. `journal` is the file that is written to, "" for none. `outside` has
+    the jobs that wait though they have left the core: those that somebody holds, and gangs for whose rules there is no
+    place.
     """
 
     kind = "kubernetes"
@@ -55,11 +59,11 @@ class LeaderQuestions(Questions):
         reason: Callable[[str], str] = lambda job: "",
         journal: Callable[[], str] = lambda: "",
         solver: Solver = no_solver,
-        held: Callable[[], frozenset[str]] = frozenset,
+        outside: Callable[[], Outside] = dict,
     ) -> None:
         super().__init__(forecasts, solver)
         self.reason = reason
-        self.held = held
+        self.outside = outside
         self.journal = journal
         self._core: Core | None = None
         self._run: RunRecord | None = None
@@ -108,8 +112,8 @@ class LeaderQuestions(Questions):
     def standing(self, job: str) -> tuple[str, str]:
         core, run = self.present()
         row, live = self._kept(run, job), self._live().get(job, -1)
-        if self._is_held(run, row, self.held()):
-            return "held", "it is held until somebody releases it"
+        if (apart := self._apart(run, row, self.outside())) is not None:
+            return apart
         runs = live in core.state.elastic and live in core.state.running
         size = f"it {size_sentence(core.state.live[live], core.state.elastic[live].pods)}" if runs else ""
         return PHASES[JobStatus(int(run.jobs.table[row, STATUS]))], size
@@ -128,18 +132,19 @@ class LeaderQuestions(Questions):
         """The jobs that are kept, the latest first."""
         _, run = self.present()
         names, found, live = run.queue_names(), list[dict[str, Any]](), self._live()
-        held = self.held()
+        outside = self.outside()
         last = run.jobs.used if before is None else min(before, run.jobs.used)
         for row in range(last - 1, -1, -1):
             own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
-            phase = "held" if self._is_held(run, row, held) else PHASES[JobStatus(own["status"])]
+            apart = self._apart(run, row, outside)
+            phase = PHASES[JobStatus(own["status"])] if apart is None else apart[0]
             if phases and phase not in phases:
                 continue
             if queue not in ("", names[own["queue"]]) or user not in ("", run.names[row][1]):
                 continue
             if len(found) == limit:
                 return {"jobs": found, "next": found[-1]["seq"]}
-            found.append(self._row(row, live))
+            found.append(self._row(row, live, outside))
         return {"jobs": found, "next": None}
 
     def job(self, job: str) -> dict[str, Any]:
@@ -154,8 +159,9 @@ class LeaderQuestions(Questions):
                 before = int(place.get(name, "0").partition(" ")[0])
                 place[name] = f"{before + count} GPU{'s' * (before + count != 1)}"
         return {
-            "job": self._row(self._kept(run, job), live), "command": [], "workdir": "", "env": [], "time_s": None,
-            "retries": 0, "after": [], "after_ok": [], "stopping": "", "place": place, "log": "", "hidden": False,
+            "job": self._row(self._kept(run, job), live, self.outside()), "command": [], "workdir": "", "env": [],
+            "time_s": None, "retries": 0, "after": [], "after_ok": [], "stopping": "", "place": place, "log": "",
+            "hidden": False,
         }  # fmt: skip
 
     # --- jobs by the names that people know ---------------------------------------------------------------
@@ -166,28 +172,29 @@ class LeaderQuestions(Questions):
             raise UnknownJobError("JOB", "a job that Kant sees", job)
         return row
 
-    def _is_held(self, run: RunRecord, row: int, held: frozenset[str]) -> bool:
-        """Whether it has left the core only because somebody holds it."""
-        return run.ids[row] in held and int(run.jobs.table[row, STATUS]) == JobStatus.CANCELLED
+    def _apart(self, run: RunRecord, row: int, outside: Outside) -> tuple[str, str] | None:
+        """The phase of a job that waits though it has left the core, and why; None for any other."""
+        left = int(run.jobs.table[row, STATUS]) == JobStatus.CANCELLED
+        return outside.get(run.ids[row]) if left else None
 
     def _live(self) -> dict[str, int]:
         """The rows in the state of the jobs that are not over, by the names that people know."""
         state = self.present()[0].state
         return {public_id(state.ids[row]): row for row in state.live}
 
-    def _row(self, row: int, live: dict[str, int]) -> dict[str, Any]:
+    def _row(self, row: int, live: dict[str, int], outside: Outside) -> dict[str, Any]:
         core, run = self.present()
         own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
-        name, zero, waits = run.ids[row], run.zero, own["status"] == JobStatus.PENDING
-        place, held = live.get(name), self._is_held(run, row, self.held())
-        phase = "held" if held else PHASES[JobStatus(own["status"])]
+        name, zero, pending = run.ids[row], run.zero, own["status"] == JobStatus.PENDING
+        place, apart = live.get(name), self._apart(run, row, outside)
+        waits = self.reason(core.state.ids[place]) if pending and place is not None else ""
+        phase, waits = (PHASES[JobStatus(own["status"])], waits) if apart is None else apart
         return {
             "seq": row, "id": name, "array": -1, "array_index": -1, "phase": phase,
             "name": run.names[row][0], "queue": run.queue_names()[own["queue"]], "user": run.names[row][1],
             "priority": int(core.state.jobs[place, J_PRIORITY]) if place is not None else 0, "gpus": own["milli"] / GPU,
             "submitted": own["submit"] + zero, "started": own["start"] + zero if own["start"] >= 0 else -1,
-            "ended": own["end"] + zero if own["end"] >= 0 and not held else -1,
+            "ended": own["end"] + zero if own["end"] >= 0 and apart is None else -1,
             "attempt": own["preemptions"] + (own["start"] >= 0), "failures": 0,
-            "code": None, "signal": None, "reason": "",
-            "waits": self.reason(core.state.ids[place]) if waits and place is not None else "",
+            "code": None, "signal": None, "reason": "", "waits": waits,
         }  # fmt: skip
