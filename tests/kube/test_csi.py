@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -37,6 +37,7 @@ def able(chosen: tuple[int, ...], asked: list[tuple[str, int]], there: list[tupl
     return alone and all(found <= total for found, (_, total, _) in zip(sums, there, strict=True))
 
 
+@example([("a", 2), ("a", 1)], [("a", 1, None), ("a", 2, None)])
 @given(wishes, capacities)
 @settings(max_examples=examples(60))
 def test_what_is_granted_can_be_made_together(

@@ -96,25 +96,36 @@ class Capacities:
     def shared_out(self, wishes: Iterable[Wish], before: Iterable[Wish] = ()) -> list[Wish]:
         """The wishes that cannot be met together, the largest first; `before` are those that have been granted.
 
-        Each goes to the capacity with the most left. A driver that says only how large a volume may be has no end of
-        them.
+        A driver that says only how large a volume may be has no end of them.
         """
+        first, rest = _by_size(before), _by_size(wishes)
+        if not self._unmet(sorted([*first, *rest], key=_largest_first), {}):
+            return []
         left: dict[CapacityName, int] = {}
+        self._unmet(first, left)
+        return self._unmet(rest, left)
 
-        def grant(wish: Wish) -> bool:
-            for name in self.reached(wish):
+    def _unmet(self, wishes: Iterable[Wish], left: dict[CapacityName, int]) -> list[Wish]:
+        """Give each in turn to the capacity with the most `left`; returns those for which there is none."""
+        unmet: list[Wish] = []
+        for wish in wishes:
+            for name in (reached := list(self.reached(wish))):
                 left.setdefault(name, total_of(self.by_name[name]))
-            most = max(self.reached(wish), key=lambda name: left[name], default=None)
+            most = max(reached, key=lambda name: left[name], default=None)
             if most is None or left[most] < wish.size:
-                return False
-            left[most] -= wish.size
-            return True
+                unmet.append(wish)
+            else:
+                left[most] -= wish.size
+        return unmet
 
-        order = sorted({wish.claim: wish for wish in before}.values(), key=lambda one: (-one.size, one.claim))
-        for wish in order:
-            grant(wish)
-        order = sorted({wish.claim: wish for wish in wishes}.values(), key=lambda one: (-one.size, one.claim))
-        return [wish for wish in order if not grant(wish)]
+
+def _by_size(wishes: Iterable[Wish]) -> list[Wish]:
+    """One for each claim, the largest first."""
+    return sorted({wish.claim: wish for wish in wishes}.values(), key=_largest_first)
+
+
+def _largest_first(wish: Wish) -> tuple[int, ClaimName]:
+    return -wish.size, wish.claim
 
 
 def largest_of(one: v.StorageCapacity) -> int:
