@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples, part
 
@@ -117,6 +117,7 @@ SPLICES = st.sampled_from(
 )  # fmt: skip
 
 
+@example(content=b"\r\x00", format="pai")
 @given(content=st.binary(max_size=400), format=FORMAT)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, format: str | None) -> None:

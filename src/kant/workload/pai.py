@@ -109,8 +109,8 @@ def _jobs(path: Path) -> tuple[dict[str, int], dict[str, str]]:
 
 def _header(path: Path, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """The names of the columns where the file has no row of them."""
-    first = next(csv.reader([head(path).decode("utf-8-sig", "replace").split("\n", 1)[0]]), [])
-    return None if names[0] in first else names
+    lines = head(path).decode("utf-8-sig", "replace").splitlines()
+    return None if names[0] in next(csv.reader(lines[:1]), []) else names
 
 
 def _unique(ids: list[str]) -> list[str]:
