@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kant.cluster import columns as c
@@ -65,6 +65,27 @@ def test_no_job_starts_later_than_it_was_ever_promised(
         assert times == sorted(times, reverse=True), f"{job} was put off: {times}"
         assert 0 <= starts[job] <= times[-1]
     assert not harness.state.live
+
+
+@example(
+    spec=make_cluster(8),
+    coming=[JobSubmitted(0, make_job(name, 8, estimate=HOUR), HOUR) for name in ("first", "second", "third")],
+    policy=Easy(),
+)
+@given(
+    spec=clusters(), coming=streams(exact=False), policy=st.sampled_from((Easy(), Easy(heads=3), Conservative(depth=2)))
+)
+def test_a_cycle_is_asked_for_when_the_next_promise_falls_due(
+    spec: ClusterSpec, coming: list[JobSubmitted], policy: Any
+) -> None:
+    harness = Harness(spec, make_profile("fifo", policy))
+
+    def look(plan: Plan) -> None:
+        later = [promise.start for promise in harness.state.reserved.values() if promise.start > plan.time]
+        assert not later or plan.time < plan.review_at <= min(later)
+
+    harness.after_carrying_out = look
+    harness.run(coming)
 
 
 @given(spec=clusters(), coming=streams())

@@ -62,7 +62,8 @@ class ReservationBackfill:
             if not self._reconsider(row, reservation):
                 self._serve(row)
         self._resume()
-        cycle.wake_at(min((start for _, start in self._reserved_starts()), default=-1))
+        later = (start for _, start in self._reserved_starts() if start > cycle.now)  # who starts now needs no cycle
+        cycle.wake_at(min(later, default=-1))
         for row in state.reserved:
             if row not in self.calendar and row not in cycle.pending.leaving and row not in cycle.unreserved:
                 cycle.release(row)
