@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -12,7 +13,10 @@ from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, waits
+from kant.kube.translate.groups import GroupRef
 from kant.live.sentences import public_sentence
 
 MADE = "2026-01-31T12:00:00Z"
@@ -169,3 +173,21 @@ def test_a_gang_whose_pods_say_different_numbers_starts_by_the_largest(said: lis
                 mirror.pod("deleted", mirror.pods[f"g-{number}.1"])
         rest = [least for least in said if least <= len(said)]
         assert start() == (len(rest) if len(rest) >= max(rest, default=0) else 0)
+
+
+def test_a_pod_that_says_another_number_costs_the_same_however_many_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = Mirror()
+    translation, members, asked = Translation(mirror), Membership(mirror, Translation(mirror)), 0
+
+    def group_of(pod: k.Pod) -> GroupRef | None:
+        nonlocal asked
+        asked += 1
+        return translation.group_of(pod)
+
+    monkeypatch.setattr(members.translation, "group_of", group_of)
+    for number in range(60):
+        one = own_pod(number, 2 + number % 7)
+        mirror.pod("added", one)
+        members.note(one.metadata.uid, one)
+    (workload,) = members.by_key.values()
+    assert workload.group is not None and (workload.group.least, asked) == (8, 60)

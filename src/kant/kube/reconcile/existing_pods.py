@@ -64,8 +64,9 @@ class ExistingPods:
             node, holdings = pod.spec.node_name, self.translation.holdings(pod)
             for demand, devices in holdings:
                 own = free.take_parts(index[node], demand, devices)
+                each = [demand_of_piece(piece, demand) for piece in own]
                 pieces += own
-                held += (each := [demand_of_piece(piece, demand) for piece in own])
+                held += each
                 if replace(each[0], gpus=sum(one.gpus for one in each)) != demand:
                     self.short.setdefault(node, {})[workload.key] = None
                     self.overrun[node] = None

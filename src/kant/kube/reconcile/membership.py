@@ -47,7 +47,7 @@ class Membership:
             else:
                 known.reason = ""  # this pod has not been told
                 if group is not None and known.group is not None and group.least != known.group.least:
-                    self._count_largest(key)
+                    self._take_larger(known, group)
         return key
 
     def _join(self, uid: str, key: str) -> None:
@@ -74,15 +74,22 @@ class Membership:
             self.pods_of.pop(key, None)
             self.unlike.pop(key, None)
 
+    def _take_larger(self, workload: Workload, group: GroupRef) -> None:
+        """A pod of a gang says another number than those before it."""
+        larger = workload.group is None or group.least > workload.group.least
+        self.unlike[workload.key] = self.unlike.get(workload.key, False) or larger
+        if larger:
+            workload.group = group
+
     def _count_largest(self, key: str) -> None:
-        """Let a gang start when it would by the number of each of its pods, whoever came first."""
+        """Pods of a gang are gone: whichever are left say what counts."""
         found: list[GroupRef] = []
         for pod in self.pods(key):
             with suppress(MalformedError):  # its annotations have been changed since it came
                 found += [one for one in (self.translation.group_of(pod),) if one is not None]
         largest, workload = max(found, key=lambda one: one.least, default=None), self.by_key[key]
         if largest is not None:
-            self.unlike[key] = self.unlike.get(key, False) or largest != workload.group
+            self.unlike[key] = self.unlike[key] or largest != workload.group
             workload.group = largest
 
     def heed(self, key: str) -> bool:

@@ -131,8 +131,7 @@ class Workloads:
     def outside(self) -> dict[str, tuple[str, str]]:
         """The jobs that wait and are none of the core's, each with its phase and why: somebody holds it, or there is no
         place for its rules."""
-        why = "it is held until somebody releases it"
-        held = {workload.held: ("held", why) for workload in self.members.by_key.values() if workload.held}
+        held = {workload.held: ("held", HELD) for workload in self.members.by_key.values() if workload.held}
         return held | {asked.job: ("waiting", workload.reason) for workload, asked in self.ruled_out().items()}
 
     def has_more(self, nodes: Iterable[str]) -> None:

@@ -98,7 +98,7 @@ class Capacities:
 
         A driver that says only how large a volume may be has no end of them.
         """
-        first, rest = _by_size(before), _by_size(wishes)
+        first, rest = _by_size(before), _by_size(wishes)  # from which capacity those before come nobody says
         if not self._unmet(sorted([*first, *rest], key=_largest_first), {}):
             return []
         left: dict[CapacityName, int] = {}
