@@ -21,7 +21,7 @@ from kant.optimize.capacity.generate import changed, generate
 from kant.optimize.capacity.instance import Instance, Starts, cost_of, faults, flat, peaks, unchanged
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import insert_best, lower, plan, replan
-from kant.optimize.solvers import cp_sat
+from kant.optimize.solvers import cp_sat, deterministic
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "capacity.md"
 CASES = ((500, 1), (2_500, 1), (5_000, 1), (5_000, 2), (10_000, 1), (10_000, 2))
@@ -34,7 +34,7 @@ CHANGED = 0.05
 
 
 def cold(instance: Instance, seconds: float) -> int | None:
-    """The cost of what CP-SAT alone finds in so many seconds with one worker; None for nothing."""
+    """The cost of what CP-SAT alone finds in so many deterministic seconds; None for nothing."""
     cp_model = cp_sat()
     model = cp_model.CpModel()
     starts, spans = {}, {}
@@ -51,9 +51,7 @@ def cold(instance: Instance, seconds: float) -> int | None:
         caps.append(model.new_int_var(0, sum(amount for *_, amount in used), ""))
         model.add_cumulative([spans[p, t] for p, t, _ in used], [amount for *_, amount in used], caps[-1])
     model.minimize(sum(resource.cost * cap for resource, cap in zip(instance.resources, caps, strict=True)))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.max_time_in_seconds = seconds
+    solver = deterministic(seconds)
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     found: Starts = {key: solver.value(start) for key, start in starts.items()}
@@ -109,8 +107,8 @@ def projects() -> Iterator[str]:
                 spent += seconds
                 planning = planning_of(instance)
                 insert_best(planning)
-                lower(planning, 20, lambda share: False, 0)
-                solve_free(planning, planning.starts >= 0, 10.0, seconds=5)
+                lower(planning, 20, 0)
+                solve_free(planning, planning.starts >= 0, 5.0)
                 best = planning.plan()
                 assert not faults(instance, made.starts) + faults(instance, best.starts)
                 assert made.cost >= best.bound

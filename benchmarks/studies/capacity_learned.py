@@ -76,7 +76,7 @@ def repaired(order: Learned, spans: dict[str, list[Interval]]) -> Iterator[str]:
             for insert in (insert_best, order.insert):
                 planning = planning_of(instance)
                 insert(planning)
-                lower(planning, ROUNDS, lambda share: False, seed)
+                lower(planning, ROUNDS, seed)
                 made = planning.plan()
                 assert not faults(instance, made.starts)
                 costs.append(made.cost)

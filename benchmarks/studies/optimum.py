@@ -25,6 +25,7 @@ from kant.model.event import JobStarted, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import NODE
+from kant.optimize.solvers import deterministic
 from kant.placement.placer import Placer
 from kant.scheduler.profile import builtin_profile
 
@@ -146,10 +147,7 @@ def optimum(instance: Instance) -> tuple[Outcome, bool]:
     values: list[int] = []
     proven = True
     for goal in goals:
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = 0
-        solver.parameters.max_deterministic_time = LIMIT
+        solver = deterministic(LIMIT)
         if isinstance(goal, int):  # there is nothing to choose
             values.append(goal)
             continue

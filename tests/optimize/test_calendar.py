@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
+import random
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from kant.optimize.calendar.booking import Booking, faults
 from kant.optimize.calendar.file import read_calendar
 from kant.optimize.calendar.first_fit import rank_of
 from kant.optimize.calendar.kernels import FEWEST, FOUND, LOWEST, NONE, OPEN, TIGHTEST, search
-from kant.optimize.calendar.solve import solve, solve_least
+from kant.optimize.calendar.solve import Answer, solve, solve_least
 
 CAPACITY = 1_048_576
 
@@ -147,16 +148,119 @@ def test_a_budget_that_ends_leaves_the_best_plan(data_file: DataFile) -> None:
     assert solve(bookings, CAPACITY, nodes=500) == answer
 
 
-def test_time_that_is_over_stops_the_search(data_file: DataFile) -> None:
+@st.composite
+def cut_weeks(draw: st.DrawFn) -> tuple[list[Booking], int]:
+    """A line and a week cut into pieces by straight cuts: they fit the line, and first fit seldom sees how."""
+    width, length = draw(st.integers(6, 40)), draw(st.integers(6, 30))
+    rng = random.Random(draw(st.integers(0, 10**9)))
+    pieces = [(0, width, length)]
+    for _ in range(draw(st.integers(3, 60))):
+        start, gpus, ticks = pieces.pop(rng.randrange(len(pieces)))
+        if gpus > 1 and (ticks == 1 or rng.random() < 0.5):
+            cut = rng.randint(1, gpus - 1)
+            pieces += [(start, cut, ticks), (start, gpus - cut, ticks)]
+        elif ticks > 1:
+            cut = rng.randint(1, ticks - 1)
+            pieces += [(start, gpus, cut), (start + cut, gpus, ticks - cut)]
+        else:
+            pieces.append((start, gpus, ticks))
+    rng.shuffle(pieces)
+    return [Booking(str(i), start, start + ticks, gpus) for i, (start, gpus, ticks) in enumerate(pieces)], width
+
+
+def says_what_it_knows(bookings: list[Booking], answer: Answer) -> None:
+    """Status, plan and bound of an answer go together, and the plan holds tick by tick."""
+    if answer.offsets:
+        assert not faults(bookings, answer.offsets, answer.needed)
+        pairs = combinations(zip(bookings, answer.offsets, strict=True), 2)
+        if answer.needed < 100:
+            assert not any(overlaps(one, first, other, second) for (one, first), (other, second) in pairs)
+        assert answer.lower_bound <= answer.needed
+    if answer.offsets and answer.needed <= answer.capacity:
+        assert answer.status == "fits" and not answer.collide
+    elif answer.status == "infeasible":
+        assert answer.lower_bound > answer.capacity or not answer.offsets
+        assert answer.collide
+    else:
+        assert answer.status == "unknown" and answer.lower_bound <= answer.capacity < answer.needed
+
+
+@given(cut_weeks(), st.integers(0, 3), st.integers(1, 2_000))
+@settings(max_examples=examples(100))
+def test_a_week_that_fits_is_never_refused_and_a_plan_never_unknown(
+    week: tuple[list[Booking], int], more: int, nodes: int
+) -> None:
+    bookings, width = week
+    answer = solve(bookings, width + more, nodes=nodes)
+    says_what_it_knows(bookings, answer)
+    assert answer.status != "infeasible" and answer.lower_bound <= width
+    least = solve_least(bookings, nodes=nodes)
+    says_what_it_knows(bookings, least)
+    assert least.status == "fits" and least.lower_bound <= width
+
+
+@given(calendars(), st.integers(1, 9), st.integers(1, 60))
+@settings(max_examples=examples(150))
+def test_within_any_limit_an_answer_is_none_that_trying_everything_denies(
+    bookings: list[Booking], capacity: int, nodes: int
+) -> None:
+    answer = solve(bookings, capacity, nodes=nodes)
+    says_what_it_knows(bookings, answer)
+    fits = fits_by_trying(bookings, capacity)
+    assert answer.status in ("unknown", "fits" if fits else "infeasible")
+    assert not fits_by_trying(bookings, answer.lower_bound - 1)
+    if answer.collide:
+        assert not fits_by_trying([bookings[i] for i in answer.collide], capacity)
+
+
+@pytest.mark.parametrize("nodes", [45_000, 50_000])
+def test_a_plan_that_the_rest_of_the_limit_finds_fits(data_file: DataFile, nodes: int) -> None:
+    """The first part of the limit ends just before the plan is found."""
     bookings = read_calendar(data_file("minimalloc_a_f.csv.gz"), "A").bookings
-    shares: list[float] = []
+    answer = solve(bookings, CAPACITY, nodes=nodes)
+    says_what_it_knows(list(bookings), answer)
+    assert answer.status == "fits"
 
-    def stop(share: float) -> bool:
-        shares.append(share)
-        return True
 
-    assert solve(bookings, CAPACITY, stop=stop).status == "unknown"
-    assert set(shares) == {0.8, 1.0}
+HARD = [
+    Booking(str(i), *row)
+    for i, row in enumerate(
+        [
+            (5, 6, 4, 2), (1, 4, 2, 1), (6, 9, 10, 3), (2, 5, 7, 1), (0, 1, 9, 1), (6, 8, 9, 1), (7, 10, 5, 3),
+            (6, 10, 7, 3), (7, 10, 7, 3), (2, 5, 3, 1), (2, 3, 4, 2), (7, 10, 9, 1), (6, 9, 2, 1), (5, 9, 6, 1),
+        ]
+    )
+]  # fmt: skip
+"""At no time more than 55 GPUs are booked, and 55 do not do: the proof takes some hundred nodes."""
+
+
+def test_a_proof_that_the_rest_of_the_limit_finds_is_said() -> None:
+    """The first part of the limit ends just before the proof is found."""
+    found = set()
+    for nodes in range(1, 640, 7):
+        answer = solve(HARD, 55, nodes=nodes)
+        says_what_it_knows(HARD, answer)
+        found.add(answer.status)
+    assert found == {"unknown", "infeasible"}
+
+
+def test_seconds_of_a_limit_are_nodes() -> None:
+    """The more bookings, and the longer they are, the fewer nodes are in a deterministic second."""
+    short = [Booking(str(i), i, i + 2, 1) for i in range(20)]
+    long = [Booking(str(i), i, i + 6, 1) for i in range(20)]
+    nodes = [attempts_at(each).nodes_in(1.0) for each in (short, long, short * 2)]
+    assert nodes[0] > nodes[1] and nodes[0] > nodes[2] > 0
+    assert attempts_at(short).nodes_in(0.5) == pytest.approx(nodes[0] / 2, abs=1)
+    assert attempts_at(short).nodes_in(1e-12) == 1
+
+
+def test_a_limit_ends_the_hunt_for_who_collides() -> None:
+    """However many bookings there are, no more questions are asked than the limit has nodes for."""
+    crowd = [Booking(str(i), i % 7, i % 7 + 8, 1) for i in range(300)]
+    answer = solve(crowd, 200, nodes=1_000)
+    says_what_it_knows(crowd, answer)
+    assert answer.status == "infeasible" and not answer.minimal and len(answer.collide) == 201
+    assert solve(crowd, 200).minimal
 
 
 def test_a_collision_names_no_bystander() -> None:

@@ -108,7 +108,7 @@ def test_generated_instances_are_planned_within_their_deadlines(seed: int, tasks
     planning = planning_of(instance)
     insert_best(planning)
     inserted = planning.cost
-    lower(planning, 4, lambda share: False, seed)
+    lower(planning, 4, seed)
     found = planning.plan()
     assert not faults(instance, found.starts)
     assert found.bound <= found.cost <= inserted
@@ -144,11 +144,12 @@ def test_repair_does_the_same_compiled_and_not(seed: int, heat: float) -> None:
         repair = kernels.repair if compiled else getattr(kernels.repair, "py_func", kernels.repair)
         left = repair(
             tasks, planning.starts, planning.usage, planning.bounds, *open_by_tick(planning), 60, seed, heat,
+            work := np.zeros(1, np.int64),
         )  # fmt: skip
         over = np.maximum(planning.usage - planning.bounds[:, None], 0)
         assert left == int(((over**2).sum(axis=1) * tasks.cost).sum())
         assert not faults(planning.instance, planning.plan().starts)
-        results.append((left, planning.starts.tolist()))
+        results.append((left, planning.starts.tolist(), work.tolist()))
     assert results[0] == results[1]
 
 

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
+import subprocess
 import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
+from benchmarks.studies.calendar import week
+from tests.cli.command import kant, process
 
 from kant.model.errors import InputError
-from kant.optimize.solvers import cp_sat
+from kant.optimize.capacity.file import instance_json
+from kant.optimize.capacity.generate import generate as draw_capacity
+from kant.optimize.defragment.generate import generate as draw_hosts
+from kant.optimize.instance_file import instance_text
+from kant.optimize.packing.generate import generate as draw_pods
+from kant.optimize.residency.generate import generate as draw_program
+from kant.optimize.solvers import cp_sat, deterministic
+from kant.optimize.workflow.file import workflow_toml
+from kant.optimize.workflow.generate import generate as draw_workflow
+
+ROOT = Path(__file__).parents[2]
+BY_THE_CLOCK = re.compile(
+    r"max_time_in_seconds|set_time_limit|SetTimeLimit|\btime_limit\b|TimeLimit\(|max_wall|wall_time|num_search_workers"
+)
+"""How a solver is given a limit by the clock, or more than one worker."""
 
 
 def test_an_absent_solver_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +47,103 @@ def test_a_model_is_solved() -> None:
     model.maximize(x)
     solver = cp_model.CpSolver()
     assert solver.solve(model) == cp_model.OPTIMAL and solver.value(x) == 9
+
+
+def sources() -> list[Path]:
+    return [*(ROOT / "src" / "kant").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+
+
+def test_no_solver_has_a_limit_by_the_clock() -> None:
+    assert len(sources()) > 500
+    for path in sources():
+        found = BY_THE_CLOCK.search(path.read_text(encoding="utf-8"))
+        assert found is None, f"{path.relative_to(ROOT)}: {found and found[0]}"
+
+
+def test_every_solver_is_made_at_one_place() -> None:
+    made = [path.relative_to(ROOT).as_posix() for path in sources() if "CpSolver(" in path.read_text(encoding="utf-8")]
+    assert made == ["src/kant/optimize/solvers.py"]
+    parameters = deterministic(0.25, 3).parameters
+    assert (parameters.num_workers, parameters.random_seed, parameters.max_deterministic_time) == (1, 3, 0.25)
+    assert parameters.max_time_in_seconds == math.inf
+
+
+def test_no_plan_looks_at_a_clock() -> None:
+    for path in (ROOT / "src" / "kant" / "optimize").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^ *(from|import) (time|datetime|threading|signal)\b", text, re.MULTILINE), path
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> list[list[str | Path]]:
+    """A question to each verb that searches, with a limit that ends its search long before its proof."""
+    there = tmp_path_factory.mktemp("questions")
+    hard = week(3, 130, 0.05)
+    files = {
+        "tasks.json": instance_json(draw_capacity(60, seed=4)),
+        "many.json": instance_json(draw_capacity(260, seed=4)),
+        "stages.toml": workflow_toml(draw_workflow(20, 4, 2)),
+        "program.json": instance_text(draw_program(24, seed=2)),
+        "pods.json": instance_text(draw_pods(8, 4, 3, 0.98, 5)),
+        "hosts.json": instance_text(draw_hosts(6, 40, 1)),
+        "week.csv": "\n".join(["id,lower,upper,size", *(f"{b.id},{b.start},{b.end},{b.gpus}" for b in hard)]),
+    }
+    for name, text in files.items():
+        (there / name).write_text(text)
+    return [
+        ["plan", "calendar", there / "week.csv", "--limit", "20ms", "--json"],
+        ["plan", "calendar", there / "week.csv", "--limit", "20ms", "--capacity", "64", "--json"],
+        ["plan", "capacity", there / "tasks.json", "--limit", "300ms", "--json"],
+        ["plan", "capacity", there / "many.json", "--limit", "300ms", "--json"],
+        ["plan", "workflow", there / "stages.toml", "--policy", "optimal", "--limit", "50ms", "--json"],
+        ["plan", "residency", there / "program.json", "--search", "optimal", "--limit", "50ms", "--json"],
+        ["pack", there / "pods.json", "--limit", "100ms", "--json"],
+        ["defrag", there / "hosts.json", "--moves", "5", "--limit", "100ms", "--json"],
+    ]
+
+
+def test_an_answer_does_not_depend_on_the_clock(
+    questions: list[list[str | Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that leaps by an hour at each look changes no answer."""
+    first = [kant(*question) for question in questions]
+    ticks = count(0, 3600)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    assert [kant(*question) for question in questions] == first
+
+
+@pytest.mark.long
+def test_a_slow_machine_gives_the_same_answers(questions: list[list[str | Path]]) -> None:
+    """Plans of a calendar and of capacity, made at the lowest priority beside two processes that only burn time."""
+    asked = [questions[0], questions[2]]
+    calm = [kant(*question).out for question in asked]
+
+    def slowly() -> None:
+        os.nice(19)
+
+    spin = [sys.executable, "-c", "while True: pass"]
+    beside = [subprocess.Popen(spin, preexec_fn=slowly) for _ in range(2)]
+    try:
+        slow = [process(*question, preexec_fn=slowly).out for question in asked]
+    finally:
+        for each in beside:
+            each.kill()
+            each.wait()
+    assert slow == calm and all(calm)
+
+
+def test_every_call_of_a_solver_has_a_deterministic_limit(
+    questions: list[list[str | Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solver = type(deterministic(1.0))
+    solve, limits = solver.solve, []
+
+    def looked_at(self: Any, *given: Any, **options: Any) -> Any:
+        limits.append(self.parameters.max_deterministic_time)
+        assert self.parameters.max_time_in_seconds == math.inf and self.parameters.num_workers == 1
+        return solve(self, *given, **options)
+
+    monkeypatch.setattr(solver, "solve", looked_at)
+    for question in questions:
+        kant(*question).is_civil()
+    assert len(limits) >= 5 and all(0 < limit < math.inf for limit in limits)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, Seed, whole
-from kant.cli.pack import Limit, ToFile, write_text
-from kant.model.units import SECOND, parse_duration
+from kant.cli.inputs import Json, Limit, Seed, effort, whole
+from kant.cli.pack import ToFile, write_text
 
 if TYPE_CHECKING:
     from kant.optimize.defragment.answer import DefragAnswer
@@ -35,7 +34,7 @@ def defrag(
     from kant.optimize.defragment.answer import defragment
     from kant.optimize.defragment.instance import read_instance
 
-    answer = defragment(read_instance(instance), moves, parse_duration(limit, "--limit") / SECOND)
+    answer = defragment(read_instance(instance), moves, effort(limit))
     return Reply(answer, lambda: _show(answer)).print(json)
 
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter, Token
 
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
-from kant.model.units import FOREVER, parse_duration, parse_window
+from kant.model.units import FOREVER, SECOND, parse_duration, parse_window
 
 if TYPE_CHECKING:
     from kant.model.event import GpusBooked
@@ -69,6 +69,14 @@ def _check_seed(kind: type, seed: int) -> None:
 Seed = Annotated[int, Parameter(help="Of everything that is drawn.", converter=whole, validator=_check_seed)]
 
 
+def effort(limit: str) -> float:
+    """The deterministic seconds of `--limit`; raises InputError for none."""
+    seconds = parse_duration(limit, "--limit") / SECOND
+    if seconds <= 0:
+        raise InputError("--limit", "a time to search, such as 10s", limit)
+    return seconds
+
+
 def _check_jobs(kind: type, jobs: int | None) -> None:
     if jobs is not None and jobs < 1:
         raise InputError("--jobs", "a number of runs from 1 on", jobs)
@@ -90,6 +98,14 @@ Home = Annotated[
 ]
 JournalFile = Annotated[Path, Parameter(help="A journal.jsonl that a run has written.")]
 At = Annotated[str | None, Parameter(help="A time of the run, such as 2h or 1d3h. Default: the end of the journal.")]
+
+Limit = Annotated[
+    str,
+    Parameter(
+        help="Deterministic seconds of search, about a second of a core each: counted in steps and not by the clock, "
+        "so a busy machine answers the same."
+    ),
+]
 
 Learn = Annotated[
     bool, Parameter(help="Learn from how earlier expected starts of the journal turned out (takes some seconds).")

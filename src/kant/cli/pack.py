@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import At, Json, Seed, parse_at, whole
+from kant.cli.inputs import At, Json, Limit, Seed, effort, parse_at, whole
 from kant.cli.output import printable
 from kant.model.errors import InputError
-from kant.model.units import SECOND, parse_duration
 
 if TYPE_CHECKING:
     from kant.optimize.packing.answer import PackingAnswer
@@ -22,7 +21,6 @@ pack_app = App(
     help_format="plaintext",
 )
 
-Limit = Annotated[str, Parameter(help="Deterministic time of the solver: the same answer on a busy machine.")]
 ToFile = Annotated[Path | None, Parameter(help="The file to write. Default: standard output.")]
 
 
@@ -41,7 +39,7 @@ def pack(
     from kant.optimize.packing.answer import pack as solve
 
     problem, note = _instance_of(instance, at)
-    answer = solve(problem, model, parse_duration(limit, "--limit") / SECOND)
+    answer = solve(problem, model, effort(limit))
     return Reply(answer, lambda: _show(answer, note)).print(json)
 
 

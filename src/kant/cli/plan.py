@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from kant.cli.booked import booked_calendar
-from kant.cli.inputs import At, Json, Seed, whole
+from kant.cli.inputs import At, Json, Limit, Seed, effort, whole
 from kant.cli.output import Reply
 from kant.cli.plan_residency import residency
 from kant.cli.plan_stream import stream, train
@@ -17,8 +17,6 @@ from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kant.optimize.calendar.file import CalendarFile
     from kant.optimize.calendar.solve import Answer
     from kant.optimize.capacity.instance import Instance
@@ -32,8 +30,6 @@ for verb in (workflow, stream, train, residency):
 
 SHOWN = 40
 """Rows that a table has at most; --json has all."""
-
-Limit = Annotated[str, Parameter(help="Time to search; after it the best that was found is said.")]
 
 
 @plan_app.command
@@ -56,6 +52,7 @@ def calendar(
 
     Of a journal: whether what is booked at a time, by running jobs, reservations and nodes out of service, collides.
     """
+    seconds = effort(limit)
     if file.suffix == ".jsonl":
         if capacity is not None or slice is not None:
             raise InputError("--capacity and --slice", "a file of bookings: a journal has a cluster")
@@ -66,9 +63,8 @@ def calendar(
     from kant.optimize.calendar.solve import solve, solve_least
 
     read = read_calendar(file, slice)
-    stop = stop_after(limit)
     bookings = read.bookings
-    answer = solve_least(bookings, stop=stop) if capacity is None else solve(bookings, capacity, stop=stop)
+    answer = solve_least(bookings, limit=seconds) if capacity is None else solve(bookings, capacity, limit=seconds)
     Reply(calendar_json(read, answer), lambda: _show_calendar(read, answer)).print(json)
     return 0 if answer.status == "fits" else 1
 
@@ -102,7 +98,6 @@ def capacity(
 ) -> int:
     """Say how much of each resource must be reserved so that all pipelines meet their deadlines, and when each task
     starts."""
-    from kant.model.units import SECOND, parse_duration
     from kant.optimize.capacity.file import read_instance, read_plan
     from kant.optimize.capacity.learned import Learned
     from kant.optimize.capacity.solve import plan as make_plan
@@ -111,13 +106,13 @@ def capacity(
     if (before is None) != (plan is None):
         raise InputError("--before and --plan", "both or none")
     order = Learned() if search == "learned" else None
+    seconds = effort(limit)
     asked, node_gpus, left_out = _asked(instance, format, deadline, wait, tick, node)
     if before is not None and plan is not None:
         old, starts = read_instance(before, format, deadline), read_plan(plan)
-        found = replan(asked, old, starts, stop=stop_after(limit), seed=seed, order=order)
+        found = replan(asked, old, starts, limit=seconds, seed=seed, order=order)
     else:
-        seconds = parse_duration(limit, "--limit") / SECOND * 0.7
-        found = make_plan(asked, stop=stop_after(limit), seconds=seconds, seed=seed, order=order)
+        found = make_plan(asked, limit=seconds, seed=seed, order=order)
     reply = Reply(
         capacity_json(asked, found, node_gpus) | ({"left_out": left_out} if left_out else {}),
         lambda: _show_capacity(asked, found, node_gpus, left_out),
@@ -199,19 +194,6 @@ def generate(
     console.print(f"{what} written to {out}", soft_wrap=True)
 
 
-def stop_after(limit: str) -> Callable[[float], bool]:
-    """What tells whether a share of the time is over."""
-    from time import monotonic
-
-    from kant.model.units import SECOND, parse_duration
-
-    span = parse_duration(limit, "--limit") / SECOND
-    if span <= 0:
-        raise InputError("--limit", "a time to search, such as 60s", limit)
-    begun = monotonic()
-    return lambda share: monotonic() - begun >= share * span
-
-
 def calendar_json(read: CalendarFile, answer: Answer) -> dict[str, Any]:
     """The answer as `--json` prints it. Times are as in the file: seconds, or plain numbers."""
     from kant.model.units import SECOND
@@ -245,12 +227,13 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
     count = f"{len(read.bookings):,} bookings"
     gpus = f"{answer.capacity:,} GPUs"
     if answer.status == "fits":
-        least = " (no fewer will do)" if answer.needed == answer.lower_bound else ""
+        proven = answer.needed == answer.lower_bound
+        least = " (no fewer will do)" if proven else f" (fewer than {answer.lower_bound:,} will not do)"
         console.print(f"{count} fit on {gpus}; the plan uses {answer.needed:,}{least}.", style="green")
     elif answer.status == "infeasible":
         console.print(f"{count} do not fit on {gpus}.", style="red")
     else:
-        console.print(f"{count}: no plan on {gpus} was found in the time, and none is ruled out.", style="yellow")
+        console.print(f"{count}: no plan on {gpus} was found within the limit, and none is ruled out.", style="yellow")
     if answer.collide:
         names = ", ".join(read.bookings[i].id for i in answer.collide)
         without = ": without any one of them the others of these fit" if answer.minimal else ""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json
+from kant.cli.inputs import Json, Limit, effort
 from kant.cli.output import Reply
-from kant.cli.plan_workflow import SHOWN, effort
+from kant.cli.plan_workflow import SHOWN
 
 if TYPE_CHECKING:
     from kant.optimize.residency.program import Choice, Program
@@ -23,9 +23,7 @@ def residency(
     search: Annotated[
         Literal["greedy", "beam", "optimal"], Parameter(help="greedy, beam (never worse), or optimal: proven.")
     ] = "beam",
-    limit: Annotated[
-        str, Parameter(help="Deterministic time for `optimal`, about a second of a core each second.")
-    ] = "10s",
+    limit: Limit = "10s",
     json: Json = False,
 ) -> int:
     """Say at each use of a model or a buffer whether it is kept in fast memory, copied there ahead of time, or read
@@ -35,12 +33,13 @@ def residency(
     from kant.optimize.residency.program import duration
     from kant.optimize.residency.search import beam, greedy
 
+    seconds = effort(limit)
     program = read_program(file)
     bound = sum(step.compute for step in program.steps)
     simple = greedy(program)
     choices: Sequence[Choice] = simple if search == "greedy" else beam(program)
     if search == "optimal":
-        choices, bound = shortest(program, choices, effort(limit))
+        choices, bound = shortest(program, choices, seconds)
     answer = {
         "search": search,
         "ticks": duration(program, choices),

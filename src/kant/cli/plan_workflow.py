@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json
+from kant.cli.inputs import Json, Limit, effort
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -40,9 +40,7 @@ def workflow(
     ] = "heft",
     compare: Annotated[bool, Parameter(help="All policies side by side.", negative="")] = False,
     cluster: ClusterNodes = None,
-    limit: Annotated[
-        str, Parameter(help="Deterministic time for `optimal`, about a second of a core each second.")
-    ] = "10s",
+    limit: Limit = "10s",
     json: Json = False,
 ) -> int:
     """Plan a workflow: which stage runs when on which processor, with the critical path, and the slack of each stage.
@@ -72,16 +70,6 @@ def load_graph(path: Path, cluster: str | None) -> Graph:
     if len(nodes) > MOST_PROCESSORS:
         raise InputError("--cluster", f"at most {MOST_PROCESSORS:,} nodes", len(nodes))
     return graph_of(read, [Processor(node.name, node.model, node.gpus) for node in nodes])
-
-
-def effort(limit: str) -> float:
-    """Deterministic seconds."""
-    from kant.model.units import SECOND, parse_duration
-
-    seconds = parse_duration(limit, "--limit") / SECOND
-    if seconds <= 0:
-        raise InputError("--limit", "a time to search, such as 10s", limit)
-    return seconds
 
 
 def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[Run, ...], int]:

@@ -200,7 +200,9 @@ def _refusal(wish: Wish, found: Choice, zero: int) -> str:
     named = ", ".join(found.collide[:NAMED])
     more = f" and {len(found.collide) - NAMED} more" if len(found.collide) > NAMED else ""
     without = "; without any one of them it would fit" if found.minimal and len(found.collide) > 1 else ""
-    way = f"on {found.line} these are in the way: {named}{more}{without}" if named else "no place was found in the time"
+    way = "no place was found within the limit"
+    if named:
+        way = f"on {found.line} these are in the way: {named}{more}{without}"
     later = f"; it fits from {moment(zero + found.later)} on" if found.later >= 0 else ""
     return f"{what} ({way}{later})"
 

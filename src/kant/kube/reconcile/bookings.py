@@ -62,7 +62,7 @@ class Bookings:
                 self.troubles[name] = str(error)
                 return
             if not found.held:
-                way = ", ".join(found.collide[:NAMED]) or "no place was found in the time"
+                way = ", ".join(found.collide[:NAMED]) or "no place was found within the limit"
                 more = f" and {len(found.collide) - NAMED} more" if len(found.collide) > NAMED else ""
                 self.troubles[name] = f"it collides on {found.line} with {way}{more}"
                 return

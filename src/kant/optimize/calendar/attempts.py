@@ -1,4 +1,7 @@
-"""Attempts at a calendar: the search again and again, with other orders, for as long as there is budget."""
+"""Attempts at a calendar: the search again and again, with other orders, for as long as there is budget.
+
+A budget is counted in nodes of the search and never in time, so the answer is the same on a busy machine.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.first_fit import first_fit, rank_of
 from kant.optimize.calendar.kernels import FEWEST, LOWEST, OPEN, TIGHTEST, search
 from kant.optimize.calendar.sections import Numbers, Sections, sections_of
-from kant.optimize.stop import Stop, never
 
 SLICE = 20_000
 """Nodes of a first attempt. Attempts differ in the order of alternatives and the choice of sections, and grow."""
@@ -23,25 +25,25 @@ DISTURBANCE = 0.3
 """Standard deviation of the logarithm of the factor by which sizes are disturbed."""
 FAILURES = 1 << 18
 """Slots of the memory of failures: 4 MiB."""
+STEPS = 250_000_000
+"""Elementary steps of a deterministic second, about a second of a core."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """What may still be spent: nodes of the search, and a share of the time that `stop` measures between attempts."""
+    """The nodes of the search that may still be visited."""
 
     nodes: int
-    stop: Stop = never
-    share: float = 1.0
 
     @property
     def spent(self) -> bool:
         """Whether nothing is left."""
-        return self.nodes <= 0 or self.stop(self.share)
+        return self.nodes <= 0
 
 
 @dataclass(slots=True)
 class Attempts:
-    """Attempts at one set of bookings, with what they have learnt for each capacity. `nodes` counts all."""
+    """Attempts at one set of bookings, with what they have learnt for each capacity. `nodes` counts those visited."""
 
     sections: Sections
     sizes: tuple[NDArray[np.float64], ...]
@@ -50,20 +52,24 @@ class Attempts:
     _failed: dict[int, Numbers] = field(default_factory=dict)
     _ways: dict[int, Iterator[tuple[int, Numbers, int]]] = field(default_factory=dict)
 
-    def fit(self, capacity: int, budget: Budget) -> tuple[int, Numbers]:
-        """FOUND with the offsets of a plan, NONE, or OPEN when the budget is spent."""
+    def fit(self, capacity: int, budget: Budget, most: int = 1 << 62) -> tuple[int, Numbers]:
+        """FOUND with the offsets of a plan, NONE, or OPEN when the budget or `most` of its nodes are spent.
+
+        To begin costs something too, so an attempt is charged at least one node for each booking.
+        """
         if capacity not in self._ways:
             self._failed.clear()  # one memory at a time
             self._ways[capacity] = self._all_ways()
         if capacity not in self._failed:
             self._failed[capacity] = np.zeros((FAILURES, 2), np.int64)
         offsets = np.zeros(len(self.sections.gpus), np.int64)
-        while not budget.spent:
+        kept = max(budget.nodes - most, 0)
+        while budget.nodes > kept:
             limit, rank, rule = next(self._ways[capacity])
             visited = np.zeros(1, np.int64)
-            limit = min(limit, budget.nodes)
+            limit = min(limit, budget.nodes - kept)
             found = search(self.sections, rank, capacity, rule, limit, self._failed[capacity], offsets, visited)
-            budget.nodes -= int(visited[0])
+            budget.nodes -= max(int(visited[0]), len(offsets))
             self.nodes += int(visited[0])
             if found != OPEN:
                 return found, offsets
@@ -75,6 +81,12 @@ class Attempts:
             noise = np.random.Generator(np.random.PCG64(n)).normal(0, DISTURBANCE, len(key))
             order = _order(key * np.exp(noise) if n >= TOUR else key)
             yield SLICE * (1 + n // TOUR), rank_of(order), rule
+
+    def nodes_in(self, limit: float) -> int:
+        """The nodes that may be visited in so many deterministic seconds: the more, the fewer and shorter bookings."""
+        bookings, width = self.sections.covers.shape
+        steps = bookings + width + int((self.sections.last - self.sections.first).sum())
+        return max(int(limit * STEPS / steps), 1)
 
     def first_fits(self) -> list[tuple[int, Numbers]]:
         """What first fit needs in each of the orders, and its plan."""

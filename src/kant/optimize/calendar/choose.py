@@ -20,8 +20,8 @@ from kant.model.units import FOREVER
 from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.solve import solve
 
-NODES = 300_000
-"""Nodes of the search on one line, beyond which it is given up: some tenths of a second."""
+LIMIT = 0.3
+"""Deterministic seconds of the search on one line."""
 MOST_LINES = 32
 """Lines on which others are asked to move, the emptiest first."""
 CLUSTER = "cluster"
@@ -228,7 +228,7 @@ def _moving(spec: ClusterSpec, lines: Sequence[Line], wish: Wish, taken: Sequenc
     ranked = sorted(lines, key=lambda line: sum(_load(line, each, wish) for each in taken))
     for line in ranked[:MOST_LINES]:
         rows, who, offsets = _calendar(line, wish, taken, free, now)
-        answer = solve(rows, line.gpus, NODES)
+        answer = solve(rows, line.gpus, limit=LIMIT)
         if answer.status == "fits":
             places = {
                 who[i]: line.held(answer.offsets[i], row.gpus)

@@ -19,7 +19,8 @@ def collision(bookings: Sequence[Booking], capacity: int, budget: Budget) -> tup
     """The rows of bookings that do not fit together, and whether the set is known to be minimal.
 
     Parts are left out as long as the rest still collides, large parts first: the deletion filter of J. W. Chinneck and
-    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. A question that the budget leaves open keeps its bookings.
+    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. A question that the budget leaves open keeps its bookings;
+    when it is spent the set stays as it is.
     """
     pinned = pinned_collision(bookings, capacity)
     if pinned:
@@ -32,11 +33,10 @@ def collision(bookings: Sequence[Booking], capacity: int, budget: Budget) -> tup
         while k < len(rows):
             rest = rows[:k] + rows[k + size :]
             found = FOUND
+            if rest and budget.spent:
+                return tuple(rows), False
             if rest:
-                trial = Budget(min(TRIAL, budget.nodes), budget.stop, budget.share)
-                asked = trial.nodes
-                found, _ = attempts_at([bookings[i] for i in rest]).fit(capacity, trial)
-                budget.nodes -= asked - trial.nodes
+                found, _ = attempts_at([bookings[i] for i in rest]).fit(capacity, budget, TRIAL)
             if found == NONE:
                 rows = rest
             else:

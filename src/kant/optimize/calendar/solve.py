@@ -1,7 +1,8 @@
-"""Whether a calendar fits, with a plan; or which bookings collide; or the best that was found in the time."""
+"""Whether a calendar fits, with a plan; or which bookings collide; or the best plan that was found in the limit."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +13,6 @@ from kant.optimize.calendar.booking import LARGEST, Booking
 from kant.optimize.calendar.collision import collision, pinned_collision
 from kant.optimize.calendar.kernels import FOUND, NONE
 from kant.optimize.calendar.sections import Numbers, peak
-from kant.optimize.stop import Stop, never
 
 Status = Literal["fits", "infeasible", "unknown"]
 
@@ -20,16 +20,17 @@ NODES = 10_000_000_000
 """Nodes after which a search gives up where nothing else stops it."""
 
 SHARE = 0.8
-"""Of the time and the nodes, for the question whether it fits. The rest is for what is said when it does not."""
+"""Of the nodes, for the question whether it fits. The rest is for what is said when it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What is known of a calendar on a line of `capacity` GPUs.
 
-    `fits`: `offsets` is a plan. `infeasible`: there is none, and `collide` names bookings (rows) that do not fit
-    together; `minimal` says that they fit as soon as any one of them is left out. `unknown`: the budget ended first.
-    Where there is no plan, `offsets` is one for the shortest line that was found.
+    `fits`: `offsets` is a plan, whichever search found it. `infeasible`: there is none, and `collide` names bookings
+    (rows) that do not fit together; `minimal` says that they fit as soon as any one of them is left out. `unknown`: no
+    plan was found within the limit, and none is ruled out: `lower_bound` <= `capacity` < `needed`. Where there is no
+    plan, `offsets` is one for the shortest line that was found.
     """
 
     status: Status
@@ -48,10 +49,12 @@ class Answer:
     minimal: bool = False
 
 
-def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, stop: Stop = never) -> Answer:
-    """Fit the bookings on a line of `capacity` GPUs. With `stop` or fewer `nodes` the answer may be `unknown`.
+def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
+    """Fit the bookings on a line of `capacity` GPUs.
 
-    Raises InputError where nothing is booked, or the capacity is none.
+    The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds: so much
+    work as a core does in about so many seconds, counted in nodes. Raises InputError where nothing is booked, or the
+    capacity is none.
     """
     if not 1 <= capacity <= LARGEST:
         raise InputError("the capacity", f"from 1 to {LARGEST:,} GPUs", capacity)
@@ -59,37 +62,44 @@ def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, stop: 
     if pinned_collision(bookings, LARGEST):
         return Answer("infeasible", capacity, 0, (), bound, 0, 0, pinned_collision(bookings, capacity), True)
     by_first_fit, best = fits[0][0], min(fits, key=lambda plan: plan[0])
-    found = FOUND if best[0] <= capacity else NONE
+    budget = _budget(attempts, nodes, limit)
     if bound <= capacity < best[0]:
-        found, offsets = attempts.fit(capacity, Budget(int(nodes * SHARE), stop, SHARE))
+        found, offsets = attempts.fit(capacity, budget, int(budget.nodes * SHARE))
         if found == FOUND:
             best = capacity, offsets
-    rest = Budget(int(nodes * (1 - SHARE)), stop)
+        elif found == NONE:
+            bound = capacity + 1
+        else:  # a plan for a shorter line is one for this line too, and so is the proof for a longer one
+            best, bound = _shorten(attempts, bound, best, budget, TOUR * SLICE)
+    if best[0] <= capacity:
+        return _answer("fits", capacity, best, bound, by_first_fit, attempts)
     collide: tuple[int, ...] = ()
     minimal = False
-    if found == NONE:
-        bound = max(bound, capacity + 1)
-        collide, minimal = collision(bookings, capacity, rest)
-    if found != FOUND:
-        best, bound = _shorten(attempts, bound, best, rest, TOUR * SLICE)
-    status: Status = "fits" if found == FOUND else "infeasible" if found == NONE else "unknown"
+    if bound > capacity:
+        collide, minimal = collision(bookings, capacity, budget)
+        best, bound = _shorten(attempts, bound, best, budget, TOUR * SLICE)
+    status: Status = "infeasible" if bound > capacity else "unknown"
     return _answer(status, capacity, best, bound, by_first_fit, attempts, collide, minimal)
 
 
-def solve_least(bookings: Sequence[Booking], nodes: int = NODES, stop: Stop = never) -> Answer:
+def solve_least(bookings: Sequence[Booking], nodes: int = NODES, limit: float = math.inf) -> Answer:
     """The plan on the shortest line that is found: the shortest there is where `needed` is `lower_bound`.
 
-    Raises InputError where nothing is booked.
+    The search ends after `nodes` or `limit`, as that of `solve`. Raises InputError where nothing is booked.
     """
     attempts, bound, fits = _begin(bookings)
     pinned = pinned_collision(bookings, LARGEST)
     if pinned:
         return Answer("infeasible", bound, 0, (), bound, 0, 0, pinned, True)
-    best, budget, trial = min(fits, key=lambda plan: plan[0]), Budget(nodes, stop), TOUR * SLICE
+    best, budget, trial = min(fits, key=lambda plan: plan[0]), _budget(attempts, nodes, limit), TOUR * SLICE
     while bound < best[0] and not budget.spent:
         best, bound = _shorten(attempts, bound, best, budget, trial)
         trial *= 4
     return _answer("fits", best[0], best, bound, fits[0][0], attempts)
+
+
+def _budget(attempts: Attempts, nodes: int, limit: float) -> Budget:
+    return Budget(nodes if limit == math.inf else min(nodes, attempts.nodes_in(limit)))
 
 
 def _begin(bookings: Sequence[Booking]) -> tuple[Attempts, int, list[tuple[int, Numbers]]]:
@@ -106,10 +116,7 @@ def _shorten(
     """A plan for a shorter line, by bisection; and the lower bound. Each trial has so many nodes."""
     low, middle = bound, bound
     while low < best[0] and not budget.spent:
-        asked = Budget(min(trial, budget.nodes), budget.stop, budget.share)
-        given = asked.nodes
-        found, offsets = attempts.fit(middle, asked)
-        budget.nodes -= given - asked.nodes
+        found, offsets = attempts.fit(middle, budget, trial)
         if found == FOUND:
             best = int((offsets + attempts.sections.gpus).max()), offsets
         else:

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from kant.model.errors import InputError
 from kant.optimize.capacity.planning import Planning
-from kant.optimize.solvers import cp_sat
-from kant.optimize.stop import Stop, never
+from kant.optimize.solvers import cp_sat, deterministic
 
 WHOLE = 200
 """Instances of at most so many tasks are solved as one."""
 FREE = 80
 """Tasks that are free in a window around a peak."""
 EFFORT = 2.0
-"""Deterministic time for an instance; a window gets a tenth."""
+"""Deterministic seconds for an instance; a window gets a tenth."""
 
 
 def is_there() -> bool:
@@ -35,17 +34,21 @@ def is_small(planning: Planning) -> bool:
     return len(planning.starts) <= WHOLE and bool(planning.movable.all())
 
 
-def polish(planning: Planning, windows: int, stop: Stop = never, seconds: float = math.inf, seed: int = 0) -> None:
-    """Solve a small instance whole, or free the tasks around a peak so often. Raises the bounds where one is proven."""
+def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int = 0) -> None:
+    """Solve a small instance whole, or free the tasks around a peak so often. Raises the bounds where one is proven.
+
+    It ends after `limit` deterministic seconds of the solver.
+    """
     count = len(planning.starts)
     movable = planning.movable[planning.tasks.process] > 0
     if is_small(planning):
-        solve_free(planning, movable, EFFORT, seconds, seed)
+        if limit > 0:
+            solve_free(planning, movable, min(EFFORT, limit), seed)
         return
     rng = np.random.Generator(np.random.PCG64(seed))
     for _ in range(windows):
         excess = (planning.peaks - planning.bounds) * planning.tasks.cost
-        if not excess.any() or stop(1.0):
+        if not excess.any() or limit <= 0:
             return
         resource = int(rng.choice(np.flatnonzero(excess)))
         tick = int(rng.choice(np.flatnonzero(planning.usage[resource] == planning.peaks[resource])))
@@ -54,15 +57,13 @@ def polish(planning: Planning, windows: int, stop: Stop = never, seconds: float 
         near = np.argsort(away, kind="stable")[:FREE]
         free = np.zeros(count, bool)
         free[near] = True
-        solve_free(planning, free & movable, EFFORT / 10, seconds, seed)
+        limit -= solve_free(planning, free & movable, min(EFFORT / 10, limit), seed)
 
 
-def solve_free(
-    planning: Planning, free: NDArray[np.bool_], effort: float, seconds: float = math.inf, seed: int = 0
-) -> None:
+def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed: int = 0) -> float:
     """Solve for the starts of the free tasks with all others fixed; the plan changes where it gets cheaper.
 
-    It ends after so much deterministic time, or so many seconds.
+    It ends after `effort` deterministic seconds. Returns how many were spent.
     """
     cp_model = cp_sat()
     tasks, model = planning.tasks, cp_model.CpModel()
@@ -106,18 +107,15 @@ def solve_free(
         )
         model.add_hint(cap, peak)
     model.minimize(sum(int(cost) * cap for cost, cap in zip(tasks.cost, caps, strict=True)))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed % (1 << 30)
-    solver.parameters.max_deterministic_time = effort
-    if seconds < math.inf:
-        solver.parameters.max_time_in_seconds = seconds
+    solver = deterministic(effort, seed % (1 << 30))
     status = solver.solve(model)
+    spent = float(solver.response_proto.deterministic_time)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return
+        return spent
     old = planning.cost
     if free.all():
         planning.proven = max(planning.proven, -int(-solver.best_objective_bound // 1))
     if round(solver.objective_value) < old:
         for i, start in starts.items():
             planning.move(i, solver.value(start))
+    return spent

@@ -16,6 +16,8 @@ from kant.placement.fits import mixed
 
 LEVELLING = 1e-3
 """What a unit of use at the target weighs beside a unit of squared overload."""
+STEP = 200
+"""What a step of repair costs beside the entries of `usage` that it looks at."""
 
 Profile = NDArray[np.float64]
 
@@ -225,14 +227,15 @@ def take_back(s: Tasks, p: int, starts: Numbers, usage: Numbers, kept: Numbers) 
 @compiled
 def repair(
     s: Tasks, starts: Numbers, usage: Numbers, target: Numbers, open_from: Numbers, opened: Numbers,
-    steps: int, seed: int, heat: float,
+    steps: int, seed: int, heat: float, work: Numbers,
 ) -> int:  # fmt: skip
     """Move tasks away from ticks that pass a target, until none does; returns the overload that is left.
 
     A step takes a task that is active at such a tick and gives it the start that adds least, among those that its
     neighbours leave, or among all, where it pushes them; or it inserts the whole process anew. What adds overload is
     taken back, but the less often the smaller it is and the hotter: `heat` is what falls to nothing with the steps.
-    `opened[open_from[t]:open_from[t + 1]]` are the tasks that may be active at tick t and may be moved.
+    `opened[open_from[t]:open_from[t + 1]]` are the tasks that may be active at tick t and may be moved. `work` [1]
+    grows by the entries of `usage` that are looked at: what a step costs, whatever else the machine does.
     Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
@@ -241,8 +244,12 @@ def repair(
     for r in range(usage.shape[0]):
         for t in range(usage.shape[1]):
             total += s.cost[r] * max(usage[r, t] - target[r], 0) ** 2
+    size = usage.shape[0] * usage.shape[1]
+    work[0] += size
     for step in range(steps):
-        at = overloaded(usage, target, mixed(seed, 4 * step))
+        look = mixed(seed, 4 * step)
+        at = overloaded(usage, target, look)
+        work[0] += STEP + (size if at < 0 else (at - look) % size)
         if at < 0:
             return 0
         draw, kind = mixed(seed, 4 * step + 1), mixed(seed, 4 * step + 2) % 8
@@ -255,6 +262,7 @@ def repair(
                 kept[j] = starts[j]
                 put(s, j, starts[j], -1, usage)
                 change -= overload_of(s, j, starts[j], usage, target)
+                work[0] += usage.shape[0] * (s.latest[j] - s.earliest[j] + s.duration[j])
             change += insert(s, p, starts, usage, target, prices, False, draw)
         else:
             low, high = s.earliest[i], s.latest[i]
@@ -267,6 +275,7 @@ def repair(
                 continue
             start = low + (draw >> 8) % (high - low + 1)
             if kind < 7:
+                work[0] += usage.shape[0] * (high - low + s.duration[i])
                 put(s, i, starts[i], -1, usage)
                 start = cheapest(s, i, low, high, starts[i], usage, target, prices, draw)
                 put(s, i, starts[i], 1, usage)

@@ -14,7 +14,6 @@ from kant.optimize.capacity.instance import Instance, Starts, flat, unchanged
 from kant.optimize.capacity.kernels import insert_all, repair
 from kant.optimize.capacity.learned import Learned
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
-from kant.optimize.stop import Stop, never
 
 STEPS, STEPS_A_TASK = 40_000, 100
 """Steps of one repair: the second for each task that may move, and no more than the same share of the first."""
@@ -24,42 +23,45 @@ HEAT = 50.0
 """Overload that a step of repair may add now and then at first."""
 WINDOWS = 10
 """Windows around a peak that a solver looks at."""
+WORK = 300_000_000
+"""Work of repair in a deterministic second, about a second of a core."""
 SHARE = 0.8
-"""Of the time, for repair."""
+"""Of the limit, for repair."""
 SHARE_SMALL = 0.3
 """Of it where the solver can take the whole instance."""
 
 
 def plan(
-    instance: Instance, rounds: int = ROUNDS, windows: int = WINDOWS, stop: Stop = never, seconds: float = math.inf,
-    seed: int = 0, order: Learned | None = None,
+    instance: Instance, rounds: int = ROUNDS, windows: int = WINDOWS, limit: float = math.inf, seed: int = 0,
+    order: Learned | None = None,
 ) -> CapacityPlan:  # fmt: skip
     """A plan of low cost: insertion, repair towards lower targets, and CP-SAT where it is installed.
 
-    `rounds` of repair and `windows` of CP-SAT, or `stop`, end the search; so does a plan that costs what the bound
-    says. `seconds` is how long the solver may take at one call. With `order` insertion goes by it, not by fixed orders.
+    `rounds` of repair and `windows` of CP-SAT, or `limit` deterministic seconds after insertion, end the search; so
+    does a plan that costs what the bound says. With `order` insertion goes by it, not by fixed orders.
     """
     planning = planning_of(instance)
     insert_by(planning, order)
     solver = windows > 0 and exact.is_there()
-    lower(planning, rounds, stop, seed, SHARE_SMALL if solver and exact.is_small(planning) else SHARE)
+    share = SHARE_SMALL if solver and exact.is_small(planning) else SHARE
+    spent = lower(planning, rounds, seed, share * limit)
     if solver and planning.cost > int((planning.bounds * planning.tasks.cost).sum()):
-        exact.polish(planning, windows, stop, seconds, seed)
+        exact.polish(planning, windows, limit - spent, seed)
     return planning.plan()
 
 
 def replan(
-    instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, stop: Stop = never, seed: int = 0,
-    order: Learned | None = None,
+    instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, limit: float = math.inf,
+    seed: int = 0, order: Learned | None = None,
 ) -> CapacityPlan:  # fmt: skip
     """A plan after a change: processes that are as they were keep their starts, the others are planned around them.
 
-    Raises InputError where `starts` misses a task of a process that has not changed.
+    `limit` is that of `plan`. Raises InputError where `starts` misses a task of a process that has not changed.
     """
     planning = planning_of(instance)
     keep(planning, unchanged(old, instance), starts)
     insert_by(planning, order)
-    lower(planning, rounds, stop, seed)
+    lower(planning, rounds, seed, limit)
     return planning.plan()
 
 
@@ -111,20 +113,24 @@ def insert_best(planning: Planning) -> None:
     planning.starts, planning.usage = best[1], best[2]
 
 
-def lower(planning: Planning, rounds: int, stop: Stop, seed: int, share: float = 1.0) -> None:
-    """Repair towards lower targets: for all resources at once, then for one, in steps that shrink when they fail."""
+def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -> float:
+    """Repair towards lower targets: for all resources at once, then for one, in steps that shrink when they fail.
+
+    No round begins after `limit` deterministic seconds. Returns how many were spent.
+    """
     tasks, count = planning.tasks, len(planning.bounds)
     movable = planning.movable[tasks.process]
     steps = min(STEPS * int(movable.sum()) // len(movable), STEPS_A_TASK * int(movable.sum()))
     open_from, opened = open_by_tick(planning)
     shares = np.full(count + 1, 0.5)
     failures = np.zeros(count + 1, np.int64)
+    work = np.zeros(1, np.int64)
     for n in range(rounds):
         peak = planning.peaks
         excess = peak - planning.bounds
         which = n % (count + 1)
-        if not (excess * tasks.cost).any() or stop(share) or failures.min() >= 3:
-            return
+        if not (excess * tasks.cost).any() or work[0] >= limit * WORK or failures.min() >= 3:
+            break
         step = np.ceil(shares[which] * excess).astype(np.int64)
         if which < count:
             step[np.arange(count) != which] = 0
@@ -133,7 +139,7 @@ def lower(planning: Planning, rounds: int, stop: Stop, seed: int, share: float =
             failures[which] += 1
             continue
         starts, usage = planning.starts.copy(), planning.usage.copy()
-        left = repair(tasks, starts, usage, peak - step, open_from, opened, steps, seed * ROUNDS + n + 1, HEAT)
+        left = repair(tasks, starts, usage, peak - step, open_from, opened, steps, seed * ROUNDS + n + 1, HEAT, work)
         new = usage.max(axis=1)
         if int(((new - peak) * tasks.cost).sum()) < 0:
             planning.starts, planning.usage = starts, usage
@@ -143,6 +149,7 @@ def lower(planning: Planning, rounds: int, stop: Stop, seed: int, share: float =
             failures[which] += step.max() <= 1
         else:
             shares[which] = min(shares[which] * 1.5, 1.0)
+    return int(work[0]) / WORK
 
 
 def open_by_tick(planning: Planning) -> tuple[Numbers, Numbers]:
