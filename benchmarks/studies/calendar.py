@@ -118,7 +118,8 @@ def instances() -> Iterator[str]:
             solved_too.append(name)
         if other.fits and other.cpu_s < seconds:
             sooner.append(name)
-    yield f"\nCP-SAT finds a plan for {', '.join(solved_too) or 'none'}; sooner than Kant for {', '.join(sooner) or 'none'}."
+    found, faster = (", ".join(names) or "none" for names in (solved_too, sooner))
+    yield f"\nCP-SAT finds a plan for {found}; sooner than Kant for {faster}."
 
 
 def weeks(scale: float) -> Iterator[str]:
