@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tarfile
 from collections.abc import Iterator
 from itertools import product
@@ -15,7 +16,7 @@ from tests.conftest import DataFile
 from tests.examples import examples
 
 from kant.model.errors import InputError
-from kant.optimize.capacity import kernels
+from kant.optimize.capacity import exact, kernels
 from kant.optimize.capacity.file import read_instance
 from kant.optimize.capacity.generate import changed, generate
 from kant.optimize.capacity.instance import (
@@ -29,7 +30,7 @@ from kant.optimize.capacity.instance import (
     peaks,
     unchanged,
 )
-from kant.optimize.capacity.planning import planning_of
+from kant.optimize.capacity.planning import Planning, planning_of
 from kant.optimize.capacity.solve import insert_best, lower, open_by_tick, plan, replan
 
 
@@ -151,6 +152,59 @@ def test_repair_does_the_same_compiled_and_not(seed: int, heat: float) -> None:
         assert not faults(planning.instance, planning.plan().starts)
         results.append((left, planning.starts.tolist(), work.tolist()))
     assert results[0] == results[1]
+
+
+def test_a_limit_ends_repair_between_two_rounds() -> None:
+    """The limit counts what repair looks at: after the least of limits one round is made."""
+
+    def lowered(rounds: int, limit: float) -> tuple[float, int]:
+        planning = planning_of(generate(120, seed=2))
+        insert_best(planning)
+        return lower(planning, rounds, 0, limit), planning.cost
+
+    one, few = lowered(1, math.inf), lowered(6, math.inf)
+    assert lowered(6, 1e-9) == one and lowered(6, 0.0) == (0.0, lowered(0, math.inf)[1])
+    assert 0 < one[0] < few[0] and few[1] <= one[1]
+    assert lowered(100, few[0]) == few
+
+
+def test_a_step_of_repair_costs_what_it_looks_at() -> None:
+    """Twice the ticks of one task are twice the entries; a step without any has its own price."""
+    costs = []
+    for ticks in (200, 400):
+        task = Task("t", ticks // 2, {"r": 2})
+        planning = planning_of(Instance((Resource("r"),), (Process("p", 0, ticks, (task,)),)))
+        insert_best(planning)
+        work = np.zeros(1, np.int64)
+        target = np.ones(1, np.int64)
+        assert kernels.repair(
+            planning.tasks, planning.starts, planning.usage, target, *open_by_tick(planning), 300, 1, 0.0, work
+        )
+        costs.append(int(work[0]) - 300 * kernels.STEP)
+    assert 300 * 100 < costs[0] < 300 * 500 and 1.6 < costs[1] / costs[0] < 2.4
+
+
+def test_what_repair_leaves_of_the_limit_is_for_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    efforts: list[float] = []
+
+    def limited(planning: Planning, free: np.ndarray, effort: float, seed: int = 0) -> float:
+        efforts.append(effort)
+        return effort
+
+    monkeypatch.setattr(exact, "solve_free", limited)
+    small, large = generate(60, seed=4), generate(240, seed=1)
+    for limit in (math.inf, 0.5, 0.25):
+        plan(small, rounds=1, limit=limit)
+    assert efforts[0] == exact.EFFORT and 0.25 < efforts[1] < 0.5 and 0 < efforts[2] < 0.25
+    efforts.clear()
+    plan(large, rounds=1, windows=4)
+    assert efforts == [exact.EFFORT / 10] * 4
+    efforts.clear()
+    plan(large, rounds=1, windows=4, limit=0.5)
+    assert efforts[0] == exact.EFFORT / 10 and len(efforts) < 4 and sum(efforts) < 0.5
+    efforts.clear()
+    plan(small, rounds=1, limit=1e-6)
+    assert not efforts
 
 
 @pytest.mark.long
