@@ -14,7 +14,7 @@ from tests.conftest import DataFile
 from tests.examples import examples
 
 from kant.model.errors import InputError
-from kant.optimize.calendar.attempts import attempts_at
+from kant.optimize.calendar.attempts import Budget, attempts_at
 from kant.optimize.calendar.booking import Booking, faults
 from kant.optimize.calendar.file import read_calendar
 from kant.optimize.calendar.first_fit import rank_of
@@ -252,6 +252,14 @@ def test_seconds_of_a_limit_are_nodes() -> None:
     assert nodes[0] > nodes[1] and nodes[0] > nodes[2] > 0
     assert attempts_at(short).nodes_in(0.5) == pytest.approx(nodes[0] / 2, abs=1)
     assert attempts_at(short).nodes_in(1e-12) == 1
+
+
+def test_an_attempt_spends_its_part_of_the_budget_and_at_least_a_node_for_each_booking() -> None:
+    attempts, budget = attempts_at(HARD), Budget(1_000)
+    found, _ = attempts.fit(55, budget, 100)
+    assert found == OPEN and 100 <= attempts.nodes <= 101 and 899 <= budget.nodes <= 900
+    least = Budget(1)
+    assert attempts.fit(55, least)[0] == OPEN and least.nodes == 1 - len(HARD)
 
 
 def test_a_limit_ends_the_hunt_for_who_collides() -> None:
