@@ -1,8 +1,8 @@
 """What must be reserved for pipelines with deadlines: `python -m benchmarks.studies.capacity`.
 
 Plans beside CP-SAT alone on generated instances, plans after a change, and projects of PSPLIB beside proven optima.
-Writes docs/studies/capacity.md. Needs psplib_j30_j60.tar.xz and the extra `optimize`. With a number of seconds for
-CP-SAT it prints the page instead.
+Writes docs/studies/capacity.md. Needs psplib_j30_j60.tar.xz and the extra `optimize`. With a number of
+deterministic seconds for CP-SAT it prints the page instead.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ processes that have a release and a deadline; what is paid is the weighted sum o
 not public, so these are generated (`kant plan generate`): processes of about 20 tasks, four resources, deadlines of
 twice the longest path. The bound is what energetic reasoning proves of each resource alone. *Inserted* is
 process-by-process insertion alone, *planned* is with repair, without any solver. CP-SAT alone has one worker and
-{seconds:.0f} seconds of a clock, on a machine that others used as well. Then {changed:.0f} % of the processes change,
+{seconds:.0f} deterministic seconds. Then {changed:.0f} % of the processes change,
 and the plan is made anew around what stays: *share* is its CPU time over that of the first plan, *moved* counts tasks
 of unchanged processes that start at another time. Plans are checked by `faults` in `optimize/capacity/instance.py`.
 Times are CPU seconds of one core.
