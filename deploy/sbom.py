@@ -15,6 +15,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
+OWN = "kant-scheduler"
 DPKG = Path("/var/lib/dpkg/status")
 
 
@@ -24,7 +25,7 @@ def sbom(site: Path, dpkg: Path = DPKG) -> dict[str, Any]:
     if dpkg.is_file():
         found += _debian(dpkg.read_text(encoding="utf-8"))
     found.sort(key=lambda one: str(one["bom-ref"]))
-    own = next((one for one in found if one["name"] == "kant"), None)
+    own = next((one for one in found if one["name"] == OWN), None)
     if own is None:
         raise SystemExit(f"sbom: expected Kant among the packages of {site}")
     rest = [one for one in found if one is not own]

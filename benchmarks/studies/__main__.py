@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.data import DATA
 from benchmarks.studies.results import FOLDER, HERE, PAGE, ROOT, Study, page, records, studies, take
+from kant.model.errors import install_command
 
 LOGS = ROOT / "build" / "studies"
 EXTRAS = {"optimize": "ortools"}
@@ -72,7 +73,7 @@ def show(chosen: Sequence[Study]) -> None:
         cpu = json.loads(record.read_text(encoding="utf-8"))["cpu_s"] if record.exists() else None
         about = f"about {study.minutes:g}" if study.minutes else "?"
         minutes = about if cpu is None else f"{cpu / 60:.1f}"
-        needs = ", ".join((*study.inputs, *((f"kant[{study.extra}]",) if study.extra else ())))
+        needs = ", ".join((*study.inputs, *((f"the extra `{study.extra}`",) if study.extra else ())))
         sweep = f"; longer: kant sweep benchmarks/studies/sweeps/{study.sweep}" if study.sweep else ""
         print(
             f"{study.name:20} {minutes:>9} CPU min  {', '.join(study.pages)}{sweep}"
@@ -113,7 +114,7 @@ def lacks(study: Study) -> str:
         if hashlib.sha256(path.read_bytes()).hexdigest() != pinned[name]:
             return f"{path} is not the file that was pinned"
     if study.extra and importlib.util.find_spec(EXTRAS[study.extra]) is None:
-        return f"the extra `{study.extra}` (pip install 'kant[{study.extra}]')"
+        return f"the extra `{study.extra}` ({install_command(study.extra)})"
     return ""
 
 

@@ -93,7 +93,7 @@ except kant.InputError as error:
 """
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout == "kant.plot: expected matplotlib to be installed: pip install 'kant[plot]'\n"
+    assert done.stdout == "kant.plot: expected matplotlib to be installed: pip install 'kant-scheduler[plot]'\n"
 
 
 # --- what they show --------------------------------------------------------------------------------------------------

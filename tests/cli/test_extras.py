@@ -41,7 +41,7 @@ def bare(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_verb_names_the_extra_that_it_needs(tmp_path: Path, words: tuple[str, ...], extra: str) -> None:
     done = bare(tmp_path, *words)
-    expected = f"kant: this installation: expected the extra `{extra}` (pip install 'kant[{extra}]')"
+    expected = f"kant: this installation: expected the extra `{extra}` (pip install 'kant-scheduler[{extra}]')"
     assert (done.returncode, done.stderr.strip()) == (2, expected)
 
 

@@ -152,7 +152,7 @@ def test_a_solver_that_is_absent_killed_or_too_late_is_one_sentence_and_the_next
         with monkeypatch.context() as absent:
             absent.setitem(sys.modules, "ortools.sat.python", None)
             rounds = LiveRounds(here)
-            assert await Story(FALLBACK).round(rounds) is None and "kant[optimize]" in rounds.trouble
+            assert await Story(FALLBACK).round(rounds) is None and "kant-scheduler[optimize]" in rounds.trouble
 
     told(play)
 

@@ -263,7 +263,7 @@ def test_without_the_tables_nothing_is_proposed_and_nobody_asks() -> None:
 
 def test_a_fallback_without_its_solver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(InputError, match=r"kant\[optimize\]"):
+    with pytest.raises(InputError, match=r"kant-scheduler\[optimize\]"):
         run(3, "best-effort", FALLBACK)
     run(3, "best-effort", DEFRAGMENT)
 

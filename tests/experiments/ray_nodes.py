@@ -33,7 +33,7 @@ def ray_cluster() -> Iterator[Any]:
     try:
         from ray.cluster_utils import Cluster
     except ImportError:
-        sentence = "no Ray here (pip install 'kant[ray]')"
+        sentence = "no Ray here (pip install 'kant-scheduler[ray]')"
         pytest.fail(sentence, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(sentence)
     home = tempfile.mkdtemp(prefix="kray")  # sockets' names must be short
     cluster = Cluster()

@@ -178,4 +178,4 @@ def test_an_address_where_no_cluster_answers_is_refused(here: Path, tmp_path: Pa
 def test_without_the_extra_it_says_what_to_install(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     found = kant("sweep", here / "sweep.toml", "--out", tmp_path / "out", "--ray", "auto", "--json")
-    assert "kant[ray]" in found.refusal()
+    assert "kant-scheduler[ray]" in found.refusal()

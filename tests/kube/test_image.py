@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_bill_of_materials_names_each_package_once_and_is_the_same_each_time(tmp_path: Path) -> None:
     site, dpkg = tmp_path / "site", tmp_path / "status"
-    for name, version, more in (("kant", "1.2", ""), ("B_b", "3", "License-Expression: MIT\n"), ("a", "0.1", "")):
+    for name, version, more in (
+        ("kant_scheduler", "1.2", ""),
+        ("B_b", "3", "License-Expression: MIT\n"),
+        ("a", "0.1", ""),
+    ):
         folder = site / f"{name}-{version}.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n{more}\n")
@@ -27,12 +31,12 @@ def test_the_bill_of_materials_names_each_package_once_and_is_the_same_each_time
     texts = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
     assert texts[0] == texts[1]
     found = json.loads(texts[0])
-    assert (found["bomFormat"], found["metadata"]["component"]["purl"]) == ("CycloneDX", "pkg:pypi/kant@1.2")
+    assert (found["bomFormat"], found["metadata"]["component"]["purl"]) == ("CycloneDX", "pkg:pypi/kant-scheduler@1.2")
     assert [one["purl"] for one in found["components"]] == [
         "pkg:deb/debian/zlib1g@1:1.2?arch=amd64", "pkg:pypi/a@0.1", "pkg:pypi/b-b@3",
     ]  # fmt: skip
     assert [one.get("licenses") for one in found["components"]] == [None, None, [{"license": {"name": "MIT"}}]]
-    shutil.rmtree(site / "kant-1.2.dist-info")
+    shutil.rmtree(site / "kant_scheduler-1.2.dist-info")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, f"sbom: expected Kant among the packages of {site}\n")
 

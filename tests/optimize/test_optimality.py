@@ -195,7 +195,7 @@ def test_where_the_extra_is_absent_looks_go_on_and_say_so(monkeypatch: pytest.Mo
         monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
         beside = asyncio.create_task(looks.keep_up(lambda: core))
         await asyncio.sleep(0.01)
-        assert "kant[optimize]" in looks.trouble and looks.latest() is None and not beside.done()
+        assert "kant-scheduler[optimize]" in looks.trouble and looks.latest() is None and not beside.done()
         beside.cancel()
 
     asyncio.run(story())

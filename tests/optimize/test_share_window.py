@@ -120,5 +120,5 @@ def test_without_a_solver_it_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch
     drawn = draw_trace(12, 40.0, 5)
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     found = simulate(drawn, 8, POLICIES["shockwave"])
-    assert found.notes and "kant[optimize]" in found.notes[0]
+    assert found.notes and "kant-scheduler[optimize]" in found.notes[0]
     assert found.each == simulate(drawn, 8, POLICIES["shockwave-greedy"]).each

@@ -36,7 +36,7 @@ BY_THE_CLOCK = re.compile(
 
 def test_an_absent_solver_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(InputError, match=r"pip install 'kant\[optimize\]'"):
+    with pytest.raises(InputError, match=r"pip install 'kant-scheduler\[optimize\]'"):
         cp_sat()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -51,6 +52,8 @@ def test_the_bundle_the_manual_pages_and_the_completions_are_in_the_wheel(tmp_pa
     assert built.returncode == 0, built.stderr
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
+        about = [wheel.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
         shared = {name.partition("/data/share/")[2]: wheel.read(name).decode() for name in names if "/data/" in name}
+    assert [re.findall(r"^Name: (.*)$", text, re.MULTILINE) for text in about] == [["kant-scheduler"]]
     assert shared == {f"man/man1/{name}": text for name, text in pages().items()} | files()
     assert {f"kant/report/page/{name}" for name in ("page.js", "page.css", "SOURCES", "LICENSES")} <= names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kant.model.errors import InputError
+from kant.model.errors import missing_extra
 
 
 @contextmanager
@@ -16,4 +16,4 @@ def needs(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "kant":
             raise
-        raise InputError("this installation", f"the extra `{extra}` (pip install 'kant[{extra}]')") from None
+        raise missing_extra(extra) from None

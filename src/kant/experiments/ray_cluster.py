@@ -22,7 +22,7 @@ from kant import __version__
 from kant.experiments.code import code_digest
 from kant.experiments.design import Experiment, Run
 from kant.experiments.pool import LOOK_S, Ended, Watch, sentence, simulate
-from kant.model.errors import InputError
+from kant.model.errors import InputError, missing_extra
 from kant.scheduler.profile import Profile
 
 RETRIES = 3
@@ -44,7 +44,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise InputError("this installation", "the extra `ray` (pip install 'kant[ray]')") from None
+        raise missing_extra("ray") from None
     _answers(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+DISTRIBUTION = "kant-scheduler"
+"""What pip calls Kant. The distribution `kant` of the public index is another project."""
+
 
 class InputError(Exception):
     """Input that cannot be used, said in one sentence.
@@ -16,6 +19,16 @@ class InputError(Exception):
         self.got = got
         found = "" if got is None else f", got {shown(got)}"
         super().__init__(f"{where}: expected {expected}{found}")
+
+
+def install_command(extra: str) -> str:
+    """The command that installs Kant with `extra`, as sentences quote it."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def missing_extra(extra: str) -> InputError:
+    """The error of an installation without `extra`; its sentence says how to install it."""
+    return InputError("this installation", f"the extra `{extra}` ({install_command(extra)})")
 
 
 class StateError(AssertionError):

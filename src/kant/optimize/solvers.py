@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kant.model.errors import InputError
+from kant.model.errors import missing_extra
 
 
 def cp_sat() -> Any:
@@ -12,7 +12,7 @@ def cp_sat() -> Any:
     try:
         from ortools.sat.python import cp_model
     except ImportError:
-        raise InputError("this installation", "the extra `optimize` (pip install 'kant[optimize]')") from None
+        raise missing_extra("optimize") from None
     return cp_model
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, install_command
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 REST = "#C8C8C8"
@@ -60,7 +60,7 @@ def look() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError:
-        raise InputError("kant.plot", "matplotlib to be installed: pip install 'kant[plot]'") from None
+        raise InputError("kant.plot", f"matplotlib to be installed: {install_command('plot')}") from None
     with matplotlib.rc_context(SETTINGS):
         yield
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from kant.cli.inputs import check_out
-from kant.model.errors import InputError
+from kant.model.errors import DISTRIBUTION, InputError
 from kant.scheduler.registry import TAG, is_offered
 
 USUAL = {"order": "fifo", "discipline": "best-effort", "placement": "best-fit"}
@@ -23,7 +23,7 @@ def write_package(name: str, kind: str, folder: Path) -> list[Path]:
     """Write the package and return its files. Raises InputError for a name in use or a folder that exists."""
     if not TAG.fullmatch(name) or len(name) > LONGEST:
         raise InputError("name", f"words of small letters and digits, joined by hyphens, at most {LONGEST}", name)
-    if is_offered(kind, name):
+    if is_offered(kind, name) or f"kant-{name}" == DISTRIBUTION:
         raise InputError("name", f"a name that no {kind} has yet (see `kant policies`)", name)
     if folder.exists():
         raise InputError(f"--out {folder}", "a folder that does not exist: nothing is overwritten")
@@ -39,6 +39,7 @@ def package_files(name: str, kind: str) -> dict[str, str]:
     """The files of the package, by name."""
     module = "kant_" + name.replace("-", "_")
     words = {
+        "distribution": DISTRIBUTION,
         "tag": name, "kind": kind, "module": module, "title": name.replace("-", " ").capitalize(),
         "cls": "".join(word.capitalize() for word in name.split("-")),
         **{part: f'policy = "{policy}"' for part, policy in USUAL.items()},

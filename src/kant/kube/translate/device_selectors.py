@@ -18,7 +18,7 @@ from typing import Any
 
 from kant.kube.objects import device_views as d
 from kant.kube.objects.quantity import exact
-from kant.model.errors import InputError
+from kant.model.errors import InputError, install_command
 
 BUDGET = 2.0
 """Seconds of CPU time that the expressions of one namespace may take at once."""
@@ -115,7 +115,7 @@ class DeviceSelectors:
                 program = _environment().compile(with_defaults(expression))
             except ImportError:
                 raise SelectorError(
-                    "device selectors need the library cel-expr-python (pip install kant[dra])"
+                    f"device selectors need the library cel-expr-python ({install_command('dra')})"
                 ) from None
             except (RuntimeError, ValueError) as error:
                 raise SelectorError(f"the device selector {_short(expression)} cannot be read: {_why(error)}") from None
