@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from kant.local import supervisor
 from kant.local.accounts import Account
+from kant.local.descriptors import KEPT_FROM_RUNS, is_scarce
 from kant.local.forks import Answer, Fork, ForkServer
 from kant.local.memory import remove
 from kant.local.processes import boot_id, kill_marked, started
@@ -124,6 +125,10 @@ class SupervisedRun:
                 self._close()
                 loop.call_soon(self._gone)
                 return
+        if is_scarce(self._handle, KEPT_FROM_RUNS):
+            self._close()
+            self._poll()
+            return
         loop.add_reader(self._handle, self._gone)
 
     def answered(self, answer: Answer) -> None:

@@ -7,13 +7,13 @@ import logging
 import os
 import pwd
 import socket
-import struct
 from pathlib import Path
 
 from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.model.errors import InputError
+from kant.service.door import peer
 from kant.service.roles import RANK, Caller, Role
 from kant.service.tokens import TOKENS, Key, digest, fresh_token, read_keys, write_private
 
@@ -82,14 +82,14 @@ class Callers:
             return None
         own = request.transport.get_extra_info("socket")
         if own is not None and own.family == socket.AF_UNIX:
-            pid, uid, _ = struct.unpack("3i", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            pid, uid = peer(own)
             return self._of_user(uid, f"uid {uid}, pid {pid}")
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         key = self.key(token.strip()) if kind.lower() == "bearer" else None
         if key is None:
             return None
-        peer = request.transport.get_extra_info("peername")
-        return Caller(key.user, key.role, key.queues, f"from {peer[0] if peer else 'nowhere'}")
+        there = request.transport.get_extra_info("peername")
+        return Caller(key.user, key.role, key.queues, f"from {there[0] if there else 'nowhere'}")
 
     def _of_user(self, uid: int, origin: str) -> Caller:
         """A user of this machine. Others than root and Kant's owner have the role of the tokens of their name, if any.

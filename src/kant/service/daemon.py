@@ -42,13 +42,14 @@ from kant.service.door import check_users
 from kant.service.events import Events
 from kant.service.forecaster import ForecastProcess
 from kant.service.guard import Guard, address, is_loopback
-from kant.service.http import HttpServer, Service
+from kant.service.http import Service
 from kant.service.notices import NONE as NO_NOTICES
 from kant.service.notices import NoticeFile, Notifier
 from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
 from kant.service.reload import Files, Reloader, check_quotas
+from kant.service.server import HttpServer
 from kant.service.solver_process import SolverProcess
 from kant.service.store import Store
 from kant.service.waits_store import WaitsWriter, read_learned, read_waits

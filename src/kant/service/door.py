@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import grp
 import os
+import socket
 import ssl
 import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +61,14 @@ def check_users(group: str, home: Path) -> int:
     return found
 
 
-def open_to(group: int, home: Path, socket: Path) -> None:
+def open_to(group: int, home: Path, path: Path) -> None:
     """Let the members of a group connect to the socket, and pass through the home, whose files stay shut."""
-    os.chown(socket, 0, group)
-    socket.chmod(0o660)
+    os.chown(path, 0, group)
+    path.chmod(0o660)
     home.chmod(0o711)
+
+
+def peer(own: socket.socket) -> tuple[int, int]:
+    """The process at the other end of a Unix socket and its user, by their numbers."""
+    pid, uid, _ = struct.unpack("3i", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid

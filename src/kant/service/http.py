@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import sqlite3
-import ssl
 from collections.abc import Awaitable, Callable
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,15 +31,15 @@ from kant.local.record import (
 from kant.local.reservations import ReservationWish
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
-from kant.service.door import open_to
+from kant.service.connections import Connection, TooManyError
 from kant.service.events import Events
-from kant.service.guard import Guard, address
+from kant.service.guard import Guard
 from kant.service.orders import Orders
 from kant.service.page import routes as page_routes
 from kant.service.questions import LocalQuestions
 from kant.service.received import received
 from kant.service.replies import answer, failure
-from kant.service.roles import Caller, ForbiddenError, check_own, check_user, routes_of
+from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_user, routes_of
 from kant.service.routes import ROUTES
 from kant.service.store import damaged
 from kant.service.terminals import Send, Sessions, attach, shell
@@ -52,7 +49,7 @@ from kant.sim.whatif_request import Question
 
 log = logging.getLogger("kant.service")
 MOST_BODY = 8 << 20
-LONGEST_SOCKET = 107  # bytes of a path that the operating system takes
+BODY_S = 300.0  # seconds in which the body of a request has to come
 FOLLOW = 0.2  # seconds between two looks at a log
 LOOK = 1.0  # seconds after which a wait looks whether Kant stops
 BEAT = 15.0  # seconds after which a quiet stream says that it lives
@@ -85,8 +82,18 @@ class Service:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let in who may come, and put every failure in one sentence."""
         try:
+            connection = _connection(request)
+            connection.asked()
             refused = self.guard.refused(request)
-            return await handler(request) if refused is None else refused
+            if refused is not None:
+                return refused
+            who: Caller | None = request["caller"]
+            if who is None:
+                return await handler(request)
+            with connection.of.busy(connection, who.user if who.role is not Role.OPERATOR else ""):
+                return await handler(request)
+        except TooManyError:
+            return failure("Kant: expected fewer requests of one caller at once", 503)
         except ForbiddenError as error:
             self.guard.note(request, error)
             return failure(str(error), 403)
@@ -348,7 +355,19 @@ async def body(request: web.Request) -> bytes:
     """What was sent; only JSON, which no form of a web page can send."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(reason="the Content-Type application/json")
-    return await request.read()
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(reason=f"a body that comes within {BODY_S:g} s") from None
+
+
+def _connection(request: web.Request) -> Connection:
+    """The connection by which a request came. Raises ConnectionError where it is gone."""
+    found = request.transport.get_protocol() if request.transport is not None else None
+    if not isinstance(found, Connection):
+        raise ConnectionResetError
+    return found
 
 
 def caller(request: web.Request) -> Caller:
@@ -378,77 +397,3 @@ def number(request: web.Request, name: str, low: int, high: int, default: int) -
     if not re.fullmatch("-?[0-9]{1,19}", text, re.ASCII) or not low <= int(text) <= high:
         raise InputError(name, f"a whole number from {low} to {high}", text)
     return int(text)
-
-
-class HttpServer:
-    """The web server while it runs: `async with Server(...)`. `address` is where it listens, "" for the socket alone.
-
-    With `any_port` the address is a wish: if its port is taken a free one is opened, and none where there is none.
-    With `tls` it speaks HTTPS there. Members of the `group` may open the socket; None: its owner alone.
-    """
-
-    def __init__(
-        self,
-        service: Service,
-        path: Path,
-        listen: str = "",
-        any_port: bool = False,
-        tls: ssl.SSLContext | None = None,
-        group: int | None = None,
-    ) -> None:
-        self.path = path
-        self.tls = tls
-        self.group = group
-        self.listen = listen
-        self.any_port = any_port
-        self.service = service
-        self.host, self.port = address(listen, service.guard.callers.is_shared) if listen else ("", 0)
-        if len(os.fsencode(path)) > LONGEST_SOCKET:
-            raise InputError(
-                "--home", f"a path of at most {LONGEST_SOCKET - len(path.name) - 1} bytes", str(path.parent)
-            )
-        self._runner = web.AppRunner(service.application(), access_log=None, shutdown_timeout=1)
-
-    @property
-    def address(self) -> str:
-        return self.service.address
-
-    async def __aenter__(self) -> HttpServer:
-        await self._runner.setup()
-        try:
-            self.path.unlink(missing_ok=True)  # whoever has the lock of the home owns it
-            mask = os.umask(0o177)
-            try:
-                await web.UnixSite(self._runner, self.path, backlog=1024).start()
-            finally:
-                os.umask(mask)
-            if self.group is not None:
-                open_to(self.group, self.path.parent, self.path)
-            if self.host:
-                await self._open()
-        except OSError as error:
-            await self._runner.cleanup()
-            where, what = ("--listen", self.listen) if self.host else ("--home", str(self.path))
-            raise InputError(where, f"an address that is free ({os.strerror(error.errno or 0)})", what) from None
-        return self
-
-    async def _open(self) -> None:
-        """Listen on the address. Raises OSError."""
-        for port in (self.port, 0) if self.any_port else (self.port,):
-            try:
-                await web.TCPSite(self._runner, self.host, port, backlog=1024, ssl_context=self.tls).start()
-            except OSError as error:
-                if not self.any_port:
-                    raise
-                log_event(
-                    log, "the port is not free", address=f"{self.host}:{port}", error=os.strerror(error.errno or 0)
-                )
-            else:
-                self.port = self._runner.addresses[-1][1]
-                host = f"[{self.host}]" if ":" in self.host else self.host
-                self.service.address = f"{'https://' if self.tls is not None else ''}{host}:{self.port}"
-                return
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-        self.path.unlink(missing_ok=True)
