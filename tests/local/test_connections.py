@@ -171,6 +171,7 @@ def test_a_head_that_dribbles_is_cut_off_and_who_only_waits_is_not(tmp_path: Pat
             events.sendall(head.encode())
             assert events.recv(4096).startswith(b"HTTP/1.1 200")
             with socket.create_connection(address_of(kant), PATIENCE_S) as loris:
+                loris.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
                 assert eventually(lambda: dribbled(loris))
             job = kant.submit("true")
             kant.over(job)
@@ -197,6 +198,7 @@ def test_a_second_head_that_dribbles_is_cut_off_too(tmp_path: Path) -> None:
     with up(tmp_path / "home", prepare=short("IDLE_S", 1.0)) as kant, by_tcp(kant)() as loris:
         loris.sendall(b"GET /icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert loris.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        loris.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
         assert eventually(lambda: dribbled(loris))
 
 
@@ -260,7 +262,7 @@ def test_one_caller_cannot_take_every_place(tmp_path: Path) -> None:
 
 
 def test_more_runs_than_descriptors_are_all_seen_to_their_end(tmp_path: Path) -> None:
-    with up(tmp_path / "home", prepare=few_files(160), cluster="8x16") as kant:
+    with up(tmp_path / "home", prepare=few_files(128), cluster="8x16") as kant:
         job = kant.submit("sleep 4", array=list(range(120)), gpus=1)
         assert eventually(lambda: kant.client.get("/v1/health")["running"] == 120)
         works_for_its_owner_in_full(kant)
