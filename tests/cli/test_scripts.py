@@ -16,7 +16,9 @@ from tests.cli.command import kant as verb
 
 from kant.cli import scripts
 from kant.cli.scripts import expanded
+from kant.cli.verbs import app_of
 from kant.model.errors import InputError
+from kant.model.units import parse_duration, parse_limit
 
 
 def script(folder: Path, *lines: str, mode: int = 0o644) -> Path:
@@ -63,12 +65,16 @@ def test_directives_are_options_and_the_command_line_goes_before_them(tmp_path: 
         ("--dependency=afternotok:7", ["--after-not-ok", "7"]),
         ("-N 1 --ntasks=1 -H", ["--hold"]),
         ("-o out.%j -e err", ["--output", "out.%j", "--error", "err"]),
+        ("-c4 -n1 -Jx", ["--cpus", "4", "--name", "x"]),
+        ("-t60", ["--time", "3600s"]),
+        ("-N 1", []),
         ("--dependency=afterok:3,singleton", ["--after-ok", "3", "--singleton"]),
     ],
 )
 def test_what_slurm_says_is_understood(tmp_path: Path, line: str, option: list[str]) -> None:
     path = script(tmp_path, "#!/bin/bash", f"#SBATCH {line}", "true")
-    assert expanded(["submit", str(path)]) == ["submit", *option, "--", "/bin/bash", str(path)]
+    name = [] if "--name" in option else ["--name", "job.sh"]
+    assert expanded(["submit", str(path)]) == ["submit", *option, *name, "--slurm", "--", "/bin/bash", str(path)]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +96,102 @@ def test_what_is_not_understood_is_refused_by_name_and_line(tmp_path: Path, line
     path = script(tmp_path, "#!/bin/sh", "", line, "true")
     said = verb("submit", path).refusal()
     assert f"{path}, line 3: expected" in said and named in said
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("-o out.log -e err.log", ["--output", "out.log", "--error", "err.log"]),
+        ("-oout.log", ["--output", "out.log"]),
+        ("-o=out.log --hold", ["--output", "out.log", "--hold"]),
+        ("--priority -5", ["--priority", "-5"]),
+        (
+            "--after-any 3 --namespace=ml --no-preemptible",
+            ["--after-any", "3", "--namespace", "ml", "--no-preemptible"],
+        ),
+    ],
+)
+def test_a_line_of_kant_takes_what_kant_submit_takes(tmp_path: Path, line: str, option: list[str]) -> None:
+    path = script(tmp_path, "#!/bin/sh", f"#KANT {line}", "true")
+    assert expanded(["submit", str(path)]) == ["submit", *option, "--", "/bin/sh", str(path)]
+
+
+LIMITS = [
+    (["submit", "--time", "60", "--", "true"], "--time", "60"),
+    (["submit", "--time=1h30", "--", "true"], "--time", "30"),
+    (["submit", "--time", "1.5", "true"], "--time", "1.5"),
+    (["submit", "--warn", "5", "--", "true"], "--warn", "5"),
+    (["submit", "--grace", " 30 ", "--", "true"], "--grace", "30"),
+    (["run", "--time", "60", "--", "true"], "--time", "60"),
+    (["update", "1", "--time", "90"], "--time", "90"),
+    (["reserve", "r", "--gpus", "1", "--time", "2"], "--time", "2"),
+]
+
+
+@pytest.mark.parametrize(("words", "option", "number"), LIMITS)
+def test_a_limit_without_a_unit_is_refused_with_the_two_that_it_may_mean(
+    words: list[str], option: str, number: str
+) -> None:
+    said = verb(*words).refusal()
+    assert f"kant: {option}: expected a unit after {number}, such as {number}s for seconds or {number}m" in said
+
+
+def test_lines_of_scripts_of_files_and_of_workflows_are_held_to_units_too(tmp_path: Path) -> None:
+    path = script(tmp_path, "#!/bin/sh", "#KANT --time 60", "true")
+    assert "--time: expected a unit after 60" in verb("submit", path).refusal()
+    (tmp_path / "lines").write_text("--time 60 -- true\n")
+    assert (
+        f"{tmp_path}/lines, line 1, --time: expected a unit" in verb("submit", "--from", tmp_path / "lines").refusal()
+    )
+    (tmp_path / "flow.toml").write_text('[[stage]]\nname = "a"\nrun = "true"\ntime = "60"\n')
+    assert "expected a unit after 60" in verb("submit", "--graph", tmp_path / "flow.toml").refusal()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 99), st.sampled_from(["us", "ms", "s", "m", "h", "d", "w"])), min_size=1),
+    st.sampled_from(["", " "]),
+    st.integers(0, 99),
+)
+def test_a_limit_with_units_is_as_long_as_a_duration(parts: list[tuple[int, str]], gap: str, bare: int) -> None:
+    text = gap.join(f"{number}{unit}" for number, unit in parts)
+    assert parse_limit(text, "--time") == parse_duration(text)
+    if parse_duration(f"{text} {bare}"):
+        with pytest.raises(InputError, match=f"expected a unit after {bare}, such as"):
+            parse_limit(f"{text} {bare}", "--time")
+
+
+def test_the_lists_of_options_are_those_of_kant_submit() -> None:
+    takes = app_of("submit")["submit"].assemble_argument_collection()
+    shorts, flags, many = dict[str, str](), set[str](), set[str]()
+    for each in takes:
+        names = [name for name in each.names if name.startswith("--")]
+        shorts |= {name: names[0] for name in each.names if re.fullmatch("-[a-z]", name)}
+        flags |= set(names) if each.hint is bool else set()
+        many |= set(names) if "tuple" in str(each.hint) else set()
+    assert (shorts, flags, many) == (scripts.OWN_SHORT, scripts.FLAGS, scripts.REPEATED)
+
+
+def test_a_short_option_of_the_command_line_goes_before_that_of_the_script(tmp_path: Path) -> None:
+    path = script(tmp_path, "#!/bin/sh", "#KANT -o theirs --gpus 1", "true")
+    for said in (["-o", "mine"], ["-omine"], ["--output=mine"]):
+        assert expanded(["submit", *said, str(path)]) == ["submit", "--gpus", "1", *said, "--", "/bin/sh", str(path)]
+
+
+def test_a_script_that_reads_what_is_not_set_is_told_so_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "#SBATCH -n 1", "# $SLURM_IN_A_COMMENT", "export SLURM_CPU_BIND=none", "echo $SLURM_CPU_BIND ${SLURM_JOB_ID}",
+        'cd "$SLURM_SUBMIT_DIR"; echo ${SLURM_JOB_QOS:-none} ${#SLURM_JOB_ACCOUNT} # $SLURM_NOT_READ',
+        "python -c 'import os; os.environ[\"SLURM_TOPOLOGY_ADDR\"]'", "echo $NOT_SLURM_HERE $SLURM_JOB_QOS",
+    ]  # fmt: skip
+    path = script(tmp_path, "#!/bin/bash", *lines)
+    expanded(["submit", str(path)])
+    said = capsys.readouterr().err
+    assert said.startswith(f"kant: {path} reads SLURM_JOB_ACCOUNT, SLURM_JOB_QOS, SLURM_TOPOLOGY_ADDR, which Kant")
+    assert said.count("\n") == 1
+    expanded(["submit", str(script(tmp_path, "#!/bin/bash", "#KANT --gpus 1", "echo $SLURM_JOB_QOS"))])
+    assert capsys.readouterr().err == ""
 
 
 @given(seconds=st.integers(0, 10**7))

@@ -14,7 +14,7 @@ from kant.cli.output import Reply, printable
 from kant.cli.place import LIVE, Filter, Wanted
 from kant.cli.places import place_of, questions_of
 from kant.model.errors import InputError
-from kant.model.units import SECOND, parse_duration
+from kant.model.units import SECOND, parse_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +88,7 @@ def wanted(
     training: str | None = None,
     output: str = "",
     error: str = "",
+    slurm: bool = False,
     webhook: tuple[str, ...] = (),
     on_event: tuple[str, ...] = (),
     events: str | None = None,
@@ -100,7 +101,7 @@ def wanted(
         gpus=gpus,
         cpus=cpus,
         memory_mib=mebibytes(memory),
-        time_s=parse_duration(time, "--time") / SECOND if time is not None else None,
+        time_s=parse_limit(time, "--time") / SECOND if time is not None else None,
         name=name,
         queue=queue,
         priority=priority,
@@ -111,8 +112,8 @@ def wanted(
         after_not_ok=after_not_ok,
         begin=_time_of(begin) if begin is not None else 0.0,
         retries=retries,
-        warn_s=parse_duration(warn, "--warn") / SECOND,
-        grace_s=parse_duration(grace, "--grace") / SECOND,
+        warn_s=parse_limit(warn, "--warn") / SECOND,
+        grace_s=parse_limit(grace, "--grace") / SECOND,
         env=tuple(pair(each) for each in env),
         workdir=workdir,
         singleton=singleton,
@@ -123,6 +124,7 @@ def wanted(
         training=_words_of(training) if training else "",
         output=output,
         error=error,
+        slurm=slurm,
         notices=tuple(_notices(webhook, on_event, events)),
     )
 

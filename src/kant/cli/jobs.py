@@ -125,13 +125,13 @@ def update(
     json: Json = False,
 ) -> int:
     """Change what waiting jobs ask for. They keep their age."""
-    from kant.model.units import SECOND, parse_duration
+    from kant.model.units import SECOND, parse_limit
     from kant.service.client import ServiceClient, home_of
 
     if not jobs:
         raise InputError("JOBS", "the ids of jobs")
     asked: dict[str, object] = {"priority": priority, "queue": queue, "name": name}
-    asked["time_s"] = parse_duration(time, "--time") / SECOND if time is not None else None
+    asked["time_s"] = parse_limit(time, "--time") / SECOND if time is not None else None
     new = {field: value for field, value in asked.items() if value is not None}
     if not new:
         raise InputError("update", "one of --priority, --time, --queue or --name")

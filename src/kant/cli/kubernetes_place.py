@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
@@ -38,6 +39,8 @@ class KubernetesPlace:
         there = self.there
         assert isinstance(there, KubeSubmission), "the options of `kant submit`"
         _refuse(wanted)
+        if wanted.slurm:
+            print("kant: on Kubernetes none of Slurm's variables is set, such as SLURM_JOB_ID", file=sys.stderr)
         if wanted.array is not None and wanted.array != tuple(range(len(wanted.array))):
             text = ",".join(map(str, wanted.array))
             raise InputError("--array", "indices from 0 on without a gap, such as 0-9, on Kubernetes", text)

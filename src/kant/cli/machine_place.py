@@ -30,13 +30,14 @@ class MachinePlace:
             raise InputError(
                 "COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`"
             )
-        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted, _environment()))["jobs"]
+        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted, _environment(wanted.slurm)))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
         rows = [{"line": number, "job": _wish(wanted, {})} for number, wanted in lines]
-        return Submitted(self.client.post("/v1/batches", {"lines": rows, "env": _environment()})["jobs"])
+        env = _environment(any(wanted.slurm for _, wanted in lines))
+        return Submitted(self.client.post("/v1/batches", {"lines": rows, "env": env})["jobs"])
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
         rows = [
@@ -47,7 +48,8 @@ class MachinePlace:
             }
             for stage in stages
         ]
-        return Submitted(self.client.post("/v1/workflows", {"stages": rows, "env": _environment()})["jobs"])
+        env = _environment(any(stage.wanted.slurm for stage in stages))
+        return Submitted(self.client.post("/v1/workflows", {"stages": rows, "env": env})["jobs"])
 
     def jobs(self, chosen: Filter) -> Reply:
         page = self.client.get(
@@ -219,6 +221,8 @@ def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
     """What is asked for, as the service takes it: a `Submission` of `local/record.py`."""
     mask = os.umask(0)
     os.umask(mask)
+    if wanted.slurm:
+        env = env | {"SLURM_SUBMIT_DIR": str(Path.cwd()), "SLURM_SUBMIT_HOST": os.uname().nodename}
     return {
         "command": wanted.command,
         "workdir": str((wanted.workdir or Path.cwd()).absolute()),
@@ -248,15 +252,16 @@ def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
         "terminal": wanted.terminal,
         "output": wanted.output,
         "error": wanted.error,
+        "slurm": wanted.slurm,
         "notices": wanted.notices,
     }
 
 
-def _environment() -> dict[str, str]:
-    """The environment of now, as far as it is UTF-8 and no other job's."""
+def _environment(slurm: bool) -> dict[str, str]:
+    """The environment of now, as far as it is UTF-8 and no other job's, nor with `slurm` one of Slurm."""
+    others = ("KANT_RUN", "KANT_ARRAY", "SLURM_", "SLURMD_") if slurm else ("KANT_RUN", "KANT_ARRAY")
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("KANT_RUN", "KANT_ARRAY"))
-        and not any("\ud800" <= ch <= "\udfff" for ch in name + value)
+        if not name.startswith(others) and not any("\ud800" <= ch <= "\udfff" for ch in name + value)
     }

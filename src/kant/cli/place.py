@@ -48,6 +48,7 @@ class Wanted(NamedTuple):
     output: str = ""
     error: str = ""
     notices: tuple[dict[str, Any], ...] = ()
+    slurm: bool = False
 
 
 class WantedStage(NamedTuple):

@@ -38,7 +38,7 @@ OPTIONS: dict[str, dict[str, Kind]] = {
         "--priority": _whole, "--array": str, "--begin": str, "--retries": _whole, "--warn": str, "--grace": str,
         "--reservation": str, "--training": str, "--output": str, "--error": str, "--events": str,
         "--from": Path, "--workdir": Path, "--singleton": FLAG, "--hold": FLAG, "--preemptible": FLAG,
-        "--no-preemptible": UNSET, "--wait": FLAG, "--terminal": FLAG,
+        "--no-preemptible": UNSET, "--wait": FLAG, "--terminal": FLAG, "--slurm": FLAG,
         **dict.fromkeys(MANY, str), **HERE,
     },
     "jobs": {

@@ -41,7 +41,7 @@ def reserve(
     from datetime import datetime
 
     from kant.cli.amounts import moment
-    from kant.model.units import SECOND, parse_duration
+    from kant.model.units import SECOND, parse_limit
     from kant.service.client import ServiceClient, home_of
 
     now = datetime.now()
@@ -49,7 +49,7 @@ def reserve(
     if (time is None) == (end is None):
         raise InputError("--time and --end", "one of them")
     if time is not None:
-        duration = parse_duration(time, "--time") / SECOND
+        duration = parse_limit(time, "--time") / SECOND
     else:
         duration = moment(end or "", now, "--end") - (begins or now.timestamp())
     if duration <= 0:

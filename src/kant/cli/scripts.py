@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kant.model.errors import InputError
 
+PIPE = "standard input"
 MOST = 1 << 20  # bytes of a script that are read
 REPEATED = frozenset({"--env", "--after", "--after-any", "--after-ok", "--after-not-ok", "--webhook", "--on-event"})
 FLAGS = frozenset(
@@ -27,8 +28,11 @@ FLAGS = frozenset(
         "--no-preemptible",
         "--kube",
         "--no-kube",
+        "--slurm",
     }
 )
+OWN_SHORT = {"-o": "--output", "-e": "--error", "-n": "--namespace"}
+"""The short names of options of `kant submit`."""
 SHORT = {
     "-J": "--job-name", "-t": "--time", "-p": "--partition", "-c": "--cpus-per-task", "-a": "--array", "-G": "--gpus",
     "-d": "--dependency", "-D": "--chdir", "-H": "--hold", "-o": "--output", "-e": "--error", "-N": "--nodes",
@@ -48,7 +52,7 @@ def expanded(arguments: list[str]) -> list[str]:
         if not text:
             return arguments
         shell = _shell_of(text)
-        return ["submit", *_options("standard input", text, arguments[1:]), *arguments[1:], "--", shell, "-c", text]
+        return ["submit", *_options(PIPE, text, arguments[1:]), *arguments[1:], "--", shell, "-c", text]
     script = Path(arguments[at])
     options, rest = [each for each in arguments[1:at] if each != "--"], arguments[at + 1 :]
     text = _text_of(script)
@@ -76,7 +80,8 @@ def command_at(arguments: list[str]) -> int | None:
         word = arguments[at]
         if not word.startswith("-"):
             return at
-        at += 1 if "=" in word or word in FLAGS else 2
+        joined = not word.startswith("--") and len(word) > 2  # -oFILE
+        at += 1 if joined or "=" in word or word in FLAGS else 2
     return None
 
 
@@ -110,7 +115,7 @@ def _shell_of(text: str) -> str:
     words = _interpreter(text)
     name = Path(words[-1].split()[0]).name if words else "sh"
     if name not in ("sh", "bash", "dash", "zsh", "ksh"):
-        raise InputError("standard input", "a script of the shell (submit another as a file)", name)
+        raise InputError(PIPE, "a script of the shell (submit another as a file)", name)
     return name
 
 
@@ -120,8 +125,9 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
         return []
     import shlex
 
-    said = {word.partition("=")[0] for word in given if word.startswith("--")}
+    said = {_long(word.partition("=")[0]) for word in given if word.startswith("-")}
     found: list[str] = []
+    is_of_slurm = False
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
             break
@@ -129,6 +135,7 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
         if kind not in ("#KANT", "#SBATCH"):
             continue
         place = f"{where}, line {number}"
+        is_of_slurm |= kind == "#SBATCH"
         try:
             words = shlex.split(rest, comments=True)
         except ValueError as error:
@@ -137,15 +144,46 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
             option = _checked(name, value, place) if kind == "#KANT" else _of_slurm(name, value, place)
             if option and (option[0] not in said or option[0] in REPEATED):
                 found += option
+    if is_of_slurm:
+        name = Path(where).name if where != PIPE else "sbatch"  # as sbatch calls a job without a name
+        found += [] if "--name" in (*said, *found) or _is_of_kubernetes(said) else ["--name", name]
+        found += [] if "--slurm" in said else ["--slurm"]
+        _warn(where, text)
     return found
+
+
+def _long(name: str) -> str:
+    """The long name of an option of `kant submit`, whose value may follow a short one at once."""
+    return name if name.startswith("--") else OWN_SHORT.get(name[:2], name)
+
+
+def _is_of_kubernetes(said: set[str]) -> bool:
+    """Whether the job goes to Kubernetes, where a name is more than a text."""
+    return bool(os.environ.get("KANT_KUBE") or said & {"--kube", "--context", "--namespace", "--kubeconfig"})
+
+
+def _warn(where: str, text: str) -> None:
+    """Say which of Slurm's variables a script reads that it will not have."""
+    from kant.local.slurm import NAMES
+
+    code = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in text.splitlines())
+    own = set(re.findall(r"(?:^|[\s;&(])(SLURMD?_\w+)=", code))
+    missing = sorted(set(re.findall(r"(?<!\w)SLURMD?_[A-Z]\w*", code)) - NAMES - own)
+    if missing:
+        what = f"{', '.join(missing)}, which Kant does not set (docs/up.md has those that it sets)"
+        print(f"kant: {where} reads {what}", file=sys.stderr)
 
 
 def _pairs(words: list[str], place: str) -> list[tuple[str, str | None]]:
     """The options of a line with their values."""
     found: list[tuple[str, str | None]] = []
     for word in words:
-        if word.startswith("-") and len(word) > 1:
+        waits = bool(found) and found[-1][1] is None and found[-1][0] not in FLAGS
+        if word.startswith("-") and len(word) > 1 and not (waits and re.fullmatch(r"-[0-9.]+", word)):
             name, equals, value = word.partition("=")
+            if not word.startswith("--") and len(name) > 2:  # -c4
+                found.append((word[:2], word[2:]))
+                continue
             found.append((name, value if equals else None))
         elif found and found[-1][1] is None:
             found[-1] = (found[-1][0], word)
@@ -156,14 +194,13 @@ def _pairs(words: list[str], place: str) -> list[tuple[str, str | None]]:
 
 def _checked(name: str, value: str | None, place: str) -> list[str]:
     """An option of Kant. Raises InputError for one that `kant submit` does not have."""
-    import inspect
+    from kant.cli.verbs import app_of
 
-    from kant.cli.submit import submit
-
-    names = {f"--{each.replace('_', '-')}" for each in inspect.signature(submit).parameters}
-    if name not in names | FLAGS | REPEATED or name == "--command":
+    takes = app_of("submit")["submit"].assemble_argument_collection()
+    if name not in {each for argument in takes for each in argument.names if each.startswith("-")}:
         raise InputError(place, "an option of `kant submit`", name)
-    return [name] if value is None else [name, value]
+    long = _long(name)
+    return [long] if value is None else [long, value]
 
 
 # --- Slurm ------------------------------------------------------------------------------------------------------------

@@ -58,6 +58,10 @@ def submit(
     error: Annotated[
         str, Parameter(name=["--error", "-e"], help="A file for its standard error. Default: with the output.")
     ] = "",
+    slurm: Annotated[
+        bool,
+        Parameter(help="Give it the SLURM_ variables of a batch script, as #SBATCH lines do.", negative=""),
+    ] = False,
     webhook: Annotated[
         tuple[str, ...], Parameter(help="An address that is told when it is over; may be repeated.", negative="")
     ] = (),

@@ -10,7 +10,7 @@ from kant.cli.output import Reply, printable
 from kant.cli.place import Wanted, WantedStage
 from kant.cli.places import place_of
 from kant.model.errors import InputError
-from kant.model.units import SECOND, parse_duration
+from kant.model.units import SECOND, parse_limit
 
 if TYPE_CHECKING:
     from kant.cli.kube_options import KubeSubmission
@@ -95,7 +95,7 @@ def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> 
         raise InputError(file.where(stage, "run"), "a command, such as `python train.py`, or a list of its words")
     time_s = None
     if stage.time is not None:
-        time_s = parse_duration(stage.time, file.where(stage, "time")) / SECOND
+        time_s = parse_limit(stage.time, file.where(stage, "time")) / SECOND
         if time_s <= 0:
             raise InputError(file.where(stage, "time"), "a duration such as 2h", stage.time)
     try:

@@ -392,8 +392,8 @@ class Submission(Shown, kw_only=True, omit_defaults=True):
     stage of a workflow it is. Without a `terminal` nobody can be attached, and its standard input is empty. It
     runs inside the `reservation` that it names, while that lasts. `training` says what it trains, in the words
     of a trace (docs/step-time.md). What it writes goes to the file `output`, too, or what is an error to the
-    file `error`: names in which `%` and a letter stand for others (docs/up.md). `notices` say who is told of
-    it.
+    file `error`: names in which `%` and a letter stand for others (docs/up.md). With `slurm` its environment
+    has the variables that Slurm gives a batch script. `notices` say who is told of it.
     """
 
     command: list[str]
@@ -425,6 +425,7 @@ class Submission(Shown, kw_only=True, omit_defaults=True):
     training: str = ''
     output: str = ''
     error: str = ''
+    slurm: bool = False
     notices: list[Notice] = []
 
 

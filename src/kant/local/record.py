@@ -84,7 +84,8 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     attached, and its standard input is empty. It runs inside the `reservation` that it names, while that lasts.
     `training` says what it trains, in the words of a trace (docs/step-time.md). What it writes goes to the file
     `output`, too, or what is an error to the file `error`: names in which `%` and a letter stand for others
-    (docs/up.md). `notices` say who is told of it.
+    (docs/up.md). With `slurm` its environment has the variables that Slurm gives a batch script. `notices` say who is
+    told of it.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
@@ -116,6 +117,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     training: Annotated[str, Meta(max_length=2048)] = ""
     output: Annotated[str, Meta(max_length=4096)] = ""
     error: Annotated[str, Meta(max_length=4096)] = ""
+    slurm: bool = False
     notices: Annotated[tuple[Notice, ...], Meta(max_length=8)] = ()
 
 

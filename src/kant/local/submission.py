@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from kant.local.patterns import check_pattern, filled
 from kant.local.record import JobRecord, Notice, Submission
 from kant.local.runs import MARK, Spec
+from kant.local.slurm import slurm_env
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
@@ -170,6 +171,8 @@ def spec_of(
         env = {"OMP_NUM_THREADS": str(len(cores))} | env
     if record.index >= 0:
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
+    if wish.slurm:
+        env |= slurm_env(record, cluster, {node: indices(mask, visible) for node, mask in held.items()}, cores)
     return Spec(
         wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
         most_memory(record.place), cores, cgroup, wish.terminal, account, file_of(record, wish.output),

@@ -55,6 +55,19 @@ def parse_duration(text: str, where: str = "duration") -> int:
     return round(total)
 
 
+def parse_limit(text: str, where: str) -> int:
+    """Microseconds in a duration of which every number has its unit, such as `60m` or `1h30m`; also in `0`.
+
+    A bare number is minutes to Slurm and seconds elsewhere, so it is refused where people say how long a job may run.
+    Raises InputError.
+    """
+    total = parse_duration(text, where)
+    last = re.search(r"[\d.]+$", text.strip())
+    if last is None or not total:
+        return total
+    raise InputError(where, f"a unit after {last[0]}, such as {last[0]}s for seconds or {last[0]}m for minutes", text)
+
+
 def parse_window(text: str, where: str = "window") -> tuple[int, int]:
     """The span `A:B` in microseconds; an empty side is open. Raises InputError unless A < B."""
     first, colon, last = text.partition(":")

@@ -1,0 +1,112 @@
+"""The variables that Slurm gives a batch script, for jobs of scripts with `#SBATCH` lines: those that are true here.
+
+Source of the names and of what they mean: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
+(https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES).
+A job is one task here, on however many nodes. Variables of options that nobody gave are not set, as there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kant.model.placement import CPU, NODE
+from kant.model.units import FOREVER
+
+if TYPE_CHECKING:
+    from kant.local.record import JobRecord
+    from kant.model.node import ClusterSpec
+
+OF_SUBMISSION = frozenset({"SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST"})
+"""Those that the command line sets, which alone knows where it was called."""
+
+NAMES = OF_SUBMISSION | {
+    "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MAX",
+    "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP", "SLURM_CLUSTER_NAME", "SLURM_CPUS_ON_NODE",
+    "SLURM_CPUS_PER_TASK", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOBID", "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_JOB_GPUS", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_PARTITION", "SLURM_JOB_RESERVATION", "SLURM_JOB_USER", "SLURM_LOCALID", "SLURM_MEM_PER_NODE",
+    "SLURM_NNODES", "SLURM_NODEID", "SLURM_NODELIST", "SLURM_NPROCS", "SLURM_NTASKS", "SLURM_PROCID",
+    "SLURM_RESTART_COUNT", "SLURM_TASKS_PER_NODE", "SLURMD_NODENAME",
+}  # fmt: skip
+"""Every variable that a job may have."""
+
+
+def slurm_env(
+    record: JobRecord, cluster: ClusterSpec, gpus: dict[int, str], cores: tuple[int, ...] = ()
+) -> dict[str, str]:
+    """The variables of a run at its place: `gpus` has the devices by node, `cores` those to which it is bound."""
+    wish, nodes = record.submission, list(gpus)
+    names = ",".join(cluster.nodes[node].name for node in nodes)
+    cpus = [_cpus(record, cluster, node) for node in nodes]
+    if cores:
+        cpus[:1] = [len(cores)]
+    found = {
+        "SLURM_JOB_ID": str(record.seq),
+        "SLURM_JOB_NAME": wish.name,
+        "SLURM_JOB_PARTITION": wish.queue,
+        "SLURM_JOB_USER": record.user,
+        "SLURM_CLUSTER_NAME": cluster.name,
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_JOB_NUM_NODES": str(len(nodes)),
+        "SLURMD_NODENAME": names.partition(",")[0],
+        "SLURM_CPUS_ON_NODE": str(cpus[0]) if cpus else "",
+        "SLURM_JOB_CPUS_PER_NODE": _repeated(cpus),
+        "SLURM_NTASKS": "1", "SLURM_NPROCS": "1", "SLURM_TASKS_PER_NODE": "1",
+        "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+    }  # fmt: skip
+    found |= {
+        "SLURM_JOBID": found["SLURM_JOB_ID"],
+        "SLURM_NODELIST": found["SLURM_JOB_NODELIST"],
+        "SLURM_NNODES": found["SLURM_JOB_NUM_NODES"],
+    }
+    if wish.cpus is not None and wish.cpus == int(wish.cpus):
+        found["SLURM_CPUS_PER_TASK"] = str(int(wish.cpus))
+    if wish.memory_mib:
+        found["SLURM_MEM_PER_NODE"] = str(wish.memory_mib)
+    if wish.gpus:
+        here = gpus[nodes[0]] if nodes else ""
+        found |= {
+            "SLURM_GPUS": str(math.ceil(wish.gpus)),
+            "SLURM_GPUS_ON_NODE": str(len(here.split(","))),
+            "SLURM_JOB_GPUS": here,
+        }
+    if wish.reservation:
+        found["SLURM_JOB_RESERVATION"] = wish.reservation
+    if record.attempt > 1:
+        found["SLURM_RESTART_COUNT"] = str(record.attempt - 1)
+    if record.index >= 0:
+        found |= {"SLURM_ARRAY_JOB_ID": str(record.array), "SLURM_ARRAY_TASK_ID": str(record.index)}
+        found |= _of_array(wish.array)
+    return found
+
+
+def _cpus(record: JobRecord, cluster: ClusterSpec, node: int) -> int:
+    """The cores that a job has on a node: those that are counted, or all where none are."""
+    counted = sum(piece[CPU] for piece in record.place if piece[NODE] == node) or cluster.nodes[node].cpu
+    return -(-counted // 1000) if counted < FOREVER else len(os.sched_getaffinity(0))
+
+
+def _repeated(counts: list[int]) -> str:
+    """`4(x2),8`: as Slurm writes the same count of several nodes in a row."""
+    runs: list[list[int]] = []
+    for count in counts:
+        if runs and runs[-1][0] == count:
+            runs[-1][1] += 1
+        else:
+            runs.append([count, 1])
+    return ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
+
+
+def _of_array(indices: tuple[int, ...]) -> dict[str, str]:
+    """What is known of an array as a whole; its step is 1 unless all indices are as far apart."""
+    ordered = sorted(indices)
+    steps = {after - before for before, after in pairwise(ordered)}
+    return {
+        "SLURM_ARRAY_TASK_COUNT": str(len(ordered)),
+        "SLURM_ARRAY_TASK_MIN": str(ordered[0]),
+        "SLURM_ARRAY_TASK_MAX": str(ordered[-1]),
+        "SLURM_ARRAY_TASK_STEP": str(steps.pop() if len(steps) == 1 else 1),
+    }
