@@ -143,7 +143,7 @@ def test_lines_of_scripts_of_files_and_of_workflows_are_held_to_units_too(tmp_pa
     assert (
         f"{tmp_path}/lines, line 1, --time: expected a unit" in verb("submit", "--from", tmp_path / "lines").refusal()
     )
-    (tmp_path / "flow.toml").write_text('[[stage]]\nname = "a"\nrun = "true"\ntime = "60"\n')
+    (tmp_path / "flow.toml").write_text('[[stage]]\nid = "a"\nrun = "true"\ntime = "60"\n')
     assert "expected a unit after 60" in verb("submit", "--graph", tmp_path / "flow.toml").refusal()
 
 

@@ -24,6 +24,7 @@ from tests.patience import PATIENCE_S
 from kant.cli.page import tell
 from kant.model.errors import InputError
 from kant.model.tenant import Queue, QueueConfig
+from kant.scheduler.profile import builtin_texts
 from kant.service.callers import Keys, page_token
 from kant.service.daemon import DaemonOptions, serve
 from kant.service.roles import RANK, RIGHTS, Caller, Role, owns
@@ -234,6 +235,50 @@ def test_the_verbs_go_to_an_address_with_a_token(door: Door, monkeypatch: pytest
     assert "KANT_URL: expected an address such as http://127.0.0.1:5268" in verb("jobs").refusal()
     monkeypatch.setenv("KANT_URL", "http://127.0.0.1:1")
     assert "KANT_URL: expected the address of a Kant that runs" in verb("jobs").refusal()
+
+
+@pytest.mark.parametrize("who", [(Role.VIEWER, ()), (Role.TENANT, ("blue",)), (Role.TENANT, ("red-team",))])
+def test_a_member_of_the_team_asks_what_if_and_has_the_page(
+    who: tuple[Role, tuple[str, ...]], door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By a token. Nothing is told of others' jobs that the table of roles keeps from its holder."""
+    kant, token = door.kant, door.tokens[who]
+    full = kant.submit(f"echo {SECRET}red; sleep 60", queue="red", gpus=16, time_s=600, name="wide")
+    assert eventually(lambda: kant.phase(full) == "running")
+    late = kant.submit(f"echo {SECRET}red", queue="red", gpus=16, time_s=600, workdir=f"{kant.home}/{SECRET}red")
+    assert eventually(lambda: kant.phase(late) == "waiting" and kant.job(late)["job"]["waits"] != "")
+    monkeypatch.setenv("KANT_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("KANT_URL", f"http://127.0.0.1:{door.port}")
+    monkeypatch.setenv("KANT_TOKEN", token)
+    asked = ("whatif", "--submit", "gpus=16,time=1h,queue=red", "--nodes", "4")
+    found = verb(*asked, "--json").json()
+    assert [row["job"] for row in found["helped"]] == [late] and found["submitted"][0]["start_us"] is not None
+    shown = verb(*asked)
+    assert shown.code == 0 and "What if, at 20" in shown.out and "whatif-1" in shown.out
+    for text in (json.dumps(found), shown.out):
+        hidden = [f"{SECRET}{other}" for other, above in LINEAGE.items() if set(above).isdisjoint(who[1])]
+        assert hidden and not any(word in text for word in hidden)
+    assert "journal of Kant, which its owner alone can read" in verb(*asked, "--out", tmp_path / "out").refusal()
+    profile = tmp_path / "mine.toml"
+    profile.write_text(builtin_texts()["fifo"])
+    assert "a built-in profile: files are for" in verb("whatif", "--profile", profile).refusal()
+    assert verb("page").out.strip() == f"http://127.0.0.1:{door.port}/#token={token}"
+    assert "kant token new" in verb("page", "--new").refusal()
+    monkeypatch.setenv("KANT_TOKEN", "wrong")
+    assert "expected `Bearer TOKEN`" in verb("page").refusal()
+    assert "expected `Bearer TOKEN`" in verb(*asked).refusal()
+    monkeypatch.delenv("KANT_URL")
+    for job in (full, late):
+        kant.client.post(kant.client.job(job, "cancel"))
+    kant.over(full, late)
+
+
+def test_a_page_is_made_for_users_of_the_machine_alone(door: Door) -> None:
+    status, text = door.ask(door.tokens[Role.OPERATOR, ()], "GET", "/v1/whoami?page=same")
+    assert status == 400 and b"a user of this machine, over the socket" in text
+    with pytest.raises(InputError, match="page: expected same or new, got 'other'"):
+        door.kant.client.get("/v1/whoami", page="other")
+    assert door.kant.client.get("/v1/whoami")["page"] == ""
 
 
 # --- files of tokens -------------------------------------------------------------------------------------------------

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import grp
+import http.client
+import json
 import os
 import pwd
+import re
 import resource
 import shutil
 import signal
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.cli.command import kant as verb
 from tests.local.up import PROFILE, Up, asked, eventually
+from tests.patience import PATIENCE_S
 
 from kant.cli.machine_place import MachinePlace
 from kant.cli.page import url_of
@@ -113,6 +117,44 @@ def test_a_job_runs_as_who_submitted_it_and_is_theirs_alone(kant: Up) -> None:
     assert kant.phase(last) == "running", "all is all of one's own"
     assert "refused" in as_user(name, lambda: client.post("/v1/stop"))
     assert "refused" in as_user(name, lambda: client.get("/v1/audit"))
+
+
+@as_root
+def test_a_member_has_a_page_of_their_own_and_asks_what_if(kant: Up) -> None:
+    """By the socket, without a token: what the page may is what they may over the socket."""
+    at = ("--home", str(kant.home))
+    wish = asked(Path("/"), "true", queue="red", hold=True)
+    job = as_user("nobody", lambda: ServiceClient(kant.home).post("/v1/jobs", wish)["jobs"][0]).strip("'")
+
+    def page(name: str, *more: str) -> str:
+        return as_user(name, lambda: verb("page", *more, *at).out.strip()).strip("'")
+
+    urls = [page("nobody"), page("nobody"), page("daemon"), page("nobody", "--new")]
+    address = kant.client.get("/v1/whoami")["address"]
+    assert all(re.fullmatch(rf"http://{re.escape(address)}/#token=kant_\S+", url) for url in urls), urls
+    assert urls[0] == urls[1] and len(set(urls)) == 3
+    old, theirs, mine = (url.partition("#token=")[2] for url in urls[1:])
+    assert page_token(kant.home) not in (old, theirs, mine)
+
+    def ask(token: str, method: str, path: str) -> tuple[int, Any]:
+        line = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+        line.request(method, path, headers={"Authorization": f"Bearer {token}", "Content-Length": "0"})
+        reply = line.getresponse()
+        return reply.status, json.loads(reply.read())
+
+    assert ask(old, "GET", "/v1/whoami")[0] == 401, "--new has shut it out"
+    assert ask(mine, "GET", "/v1/whoami")[1]["user"] == "nobody"
+    assert ask(mine, "GET", f"/v1/jobs/{job}")[1]["command"]
+    assert not ask(theirs, "GET", f"/v1/jobs/{job}")[1]["command"]
+    assert ask(theirs, "POST", f"/v1/jobs/{job}/cancel")[0] == 403
+    assert ask(mine, "GET", "/v1/audit")[0] == 403 and ask(mine, "POST", "/v1/stop")[0] == 403
+    asking = ("whatif", "--nodes", "1", "--submit", "gpus=1,time=1h,queue=red", *at)
+    owners = verb(*asking).out  # what it needs is loaded now: others cannot read the installation of these tests
+    whatif = as_user("daemon", lambda: verb(*asking).out.splitlines()[1:])
+    assert whatif == repr(owners.splitlines()[1:])
+    assert "1 more node" in owners and "whatif-1 starts" in owners
+    assert ask(mine, "POST", f"/v1/jobs/{job}/cancel")[0] == 200
+    kant.over(job)
 
 
 @as_root

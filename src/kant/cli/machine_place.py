@@ -16,6 +16,7 @@ from kant.service.client import RefusedError, ServiceClient
 
 if TYPE_CHECKING:
     from kant.sim.past import Past
+    from kant.sim.whatif_request import Question
 
 
 class MachinePlace:
@@ -206,12 +207,32 @@ class MachinePlace:
 
         return Reply(found, show)
 
+    def futures(self, asked: Question, profile: str | None, out: Path | None) -> dict[str, Any] | None:
+        """What Kant answers to a what-if; None where its journal can be read here, which tells more.
+
+        Raises InputError for what only the journal can tell."""
+        if not self.client.url and os.access(self._journal()["journal"] or self.home, os.R_OK):
+            return None
+        if out is not None:
+            raise InputError("--out", "the journal of Kant, which its owner alone can read", str(out))
+        if profile is not None and Path(profile).is_file():
+            raise InputError("--profile", "a built-in profile: files are for the owner of Kant", profile)
+        from msgspec import to_builtins
+
+        found: dict[str, Any] = self.client.post("/v1/whatif", to_builtins(asked))
+        count_from(found["zero_us"])
+        return found
+
+    def _journal(self) -> Any:
+        """Where the journal of the Kant of this machine is, and what time it is there."""
+        client = ServiceClient(self.home, here=True)
+        client.get("/v1/queues")  # answered once there is a state
+        return client.get("/v1/health")
+
     def past(self) -> Past:
         from kant.sim.past import read_past
 
-        client = ServiceClient(self.home, here=True)
-        client.get("/v1/queues")  # answered once there is a state
-        found = client.get("/v1/health")
+        found = self._journal()
         if not found["journal"]:
             raise InputError(str(self.home), "a Kant that can write its journal, of which the futures are made")
         return read_past(Path(found["journal"]), today=found["now_us"])

@@ -35,30 +35,56 @@ def page(
     new: Annotated[bool, Parameter(help="With a new token: pages with the old one are shut out.", negative="")] = False,
     home: Home = None,
 ) -> int:
-    """Print the address of the page, with the token of Kant's owner."""
+    """Print the address of the page, with a token: that of Kant's owner, or one for another user of this machine.
+
+    With KANT_URL it has the token that is shown there."""
     from kant.service.client import ServiceClient, home_of
 
-    with needs("serve"):
-        from kant.service.callers import page_token
-
     place = home_of(home)
-    address = ServiceClient(place, here=True).get("/v1/whoami")["address"]
-    if not address:
-        raise InputError(str(place), "a Kant that listens on an address (this one was started with --listen none)")
-    url = url_of(address, page_token(place, fresh=new))
+    client = ServiceClient(place)
+    if client.url:
+        if new:
+            raise InputError("--new", "a Kant of this machine (`kant token new` makes tokens for KANT_URL)")
+        client.get("/v1/whoami")  # it answers, and takes the token
+        url = f"{client.url.rstrip('/')}/#token={client.own_token()}"
+    else:
+        url = _own_url(place, new)
     print(url)
     if open and not _open(place, url):
         raise InputError("--open", "a browser on this machine (open the address by hand)")
     return 0
 
 
+def _own_url(home: Path, new: bool) -> str:
+    """The page of the Kant of a home, for who asks. Raises InputError."""
+    import os
+
+    from kant.service.client import ServiceClient
+
+    client = ServiceClient(home, here=True)
+    if home.is_dir() and os.geteuid() not in (0, home.stat().st_uid):
+        found = client.get("/v1/whoami", page="new" if new else "same")
+        address, token = found["address"], found["page"]
+    else:
+        with needs("serve"):
+            from kant.service.callers import page_token
+
+        address = client.get("/v1/whoami")["address"]
+        token = page_token(home, fresh=new) if address else ""
+    if not address:
+        raise InputError(str(home), "a Kant that listens on an address (this one was started with --listen none)")
+    return url_of(address, token)
+
+
 def _open(home: Path, url: str) -> bool:
     """Open the browser by way of a file: the arguments of a process are there for everybody to read."""
+    import os
     import webbrowser
+    from tempfile import mkdtemp
 
     from kant.service.tokens import write_private
 
-    way = home / "page.html"
+    way = (home if os.access(home, os.W_OK) else Path(mkdtemp(prefix="kant-"))) / "page.html"
     write_private(way, f'<!doctype html><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Kant</a>\n')
     return webbrowser.open(way.as_uri())
 

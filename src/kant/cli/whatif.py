@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import At, Home, JournalFile, Json, check_out, load_profile
 from kant.cli.kube_options import KubeQuestion
-from kant.cli.output import print_json
+from kant.cli.machine_place import MachinePlace
+from kant.cli.output import Reply, print_json
 from kant.cli.places import questions_of
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def whatif(
 ) -> int:
     """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits.
 
-    Without a journal they begin with the Kant of this machine (`kant up`) as it is now, with --kube with a Kubernetes
-    cluster as it is now."""
+    Without a journal they begin with the Kant of this machine (`kant up`), or the one at KANT_URL, as it is now, with
+    --kube with a Kubernetes cluster as it is now."""
     from kant.cli.whatif_show import show_answer
     from kant.sim.whatif_request import Question, changes_of, end_of_futures
 
@@ -66,14 +67,18 @@ def whatif(
     asked.check()
     other = load_profile(profile) if profile is not None else None
     check_out(out)
-    past = questions_of(home, there, journal, at).past()
+    source = questions_of(home, there, journal, at)
+    answer = source.futures(asked, profile, out) if isinstance(source, MachinePlace) else None
+    if answer is not None:
+        return Reply(answer, lambda: show_answer(answer, None)).print(json)
+    past = source.past()
     changes = changes_of(past, asked, other)
     found = _simulated(past, changes, not arrivals, end_of_futures(past, asked), out)
     report = _written(out, found, past.header.workload) if out is not None else None
     if json:
         print_json(found.answer)
     else:
-        show_answer(found, report)
+        show_answer(found.answer, report)
     return 0
 
 

@@ -12,7 +12,7 @@ from kant.cli.show import console, percent, plain, points, seconds, section
 from kant.model.units import SECOND, clock, show_duration
 
 if TYPE_CHECKING:
-    from kant.sim.whatif import WhatIf
+    pass
 
 SOURCES = {
     "recorded": "from the journal",
@@ -24,9 +24,8 @@ SOURCES = {
 SHARES = {"gar": "GAR mean", "sor": "SOR", "gfr": "GFR mean"}
 
 
-def show_answer(found: WhatIf, report: Path | None) -> None:
+def show_answer(answer: dict[str, Any], report: Path | None) -> None:
     """What changes, for whom, and by how much."""
-    answer = found.answer
     console.print(
         f"What if, at {clock(answer['time_us'])}: {'; '.join(answer['change'])}", style="bold", soft_wrap=True
     )

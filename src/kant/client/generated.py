@@ -509,7 +509,8 @@ class Whoami(Shown, kw_only=True, omit_defaults=True):
     """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere), with
     https:// before it where that is so.
 
-    `may`: what they may ask and order, by the names (`operationId`) of the routes of this schema.
+    `may`: what they may ask and order, by the names (`operationId`) of the routes of this schema. `page`: a
+    token for their page, where they have asked for one.
     """
 
     user: str
@@ -517,6 +518,7 @@ class Whoami(Shown, kw_only=True, omit_defaults=True):
     queues: list[str]
     address: str
     may: list[str] = []
+    page: str = ''
 
 
 class Why(Shown, kw_only=True, omit_defaults=True):
@@ -675,9 +677,9 @@ class Api:
         """Whether Kant can write, and what it has."""
         return self._ask("GET", "/v1/health", {}, None, ServiceHealth)
 
-    def whoami(self) -> Whoami:
+    def whoami(self, *, page: Literal["same", "new"] | UnsetType = UNSET) -> Whoami:
         """Who asks, and with which role."""
-        return self._ask("GET", "/v1/whoami", {}, None, Whoami)
+        return self._ask("GET", "/v1/whoami", {"page": page}, None, Whoami)
 
     def audit(self, *, user: str | UnsetType = UNSET, refused: bool | UnsetType = UNSET, before: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> AuditLog:
         """Who did what or was refused it, the latest first, a page at a time."""
@@ -820,9 +822,9 @@ class AsyncApi:
         """Whether Kant can write, and what it has."""
         return await self._ask("GET", "/v1/health", {}, None, ServiceHealth)
 
-    async def whoami(self) -> Whoami:
+    async def whoami(self, *, page: Literal["same", "new"] | UnsetType = UNSET) -> Whoami:
         """Who asks, and with which role."""
-        return await self._ask("GET", "/v1/whoami", {}, None, Whoami)
+        return await self._ask("GET", "/v1/whoami", {"page": page}, None, Whoami)
 
     async def audit(self, *, user: str | UnsetType = UNSET, refused: bool | UnsetType = UNSET, before: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> AuditLog:
         """Who did what or was refused it, the latest first, a page at a time."""

@@ -72,6 +72,7 @@ class Callers:
     def __init__(self, home: Path, token_file: Path | None = None) -> None:
         self.owner = name_of(os.getuid())
         self.files = [Keys(home / name, self.owner) for name in (PAGE_TOKEN, TOKENS)]
+        self.pages: dict[int, str] = {}  # tokens of the pages of users of this machine, until Kant stops
         if token_file is not None:
             read_keys(token_file, self.owner)  # a start with a wrong file is refused; a change of it is not followed
             self.files.append(Keys(token_file, self.owner))
@@ -82,14 +83,38 @@ class Callers:
             return None
         own = request.transport.get_extra_info("socket")
         if own is not None and own.family == socket.AF_UNIX:
-            pid, uid = peer(own)
-            return self._of_user(uid, f"uid {uid}, pid {pid}")
+            pid, user = peer(own)
+            return self._of_user(user, f"uid {user}, pid {pid}")
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        key = self.key(token.strip()) if kind.lower() == "bearer" else None
-        if key is None:
+        if kind.lower() != "bearer":
             return None
         there = request.transport.get_extra_info("peername")
-        return Caller(key.user, key.role, key.queues, f"from {there[0] if there else 'nowhere'}")
+        origin = f"from {there[0] if there else 'nowhere'}"
+        key, uid = self.key(token.strip()), self._uid(token.strip())
+        if key is None:
+            return self._of_user(uid, origin) if uid is not None else None
+        return Caller(key.user, key.role, key.queues, origin)
+
+    def page_of(self, request: web.Request, fresh: bool) -> str:
+        """A token for the page of the user at the other end of the socket, who has the same rights by it.
+
+        It is the same until Kant stops, or until a `fresh` one is made. Raises InputError for a caller by an address.
+        """
+        own = request.transport.get_extra_info("socket") if request.transport is not None else None
+        if own is None or own.family != socket.AF_UNIX:
+            raise InputError("page", "a user of this machine, over the socket: by an address a token has been shown")
+        _, uid = peer(own)
+        if fresh or uid not in self.pages:
+            self.pages[uid] = fresh_token()
+        return self.pages[uid]
+
+    def _uid(self, token: str) -> int | None:
+        """The user whose page has this token. It looks at all of them, so that time tells nothing."""
+        found = None
+        for uid, known in self.pages.items():
+            if hmac.compare_digest(known.encode(), token.encode()):
+                found = uid
+        return found
 
     def _of_user(self, uid: int, origin: str) -> Caller:
         """A user of this machine. Others than root and Kant's owner have the role of the tokens of their name, if any.

@@ -105,6 +105,10 @@ class ServiceClient:
         self.token = ""  # in place of the one of the environment
         self.url = "" if here or home != home_of(None) else os.environ.get("KANT_URL", "")
 
+    def own_token(self) -> str:
+        """The token that is shown at an address. Raises InputError where there is none."""
+        return self.token or _token()
+
     def get(self, path: str, **query: Any) -> Any:
         """A question."""
         return json.loads(b"".join(self._parts(self._ask("GET", path, query))))
@@ -132,7 +136,7 @@ class ServiceClient:
 
         given = {name: value for name, value in query.items() if value not in (None, "", ())}
         target = f"{path}?{urlencode(given, doseq=True)}" if given else path
-        headers = {"Authorization": f"Bearer {self.token or _token()}"} if self.url else {}
+        headers = {"Authorization": f"Bearer {self.own_token()}"} if self.url else {}
         with self._telling():
             own, host = _connected(self.url, str(self.home / SOCKET))
             try:
@@ -160,7 +164,7 @@ class ServiceClient:
         headers = {"Content-Type": "application/json"} if text is not None else {}
         with self._telling():
             if self.url:
-                headers["Authorization"] = f"Bearer {self.token or _token()}"
+                headers["Authorization"] = f"Bearer {self.own_token()}"
                 response: Answer | HTTPResponse = _ask_at(self.url, method, url, text, headers)
             else:
                 response = exchange(str(self.home / SOCKET), method, url, text, headers)

@@ -316,7 +316,11 @@ class Service:
 
     async def whoami(self, request: web.Request) -> web.Response:
         who = caller(request)
-        return answer(Whoami(who.user, str(who.role), who.queues, self.address, routes_of(who)))
+        wanted = request.query.get("page", "")
+        if wanted not in ("", "same", "new"):
+            raise InputError("page", "same or new", wanted)
+        page = self.guard.callers.page_of(request, wanted == "new") if wanted else ""
+        return answer(Whoami(who.user, str(who.role), who.queues, self.address, routes_of(who), page))
 
     async def audit(self, request: web.Request) -> web.Response:
         before = number(request, "before", 0, 1 << 62, -1)

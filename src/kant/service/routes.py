@@ -152,7 +152,15 @@ ROUTES = (
     ),
     Route("GET", "/v1/events", "events", "Changes of jobs as server-sent events.", media="text/event-stream"),
     Route("GET", "/v1/health", "health", "Whether Kant can write, and what it has.", ServiceHealth),
-    Route("GET", "/v1/whoami", "whoami", "Who asks, and with which role.", Whoami),
+    Route(
+        "GET", "/v1/whoami", "whoami", "Who asks, and with which role.", Whoami,
+        query={
+            "page": {
+                "type": "string", "enum": ["same", "new"],
+                "description": "With a token for the page of a user of this machine, over the socket.",
+            }
+        },
+    ),
     Route(
         "GET", "/v1/audit", "audit", "Who did what or was refused it, the latest first, a page at a time.", AuditLog,
         query={

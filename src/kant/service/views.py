@@ -216,7 +216,8 @@ class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
     """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere), with
     https:// before it where that is so.
 
-    `may`: what they may ask and order, by the names (`operationId`) of the routes of this schema.
+    `may`: what they may ask and order, by the names (`operationId`) of the routes of this schema. `page`: a token for
+    their page, where they have asked for one.
     """
 
     user: str
@@ -224,6 +225,7 @@ class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
     queues: tuple[str, ...]
     address: str
     may: tuple[str, ...] = ()
+    page: str = ""
 
 
 class AuditEntry(Struct, frozen=True, forbid_unknown_fields=True):
