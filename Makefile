@@ -16,7 +16,8 @@ help:
 	@echo "make setup      create .venv with Kant and its tools, as uv.lock pins them"
 	@echo "make run        simulate the demo and write its report to kant-run/"
 	@echo "make web        build the page from web/ (needs Node 20.19 or newer)"
-	@echo "make test       run the tests (KANT_EXAMPLES=20: with twenty times as many examples)"
+	@echo "make test       run the tests (KANT_EXAMPLES=20: with twenty times as many examples); where there is Go the first"
+	@echo "                run builds kube-apiserver, etcd and helm for them: about 7 minutes, with its progress"
 	@echo "make test-fast  run the tests that need no browser, no cluster and no service"
 	@echo "make check      lint, types and contracts"
 	@echo "make bench      run the benchmarks"
@@ -72,6 +73,7 @@ web:
 	npm --prefix web run build
 
 test: setup
+	@echo "make test: a control plane and helm for the tests of the Kubernetes driver"
 	@.ci/controlplane || echo "make test: the tests of the Kubernetes driver are skipped, or fail with CI=true" >&2
 	$(PY) -m pytest $(WORKERS) --cost-in-brief
 

