@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
-from kant.local.slurm import NAMES
+from kant.local.slurm import NAMES, _of_array
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,13 @@ def test_an_array_is_counted(kant: Up, tmp_path: Path) -> None:
     for name, value in (("COUNT", "3"), ("MIN", "4"), ("MAX", "10"), ("STEP", "3")):
         assert found[1][f"SLURM_ARRAY_TASK_{name}"] == value
     assert {each["SLURM_JOB_NAME"] for each in found} == {"sweep"}
+
+
+@pytest.mark.parametrize(("indices", "step"), [((1, 3, 5, 6, 7), "1"), ((5,), "1"), ((9, 1, 5), "4"), ((0, 1), "1")])
+def test_the_step_of_an_array_is_1_unless_all_are_as_far_apart(indices: tuple[int, ...], step: str) -> None:
+    found = _of_array(indices)
+    assert found["SLURM_ARRAY_TASK_STEP"] == step
+    assert (found["SLURM_ARRAY_TASK_MIN"], found["SLURM_ARRAY_TASK_MAX"]) == (str(min(indices)), str(max(indices)))
 
 
 def test_a_gang_on_two_nodes_names_both(kant: Up, tmp_path: Path) -> None:

@@ -34,15 +34,11 @@ NAMES = OF_SUBMISSION | {
 """Every variable that a job may have."""
 
 
-def slurm_env(
-    record: JobRecord, cluster: ClusterSpec, gpus: dict[int, str], cores: tuple[int, ...] = ()
-) -> dict[str, str]:
-    """The variables of a run at its place: `gpus` has the devices by node, `cores` those to which it is bound."""
+def slurm_env(record: JobRecord, cluster: ClusterSpec, gpus: dict[int, str]) -> dict[str, str]:
+    """The variables of a run at its place; `gpus` has the devices of each of its nodes."""
     wish, nodes = record.submission, list(gpus)
     names = ",".join(cluster.nodes[node].name for node in nodes)
     cpus = [_cpus(record, cluster, node) for node in nodes]
-    if cores:
-        cpus[:1] = [len(cores)]
     found = {
         "SLURM_JOB_ID": str(record.seq),
         "SLURM_JOB_NAME": wish.name,

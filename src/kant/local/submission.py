@@ -172,7 +172,7 @@ def spec_of(
     if record.index >= 0:
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     if wish.slurm:
-        env |= slurm_env(record, cluster, {node: indices(mask, visible) for node, mask in held.items()}, cores)
+        env |= slurm_env(record, cluster, {node: indices(mask, visible) for node, mask in held.items()})
     return Spec(
         wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
         most_memory(record.place), cores, cgroup, wish.terminal, account, file_of(record, wish.output),
