@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import resource
 import selectors
@@ -21,8 +23,9 @@ import trustme
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 
-from kant.service import http, server
+from kant.service import http, listener, server
 from kant.service.callers import page_token
+from kant.service.connections import Connections
 from kant.service.door import Certificate
 from kant.service.reload import Files
 
@@ -273,3 +276,31 @@ def test_more_runs_than_descriptors_are_all_seen_to_their_end(tmp_path: Path) ->
 def works_for_its_owner_in_full(kant: Up) -> None:
     """It answers by both doors while no GPU is free."""
     assert ask_page(kant, "/v1/health")["pid"] == kant.pid
+
+
+def test_accepts_that_fail_are_said_once_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "PAUSE_S", 0.001)
+    monkeypatch.setattr(listener.log, "propagate", True)
+    monkeypatch.setattr(listener.log.parent, "propagate", True)
+    asked = []
+
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            asked.append(1)
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    async def wait() -> None:
+        with Full() as own, socket.socket() as caller:
+            own.bind(("127.0.0.1", 0))
+            own.listen()
+            caller.connect(own.getsockname())
+            found = listener.Listener(own, asyncio.Protocol, [Connections(1)], lambda found: (0, 8), 1.0)
+            while len(asked) < 20:
+                await asyncio.sleep(0.001)
+            found.close()
+
+    with caplog.at_level("WARNING"):
+        asyncio.run(wait())
+    assert [record.getMessage() for record in caplog.records] == ["connections cannot be accepted"]

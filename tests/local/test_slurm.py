@@ -79,7 +79,9 @@ def test_an_array_is_counted(kant: Up, tmp_path: Path) -> None:
     assert {each["SLURM_JOB_NAME"] for each in found} == {"sweep"}
 
 
-@pytest.mark.parametrize(("indices", "step"), [((1, 3, 5, 6, 7), "1"), ((5,), "1"), ((9, 1, 5), "4"), ((0, 1), "1")])
+@pytest.mark.parametrize(
+    ("indices", "step"), [((1, 3, 5, 6, 7), "1"), ((0, 3, 5), "1"), ((5,), "1"), ((9, 1, 5), "4"), ((0, 1), "1")]
+)
 def test_the_step_of_an_array_is_1_unless_all_are_as_far_apart(indices: tuple[int, ...], step: str) -> None:
     found = _of_array(indices)
     assert found["SLURM_ARRAY_TASK_STEP"] == step
