@@ -9,7 +9,18 @@ import numpy as np
 
 from kant.cluster.columns import J_RETURNS
 from kant.cluster.shapes import Shape
-from kant.model.decision import BackOff, BaseJobWaits, Behind, Booked, Closed, NoFit, OverQuota, Reason, Reserved
+from kant.model.decision import (
+    BackOff,
+    BaseJobWaits,
+    Behind,
+    Booked,
+    Closed,
+    NoFit,
+    Outranked,
+    OverQuota,
+    Reason,
+    Reserved,
+)
 from kant.model.errors import StateError
 from kant.model.placement import NODE, Allocation, Reservation
 from kant.model.units import FOREVER
@@ -61,10 +72,10 @@ class Diagnosis:
             return back_off if back_off is not None and back_off.until > self.now else None
         return closed
 
-    def blocked_by(self, row: int) -> Behind | None:
-        """The first job of the job's bucket, if it is another one."""
+    def blocked_by(self, row: int) -> Behind | Outranked | None:
+        """The first job of the job's bucket, if it is another one; or one of higher priority that it may not pass."""
         head = self.scheduler.pending.head_before(row)
-        return Behind(self.state.ids[head]) if head is not None else None
+        return Behind(self.state.ids[head]) if head is not None else self.profile.discipline.held_by(self.cycle, row)
 
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
         """What the job would lack if it were tried now (None: nothing), and the shape of the GPU model concerned.

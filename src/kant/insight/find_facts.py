@@ -21,7 +21,7 @@ from kant.insight.facts import (
     UserUse,
     known,
 )
-from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, NoFit, OverQuota, Reason, Reserved
+from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, NoFit, Outranked, OverQuota, Reason, Reserved
 from kant.model.placement import NODE, gpu_milli
 from kant.model.status import NodeStatus
 from kant.model.units import GPU
@@ -42,7 +42,7 @@ def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[F
         case Reserved(job=job):
             shape = diagnosis.state.shape_of(row)
             return (reservation(diagnosis, diagnosis.state.rows[job]), *free_capacity(diagnosis, shape, 0))
-        case Behind(job=job) | BaseJobWaits(job=job):
+        case Behind(job=job) | Outranked(job=job) | BaseJobWaits(job=job):
             return blocker(diagnosis, row, job)
         case Closed() | BackOff() | None | _:
             return ()
@@ -213,5 +213,5 @@ def blocker(diagnosis: Diagnosis, row: int, job: str) -> tuple[Fact, ...]:
         return ()
     reason = diagnosis.why(first)
     same = state.shape_of(first).index == state.shape_of(row).index
-    behind = () if isinstance(reason, Behind | BaseJobWaits) else find_facts(diagnosis, first, reason)
+    behind = () if isinstance(reason, Behind | Outranked | BaseJobWaits) else find_facts(diagnosis, first, reason)
     return (Blocker(job, int(state.jobs[first, c.J_SINCE]), reason, same), *behind)

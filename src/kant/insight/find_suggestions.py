@@ -23,6 +23,7 @@ from kant.model.decision import (
     NeverFits,
     NoFit,
     NoReservation,
+    Outranked,
     OverQuota,
     Reason,
     Reserved,
@@ -54,7 +55,7 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
             return (*more_quota(diagnosis, row, reason, option), *ends(diagnosis, row, option))
         case Reserved():
             return shorter(diagnosis, row)
-        case Behind(job=job) | BaseJobWaits(job=job):
+        case Behind(job=job) | Outranked(job=job) | BaseJobWaits(job=job):
             return (JobStarts(job, diagnosis.missing(row)[0]),)
         case Closed(queue=queue, state=state) if state in ("hold", "stop"):
             return (QueueOpens(queue, diagnosis.missing(row)[0]),)

@@ -49,6 +49,13 @@ class Behind(_Reason, frozen=True, tag="behind"):
     job: str
 
 
+class Outranked(_Reason, frozen=True, tag="outranked"):
+    """`job` of higher priority waits for places, or for quota, that this job would take: not before `until` (µs)."""
+
+    job: str
+    until: int
+
+
 class OverQuota(_Reason, frozen=True, tag="over-quota"):
     """`queue` (its own or one above it) has `available` of the `asked` amount left of a resource of a GPU model.
 
@@ -116,6 +123,7 @@ Reason = (
     NoFit
     | NeverFits
     | Behind
+    | Outranked
     | OverQuota
     | Reserved
     | Closed
@@ -184,6 +192,8 @@ def sentence(reason: Reason) -> str:
             return f"it can never fit: the empty cluster takes {fits} of {pods} pods{_each_where(reason)}"
         case Behind(job=job):
             return f"job {job} is before it and its queue lets nobody pass"
+        case Outranked(job=job, until=until):
+            return f"job {job} of higher priority waits for what it would take, and is not passed before {clock(until)}"
 
 
 # --- Decisions ------------------------------------------------------------------------------------------------

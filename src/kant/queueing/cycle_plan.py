@@ -72,6 +72,10 @@ class CyclePlan:
         self.placer = placer
         self.evictor = evictor
         self.forecast = forecast
+        self.takes_back = pending.mixed
+        """Whether a job may preempt at once those of lower priority that have passed it."""
+        self.by_share = order.shares
+        """Whether the shares of the queues go before the priorities of jobs."""
         self.now = snapshot.now
         self.previous = snapshot.previous
         self.plan = Plan(snapshot.now, [])

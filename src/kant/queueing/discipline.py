@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from msgspec import Struct
 
-from kant.model.decision import Booked, NoFit
+from kant.model.decision import Booked, NoFit, Outranked
 from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
-from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.cycle_plan import CyclePlan, Evictor
 
 
 class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
@@ -24,6 +24,18 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     """Whether it asks when something will be free, so that the cycle keeps a forecast for it."""
     quotas: ClassVar[bool] = True
     """Whether it heeds quotas, back-offs and burst replicas. Those that reproduce an experiment do not."""
+
+    @property
+    def takes_back(self) -> Evictor | None:
+        """What preempts jobs for one of higher priority that they passed, in a profile without preemption.
+
+        None for a discipline that does not keep priority: it lets a job pass a blocked one of higher priority.
+        """
+        return None
+
+    def held_by(self, cycle: CyclePlan, row: int) -> Outranked | None:
+        """Which job of higher priority keeps a waiting job from being tried now; None where none does."""
+        return None
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         """The key of a job's bucket. In a bucket only the first job is tried. A queue in the key comes first."""

@@ -67,6 +67,7 @@ class PendingQueue:
     `bucket_of` says from queue and shape in which bucket a job waits (None: jobs are not sorted). `preempts` says
     whether waiting jobs may evict running ones, `draws` whether the placement depends on the job by chance, and `fair`
     whether queues reclaim up to their fair shares. `may_fit` is False for a shape that certainly finds no place now.
+    With `keeps_priority` it notes when live jobs differ in priority (`mixed`).
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class PendingQueue:
         draws: bool = False,
         fair: bool = False,
         may_fit: Callable[[Shape], bool] = lambda shape: True,
+        keeps_priority: bool = False,
     ) -> None:
         self.state = state
         self.order = order
@@ -88,6 +90,11 @@ class PendingQueue:
         self.draws = draws
         self.fair = fair
         self.may_fit = may_fit
+        self.mixed = False
+        """Whether jobs of several priorities have been seen, of which a higher one is kept from being passed."""
+        self.rounds = 0
+        """How often the buckets have been gone through from the first one on."""
+        self._priorities: set[int] | None = set() if keeps_priority else None  # seen so far, until there are two
         self.late_heads = LateHeads(state, order.outgrown)
         self.now = state.now
         self.buckets: dict[BucketKey, Bucket] = {}
@@ -115,6 +122,7 @@ class PendingQueue:
         self._released: list[int] = []  # burst replicas whose base job the plan has started
         self._opened = False  # the plan has freed capacity since the round under way began
         self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
+        self._aside: Bucket | None = None  # the bucket of the last job of the walk, if that stepped aside
         self._watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
@@ -156,6 +164,11 @@ class PendingQueue:
     def _follow(self, moved: list[int] | None) -> int:
         """Take in the jobs that came, left, started or stopped. Returns which of these changes there were."""
         state = self.state
+        mixes = False
+        if self._priorities is not None:
+            rows = list(state.live) if moved is None else [row for row in moved if row in state.live]
+            self._priorities.update(state.jobs[rows, J_PRIORITY].tolist())
+            mixes = len(self._priorities) > 1
         pending, queue_config, changed = state.pending, state.quota_usage.queue_config, 0
         if moved is None or queue_config is not self._queue_config:  # who can never start may be another job now
             self._queue_config, moved = queue_config, None
@@ -176,7 +189,10 @@ class PendingQueue:
             self.arrived = sorted({*came, *[row for row in self.arrived if row in pending]})
         if state.burst_replicas:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
-        if moved is None or self.order.moving or self._by_user != state.quota_usage.limits_users:
+        if mixes:  # from now on jobs may preempt those that passed them, so each bucket has a key of its own
+            self._priorities, self.mixed, self.preempts = None, True, True
+            self.wake_all()
+        if moved is None or mixes or self.order.moving or self._by_user != state.quota_usage.limits_users:
             self._by_user = state.quota_usage.limits_users
             self._empty()
             came = list(pending)
@@ -297,11 +313,13 @@ class PendingQueue:
     def _scheduling_key(self, bucket: BucketKey, shape: int, priority: int, base: int) -> SchedulingKey:
         """What decides whether a job can start.
 
-        Where there are quotas only its bucket is known, and gangs of several groups that a placement draws fare
-        differently. Where jobs may be evicted, the priority counts, and the base job, which its replicas do not evict.
+        Where there are quotas, or priorities to keep, only its bucket is known, and gangs of several groups that a
+        placement draws fare differently. Where jobs may be evicted, the priority counts, and the base job, which its
+        replicas do not evict.
         """
         if (
             self._booking_version
+            or self.mixed
             or self.state.quota_usage.tree is not None
             or (self.draws and len(self.state.shapes.shapes[shape].parts) > 1)
         ):
@@ -444,8 +462,8 @@ class PendingQueue:
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, Bucket]]:
         """Each first job that may start now: its row, its shape and its bucket; best first, by `share` of its queue.
 
-        The caller calls `took` or `sleep` before it asks for the next one. Where the plan frees capacity on the way,
-        the buckets that this wakes are gone through as well, in order.
+        The caller calls `took`, `sleep` or `step_aside` before it asks for the next one. Where the plan frees capacity
+        on the way, the buckets that this wakes are gone through as well, in order.
         """
         if self.brief:
             for one in self.brief:
@@ -459,6 +477,7 @@ class PendingQueue:
         ready: list[tuple[tuple[float, ...], Entry, Bucket]]
         while True:
             self._opened = False
+            self.rounds += 1
             if self._released:
                 self._push([row for row in self._released if row not in self.leaving and self.may_be_tried(row)])
                 self._released.clear()
@@ -481,7 +500,10 @@ class PendingQueue:
                         continue
                     else:
                         yield head[2], shapes[head[3]], bucket
-                if bucket.heap and bucket.asleep is None:
+                if bucket is self._aside:
+                    self._aside = None
+                    heappop(ready)
+                elif bucket.heap and bucket.asleep is None:
                     heapreplace(ready, (had if share is None else share(bucket.key[0]), bucket.heap[0], bucket))
                 else:
                     heappop(ready)
@@ -493,6 +515,10 @@ class PendingQueue:
         """The buckets that are awake, and those that a start may wake: by share these keep their turn."""
         late = [bucket for one in self._asleep.values() if one.wakes_on & ANY_START for bucket in one.buckets.values()]
         return [*self.awake.values(), *late]
+
+    def step_aside(self, bucket: Bucket) -> None:
+        """The first job of a bucket is not tried in this round. Its bucket stays awake: the next cycle asks again."""
+        self._aside = bucket
 
     def took(self, bucket: Bucket) -> None:
         """The first job of a bucket starts or leaves. A driver that refuses the start brings it back by an event."""

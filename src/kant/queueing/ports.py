@@ -103,6 +103,8 @@ class PlanSoFar(Protocol):
     stopped: dict[int, None]
     shrunk: dict[int, None]
     bases: set[int]
+    takes_back: bool
+    by_share: bool
 
     @property
     def admission(self) -> Admission: ...

@@ -33,8 +33,9 @@ class Scheduler:
         bucket_of = profile.discipline.bucket if profile.discipline.buckets else None
         fair, by_chance = by is not None and by.reclaim == "fair-share", draws(profile.placement)
         self.pending = PendingQueue(
-            state, profile.order, profile.requeue, bucket_of, by is not None, by_chance, fair, self.placer.may_fit
-        )
+            state, profile.order, profile.requeue, bucket_of, by is not None, by_chance, fair, self.placer.may_fit,
+            profile.order.by_priority and profile.discipline.takes_back is not None,
+        )  # fmt: skip
         self.limits = Limits(state)
         if state.shapes.workloads != profile.matches:
             raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
@@ -74,7 +75,8 @@ class Scheduler:
         if self.forecast is not None:
             self.forecast.refresh(now, moved)
         self.placer.trial.begin()
-        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, profile.preemption, self.forecast)
+        evictor = profile.preemption or (profile.discipline.takes_back if self.pending.mixed else None)
+        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, evictor, self.forecast)
 
 
 def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth) -> None:

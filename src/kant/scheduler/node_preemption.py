@@ -67,7 +67,9 @@ def _makes_room(
     rules = PreemptionRules(policy.entitlements(cycle), row, shape, policy.reclaim != "off", policy.priority)
     for level in rules.levels():
         allowed = allowed_victims(rules, level)
-        found = [candidate(cycle, other, other in allowed.reclaimed) for other in allowed.found]
+        found = [
+            candidate(cycle, other, other in allowed.reclaimed, other in allowed.passed) for other in allowed.found
+        ]
         admits = partial(rules.admits, level=level) if rules.node >= 0 else None
         search = _Search(cycle, row, shape, found, int(policy.most * shape.charged_milli), admits)
         best = search.best(in_the_way, will_do)
@@ -138,7 +140,8 @@ class _Search:
         if not suffices(everyone):
             return None
         victims = chosen(drop_unneeded(everyone, list(reversed(range(len(near)))), suffices))
-        held = sum(self.cycle.state.quota_usage.charged[who.row][2][0] for who in victims)
+        charged = self.cycle.state.quota_usage.charged
+        held = sum(charged[who.row][2][0] for who in victims if not who.passed)
         return victims if victims and held <= self.cap else None
 
     def _fits(self, leaving: Sequence[Candidate], node: int) -> bool:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+import numpy as np
 from msgspec import Meta
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
 from kant.cluster.shapes import Shape
-from kant.model.decision import Start
+from kant.model.decision import Booked, NoFit, Outranked, Start
 from kant.model.taxonomy import Tags, tagged
 from kant.model.units import GPU, SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
+from kant.queueing.preemption.policy import Preemption
+from kant.queueing.priority import PriorityHolds
+
+ONLY_PASSERS = Preemption(priority=False, reclaim="off")
+"""Preempts for a job only those that passed it, by the rules of `CyclePlan.takes_back`."""
 
 
 class Backfill(Discipline, frozen=True, tag="backfill"):
@@ -24,20 +30,83 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
     With `large_gpus`, jobs of at least so many GPUs have a head of their own, and smaller heads wait for
     `small_timeout_s`: what fits in small gaps seldom needs the place of others.
+
+    With `keeps_priority` a blocked job is not passed by jobs of strictly lower priority that may delay it. For `hold_s`
+    seconds from when it came to wait none of them takes a place that it could use. Then jobs pass that can be preempted
+    for it at once, whatever their minimum run time and however many GPUs they hold; the others pass after
+    `hold_fixed_s`.
     """
 
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
     large_gpus: Annotated[int, Meta(ge=0, le=10**6)] = 0
     small_timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 86_400
+    keeps_priority: bool = True
+    hold_s: Annotated[int, Meta(ge=0, le=10**9)] = 300
+    hold_fixed_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
 
     source: ClassVar[str] = "Backfill of Kant, arXiv 2510.01256"
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="evict")
 
+    @property
+    def takes_back(self) -> Preemption | None:
+        return ONLY_PASSERS if self.keeps_priority else None
+
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return (queue, shape)
 
+    def held_by(self, cycle: CyclePlan, row: int) -> Outranked | None:
+        if not cycle.pending.mixed:
+            return None
+        shape, holds = cycle.state.shape_of(row), self._holds(cycle)
+        holders = holds.holders(row, shape)
+        mark = cycle.placer.trial.checkpoint()
+        kept = bool(holders) and holds.place_beside(row, shape, holders) is None
+        cycle.placer.trial.rollback(mark)
+        return Outranked(cycle.state.ids[holders[0].row], holders[0].until) if kept else None
+
     def run(self, cycle: CyclePlan) -> None:
-        super().run(cycle)
+        if cycle.pending.mixed:
+            self._try_by_priority(cycle)
+        else:
+            super().run(cycle)
+        self._serve_late_heads(cycle)
+
+    def _holds(self, cycle: CyclePlan) -> PriorityHolds:
+        return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
+
+    def _try_by_priority(self, cycle: CyclePlan) -> None:
+        """Try the first jobs of the buckets, best first, but for those that a blocked job of higher priority holds."""
+        pending, holds = cycle.pending, self._holds(cycle)
+        for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
+            holders = holds.holders(row, shape)
+            if holders:
+                place = holds.place_beside(row, shape, holders)
+                if place is not None:
+                    cycle.start(row, place)
+                    pending.took(bucket)
+                    continue
+                cycle.hold(row, Outranked(cycle.state.ids[holders[0].row], holders[0].until))
+                pending.step_aside(bucket)
+                continue
+            result = cycle.nominate(row, shape)
+            if isinstance(result, np.ndarray):
+                cycle.start(row, result)
+                pending.took(bucket)
+            else:
+                cycle.hold(row, result)
+                pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
+        shapes, free = cycle.state.shapes.shapes, []
+        for head in [bucket.heap[0] for bucket in pending.buckets.values()]:
+            holders = holds.holders(head[2], shapes[head[3]])
+            if not holders:
+                free.append(head)
+            for holder in holders:
+                cycle.wake_at(holder.until)
+        if pending.retries:
+            cycle.wake_at(pending.retries.first(free, cycle.now))
+
+    def _serve_late_heads(self, cycle: CyclePlan) -> None:
+        """Seat the heads that have waited for too long in the places of jobs that overtook them."""
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
         served = set[int]()  # the pools of heads that had their turn; inverted for small ones
         late = False  # whether a late head cannot be served

@@ -18,6 +18,12 @@ class Candidate:
     cost: int  # milli-GPU-seconds of work that stopping it now would lose, never negative
     rank: tuple[int, ...]  # the smaller, the sooner it has to be the victim
     surplus: bool = False  # only what an elastic gang has above its floor; it runs on
+    passed: bool = False  # it started while the newcomer of higher priority waited: no cap counts it
+
+    @property
+    def capped(self) -> int:
+        """The milli-GPUs that count towards the most that victims may hold."""
+        return 0 if self.passed else self.milli
 
 
 Admits = Callable[[Collection[Candidate]], bool]

@@ -42,8 +42,9 @@ class Entitlements:
 
     `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
     that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows
-    (`unlimited`). The table is made once a cycle, and `follow` takes in the jobs that the plan has stopped since. Jobs
-    that the plan starts come last, so they change no entitlement.
+    (`unlimited`). `guaranteed`: its queue guarantees it a minimum run
+    time. The table is made once a cycle, and `follow` takes in the jobs that the plan has stopped since. Jobs that the
+    plan starts come last, so they change no entitlement.
 
     Two bounds answer most questions at once. `lowest` is the lowest priority of the preemptible jobs, and
     `any_borrowing` says whether one of them borrows of a quota.
@@ -64,9 +65,11 @@ class Entitlements:
         self.started = jobs[:, J_STARTED]
         self.protected_until = self.started + min_run
         self.home = np.array(quota_usage.node_of, dtype=np.int64)[self.queue]
+        self.guaranteed: Mask = np.zeros(len(self.rows), dtype=np.bool_)
         if quota_usage.tree is not None and quota_usage.tree.own_min_runs:
             least = [quota_usage.tree.own_min_runs.get(home, 0) for home in quota_usage.node_of]
             self.protected_until = self.started + np.maximum(np.array(least, dtype=np.int64), min_run)[self.queue]
+            self.guaranteed = (np.array(least, dtype=np.int64) > 0)[self.queue]
         self.by_node: HeldByNode | None = None  # of the preemptible jobs, once a gang of one pod has asked
         self._followed = -1
         if self.tree is not None:
@@ -125,7 +128,9 @@ class Entitlements:
             column[places] for column in (self.rows, self.queue, self.priority, self.user, self.base)
         )
         own.pools, own.home, own.protected_until = self.pools[places], self.home[places], self.protected_until[places]
-        own.preemptible, own.runs = self.preemptible[places], self.runs[places]
+        own.preemptible, own.runs, own.guaranteed = (
+            column[places] for column in (self.preemptible, self.runs, self.guaranteed)
+        )
         own.started = np.array([state.elastic[row].resized for row in own.rows.tolist()], dtype=np.int64)
         own.borrowing = own.unlimited = np.ones(len(places), dtype=np.bool_)
         own.any_borrowing = False

@@ -47,21 +47,29 @@ class HeldByNode:
         self.heavy: Table = np.lexsort((-rows[own], -self.lower[own], -self.upper[own], on[start]))
 
     def best(
-        self, placer: Placer, shape: Shape, may_leave: NDArray[np.bool_], rank: Table, cap_milli: int
+        self,
+        placer: Placer,
+        shape: Shape,
+        may_leave: NDArray[np.bool_],
+        rank: Table,
+        cap_milli: int,
+        passed: NDArray[np.bool_] | None = None,
     ) -> Table | None:
         """Which of the jobs have to stop so that the one pod of `shape` fits: the first set by (worst rank, cost,
         milli-GPUs, number, rows) of all within the cap, as places in `rows`.
 
         Empty where no set suffices, or where nobody has to stop; None where there are too many sets to know the best.
-        `rank` has a number for each job, the smaller the sooner it has to be the victim.
+        `rank` has a number for each job, the smaller the sooner it has to be the victim. The cap does not count those
+        that have `passed` the newcomer.
         """
-        may_leave = may_leave & (self.milli <= cap_milli)
+        capped = self.milli if passed is None else np.where(passed, 0, self.milli)
+        may_leave = may_leave & (capped <= cap_milli)
         ranks = np.unique(rank[may_leave])
         answers: dict[int, Table | None] = {}
 
         def suffices(place: int) -> bool:
             leaving = may_leave & (rank <= ranks[place])
-            weights = Weights(self.upper, self.lower, self.milli, leaving)
+            weights = Weights(self.upper, self.lower, capped, leaving)
             found = answers[place] = placer.draft().clear_one(
                 shape.parts[0][1], self.holders, self.heavy, self.rows, weights, cap_milli
             )

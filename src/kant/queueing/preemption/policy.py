@@ -40,10 +40,11 @@ class Allowed(NamedTuple):
     age: int  # when the next of them reaches its minimum run time; -1 where all have
     may_leave: Mask  # `found`, and
     reclaims: Mask  # `reclaimed`, of the rows of the entitlements
+    passed: frozenset[int]  # those of `found` that passed the job
 
 
 NO_ONE = np.zeros(0, dtype=np.bool_)
-NOBODY = Allowed([], [], set(), -1, NO_ONE, NO_ONE)
+NOBODY = Allowed([], [], set(), -1, NO_ONE, NO_ONE, frozenset())
 
 
 class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +53,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     With `priority` a job may evict jobs of lower priority. With `reclaim` a job whose queue stays in its `nominal`
     quota, or in its `fair-share` of the whole, may evict jobs of queues that borrow. A job that is not preemptible is
     never evicted, nor is one that has run for less than `min_run_s` (or its queue's own minimum) since it last started.
-    The victims hold at most `most` times the GPUs of the newcomer. With `move_victims` those that fit elsewhere move
+    The victims hold at most `most` times the GPUs of the newcomer. Neither counts for jobs of lower priority that
+    passed the newcomer, where the discipline takes these back. With `move_victims` those that fit elsewhere move
     there in the same plan, also where the discipline stopped them.
     """
 
@@ -104,13 +106,15 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             mark, cap = cycle.placer.trial.checkpoint(), int(self.most * shape.gpu_milli)
             alone = None
             if shape.pods == 1 and not rules.short and len(own.found) > EXACT and not wide.found:
-                alone = on_one_node(cycle, entitlements, shape, own, cap, admits)
+                alone = on_one_node(cycle, rules, shape, own, cap, admits)
             if alone is not None:
-                whole = [candidate(cycle, r, r in own.reclaimed) for r in alone]
+                whole = [candidate(cycle, r, r in own.reclaimed, r in own.passed) for r in alone]
                 chosen, exact = choose(cycle.placer, shape, row, whole, cap), True
             else:
-                whole = [candidate(cycle, r, r in own.reclaimed) for r in own.found]
-                surplus = [surplus_candidate(cycle, r, shape, r in wide.reclaimed) for r in wide.found]
+                whole = [candidate(cycle, r, r in own.reclaimed, r in own.passed) for r in own.found]
+                surplus = [
+                    surplus_candidate(cycle, r, shape, r in wide.reclaimed, r in wide.passed) for r in wide.found
+                ]
                 chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, cap, admits)
                 exact = len(whole) + len(surplus) <= EXACT
             if chosen is None:
@@ -135,7 +139,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     def _is_nobody_to_evict(self, cycle: CyclePlan, row: int, shape: Shape) -> bool:
         """Whether counts that the state keeps prove that the job may evict nobody. Looks at no running job."""
         state, tree = cycle.state, cycle.state.quota_usage.tree
-        if self.priority and int(state.jobs[row, J_PRIORITY]) > state.lowest_preemptible():
+        if (self.priority or cycle.takes_back) and int(state.jobs[row, J_PRIORITY]) > state.lowest_preemptible():
             return False
         if self.reclaim == "off" or tree is None or not tree.keys:
             return True
@@ -155,8 +159,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
         That is so where no running job is of lower priority, and either none borrows or the job itself would.
         """
-        state = entitlements.state
-        if self.priority and int(state.jobs[row, J_PRIORITY]) > entitlements.lowest:
+        state, takes_back = entitlements.state, entitlements.cycle.takes_back
+        if (self.priority or takes_back) and int(state.jobs[row, J_PRIORITY]) > entitlements.lowest:
             return False
         if self.reclaim == "off" or not entitlements.any_borrowing:
             return True
@@ -168,30 +172,34 @@ def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
     """The jobs that a job may stop at one level, as the plan leaves them."""
     entitlements = rules.entitlements
     allowed, reclaims = rules.victims(level)
-    rows, until = entitlements.rows[allowed], entitlements.protected_until[allowed]
-    protected = until > entitlements.cycle.now
+    of_all = rules.protected_until()
+    rows, until, now = entitlements.rows[allowed], of_all[allowed], entitlements.cycle.now
+    protected = until > now
+    passed = frozenset[int]() if rules.passed is None else frozenset(entitlements.rows[allowed & rules.passed].tolist())
     return Allowed(
         rows.tolist(),
         rows[~protected].tolist(),
         set(entitlements.rows[reclaims].tolist()),
         int(until[protected].min()) if protected.any() else -1,
-        allowed & (entitlements.protected_until <= entitlements.cycle.now),
+        allowed & (of_all <= now),
         reclaims,
+        passed,
     )
 
 
 def on_one_node(
-    cycle: CyclePlan, entitlements: Entitlements, shape: Shape, own: Allowed, cap_milli: int, admits: Admits | None
+    cycle: CyclePlan, rules: PreemptionRules, shape: Shape, own: Allowed, cap_milli: int, admits: Admits | None
 ) -> list[int] | None:
     """The rows of the best victims for a gang of one pod, none where nobody's leaving helps. None where the search
     among all candidates has to tell, as more counts than what is free on one node.
     """
     if shape.has_affinity or cycle.state.books or cycle.state.burst_replicas or (admits and not admits(())):
         return None
+    entitlements = rules.entitlements
     if entitlements.by_node is None:
         entitlements.by_node = _held_by_node(cycle, entitlements)
     rank = np.where(own.reclaims, 0, 1 << 40) + entitlements.priority
-    places = entitlements.by_node.best(cycle.placer, shape, own.may_leave, rank, cap_milli)
+    places = entitlements.by_node.best(cycle.placer, shape, own.may_leave, rank, cap_milli, rules.passed)
     return None if places is None else entitlements.rows[places].tolist()
 
 
@@ -240,7 +248,7 @@ def missing_without(
     return missing
 
 
-def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False) -> Candidate:
+def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False, passed: bool = False) -> Candidate:
     """A running job as a possible victim. Its cost is the GPU time that its last checkpoint does not save.
 
     Replicas go first, since a base job stops with its replicas (so their cost is its own too; they give back more
@@ -249,7 +257,8 @@ def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False) -> Candidate:
     state = cycle.state
     cost = sum([lost_work(cycle, unit) for unit in (row, *_running_replicas(cycle, row))])
     milli, priority, base = state.jobs[row, [J_MILLI, J_PRIORITY, J_BASE]].tolist()
-    return Candidate(row, state.running[row], milli, cost, (int(base < 0), int(not reclaimed), priority))
+    rank = (int(base < 0), int(not reclaimed), priority)
+    return Candidate(row, state.running[row], milli, cost, rank, passed=passed)
 
 
 def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_USER
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, Table
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -54,12 +54,33 @@ class PreemptionRules:
             if by_priority
             else np.zeros(len(preemptible), dtype=np.bool_)
         )
+        self.passed = self._have_passed(row, priority)
+        if not by_priority and self.passed is not None:
+            lower = self.passed & preemptible
         self._own_lower = lower & own
         self._other_lower = lower & ~own & entitlements.borrowing
         self._entitled_to_nothing = self._other_lower & entitlements.unlimited
         self._reclaimable = np.zeros(len(preemptible), dtype=np.bool_)
         if reclaim and self.wanted.any():
             self._reclaimable = preemptible & ~own & (entitlements.borrows & self.wanted).any(axis=1)
+
+    def _have_passed(self, row: int, priority: int) -> Mask | None:
+        """The preemptible jobs of lower priority that started while the job waited, and run under no guarantee of
+        their queue; None where the discipline takes back none.
+        """
+        entitlements, cycle = self.entitlements, self.entitlements.cycle
+        if not cycle.takes_back:
+            return None
+        since = cycle.state.jobs.item(row, J_SINCE)
+        passed: Mask = entitlements.preemptible & (entitlements.priority < priority) & (entitlements.started > since)
+        if cycle.by_share:
+            passed &= entitlements.queue == self.queue
+        return passed & ~entitlements.guaranteed
+
+    def protected_until(self) -> Table:
+        """When each of the running jobs may be preempted for this one, µs. Those that passed it may be at once."""
+        until = self.entitlements.protected_until
+        return until if self.passed is None else np.where(self.passed, 0, until)
 
     def levels(self) -> list[int]:
         """The levels at which the job may ask, one after the other."""

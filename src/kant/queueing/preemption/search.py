@@ -46,10 +46,10 @@ def choose(
     """The candidates that have to stop so that the whole gang fits, and the placement that proves it; None for none.
 
     Of the sets found it is the first by (worst rank, cost, milli-GPUs, number, rows) that holds no more than
-    `cap_milli`. Without any one of its members the gang would not fit, or `admits` would say no. With at most
-    `exact` candidates it is the first of all sets within the cap. It is so too, but for the rows, for a gang of one pod
-    without `admits` where no node has more than `FEW` candidates (`placement/clearing.py`). Otherwise refining ends
-    after `trials` placements.
+    `cap_milli`, not counting who passed the job. Without any one of its members the gang would not fit, or `admits`
+    would say no. With at most `exact` candidates it is the first of all sets within the cap. It is so too, but for the
+    rows, for a gang of one pod without `admits` where no node has more than `FEW` candidates (`placement/clearing.py`).
+    Otherwise refining ends after `trials` placements.
 
     On the trial the victims are then evicted and the gang is placed; after None it is as it was. Victims come in the
     order in which they are to be stopped.
@@ -59,7 +59,7 @@ def choose(
     table = placer.trial.table
     admitted = np.flatnonzero((table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL]) & 1)
     lacking = shape.gpu_milli - int(table[admitted, c.FREE].sum())
-    if lacking > cap_milli:
+    if lacking > cap_milli + sum([who.milli for who in candidates if who.passed]):
         return None
     ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
     if admits is None and not shape.has_affinity:  # a job that holds nothing on these nodes frees nothing there
@@ -68,7 +68,7 @@ def choose(
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
     few = len(ordered) <= exact
     if few and len(shape.parts) == 1:  # a job that holds more than the cap is in no set, and one group needs no other
-        ordered = [who for who in ordered if who.milli <= cap_milli]
+        ordered = [who for who in ordered if who.capped <= cap_milli]
     proof = Proof(placer, shape, job_row, ordered, admits)
     best = Search(proof, admitted, lacking, cap_milli, trials).best(few)
     if best is None:
@@ -92,9 +92,10 @@ class Search:
         self.limit = trials
         self.admitted = admitted
         self.milli = [who.milli for who in self.ordered]
+        self.capped = [who.capped for who in self.ordered]
         # One integer that sorts like (cost, milli, 1), also when summed over fewer than 2**20 jobs; and milli first.
         self.by_cost = [(who.cost << 60) + (who.milli << 20) + 1 for who in self.ordered]
-        self.by_milli = [(who.milli << 100) + (who.cost << 20) + 1 for who in self.ordered]
+        self.by_milli = [(who.capped << 100) + (who.cost << 20) + 1 for who in self.ordered]
 
     def best(self, few: bool) -> int | None:
         """The best set found, of `few` candidates the best of all; None where none is found within the cap."""
@@ -105,7 +106,7 @@ class Search:
         if few and self.monotone:
             return self._exactly()
         if self.monotone and not self.proof.suffices(
-            sum(1 << i for i, one in enumerate(self.milli) if one <= self.cap)
+            sum(1 << i for i, one in enumerate(self.capped) if one <= self.cap)
         ):
             return None
         self.proof.rollback()
@@ -146,7 +147,7 @@ class Search:
         for weights in (self.by_cost, self.by_milli):
             found = []
             for which in self._constructions(end, weights):
-                if sum([self.milli[i] for i in members(which)]) <= self.cap and self.proof.suffices(which):
+                if sum([self.capped[i] for i in members(which)]) <= self.cap and self.proof.suffices(which):
                     found.append(which)
                 if found and self.proof.trials >= self.limit:
                     break
@@ -161,7 +162,7 @@ class Search:
             if self.proof.trials >= self.limit:
                 break
             self.proof.trials += end // GUESS  # what a guess takes
-            guess = self.nodes.guess(weights, self.milli, end, 0, self.cap, kept)
+            guess = self.nodes.guess(weights, self.capped, end, 0, self.cap, kept)
             if guess is not None and self.proof.suffices(guess):
                 best = min(best, self.proof.drop_unneeded(guess, heavy), key=self.key)
         return best
@@ -178,7 +179,7 @@ class Search:
         shared = [weight // max(len(own), 1) for weight, own in zip(weights, self.nodes.nodes_of, strict=True)]
         for rated in (weights, shared) if shared != weights else (weights,):
             for start in starts:
-                guess = self.nodes.guess(rated, self.milli, end, start, self.cap)
+                guess = self.nodes.guess(rated, self.capped, end, start, self.cap)
                 if guess is not None:
                     yield self.proof.drop_unneeded(self._extend(guess, light), heavy)
         yield self.proof.drop_unneeded(everyone, heavy)
@@ -207,8 +208,9 @@ class Search:
         if self.monotone:
             for i in range(len(self.ordered)):
                 needed |= 0 if self.proof.suffices(self.proof.everyone & ~(1 << i)) else 1 << i
-        milli = (sets[:, None] >> np.arange(len(self.ordered)) & 1) @ np.array(self.milli, dtype=np.int64)
-        left = sets[(milli >= self.lacking) & (milli <= self.cap) & (sets & needed == needed)]
+        chosen = sets[:, None] >> np.arange(len(self.ordered)) & 1
+        milli, capped = (chosen @ np.array(amounts, dtype=np.int64) for amounts in (self.milli, self.capped))
+        left = sets[(milli >= self.lacking) & (capped <= self.cap) & (sets & needed == needed)]
         if self.monotone:
             for failed in [one for one, answer in self.proof.answers.items() if not answer]:
                 left = left[left | failed != failed]

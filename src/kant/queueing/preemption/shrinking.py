@@ -44,7 +44,9 @@ def lost_works(cycle: CyclePlan, rows: Table) -> Table:
     return lost
 
 
-def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, reclaimed: bool = False) -> Candidate:
+def surplus_candidate(
+    cycle: CyclePlan, row: int, shape: Shape, reclaimed: bool = False, passed: bool = False
+) -> Candidate:
     """What an elastic gang has above its floor as a possible victim for a newcomer of `shape`.
 
     The gang restarts, so the cost is all of its work that is not saved. As it gives back no more than is needed, no
@@ -54,9 +56,8 @@ def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, reclaimed: bool 
     pieces = above_floor(state.shape_of(row), state.running[row])
     priority, base = state.jobs[row, [J_PRIORITY, J_BASE]].tolist()
     milli = min(held_by(pieces)[0], shape.gpu_milli)
-    return Candidate(
-        row, pieces, milli, lost_work(cycle, row), (int(base < 0), int(not reclaimed), priority), surplus=True
-    )
+    rank = (int(base < 0), int(not reclaimed), priority)
+    return Candidate(row, pieces, milli, lost_work(cycle, row), rank, surplus=True, passed=passed)
 
 
 def choose_shrinking_first(

@@ -1,0 +1,186 @@
+"""Priority is kept: a job does not pass a blocked job of strictly higher priority where that may delay it.
+
+A blocked job *holds* a job of lower priority that competes for its nodes: any such job until it has waited for a while,
+and after that those that cannot be preempted for it at once. docs/design/0051-priority-is-kept.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from kant.cluster.columns import (
+    CPU_FREE,
+    D_CPU,
+    D_GPUS,
+    D_MEMORY,
+    D_POOLS,
+    GPUS,
+    J_PREEMPTIBLE,
+    J_PRIORITY,
+    J_QUEUE,
+    J_SINCE,
+    J_USER,
+    MEMORY_FREE,
+    POOL,
+    Table,
+)
+from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
+from kant.model.placement import Allocation
+from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
+
+
+class Blocked(NamedTuple):
+    """A waiting job that goes first, and since when it waits (µs)."""
+
+    row: int
+    shape: Shape
+    queue: int
+    user: int
+    since: int
+
+
+class Holder(NamedTuple):
+    """A blocked job that holds another one until a time (µs). `by_quota`: it lacks quota, and not only a place."""
+
+    row: int
+    shape: Shape
+    until: int
+    by_quota: bool
+
+
+class PriorityHolds:
+    """Which blocked jobs hold which waiting jobs in one cycle.
+
+    For `hold` µs from when it came to wait a blocked job holds all jobs of lower priority, and for `hold_fixed` µs
+    those that could not be preempted for it at once.
+    """
+
+    def __init__(self, cycle: CyclePlan, hold: int, hold_fixed: int) -> None:
+        self.cycle, self.state = cycle, cycle.state
+        self.hold, self.hold_fixed = hold, max(hold, hold_fixed)
+        self._above: dict[tuple[int, int], list[Blocked]] = {}
+
+    def holders(self, row: int, shape: Shape) -> list[Holder]:
+        """The blocked jobs that hold a job now, the first in order first."""
+        state, found = self.state, list[Holder]()
+        above = self._above_priority(state.jobs.item(row, J_PRIORITY))
+        if not above:
+            return found
+        hold = self.hold if may_be_taken_back(state, row) else self.hold_fixed
+        for one in above:
+            if one.since + hold > self.cycle.now:
+                by_quota = self._competes(one, row, shape)
+                if by_quota is not None:
+                    found.append(Holder(one.row, one.shape, one.since + hold, by_quota))
+        return found
+
+    def place_beside(self, row: int, shape: Shape, holders: Collection[Holder]) -> Allocation | None:
+        """Place a job, within its quota, on nodes that none of its holders can ever use; None where there is no place.
+
+        The placement is taken on the trial.
+        """
+        cycle, empty = self.cycle, self.state.empty
+        if any(holder.by_quota for holder in holders):
+            return None
+        useless = np.ones(len(empty), dtype=np.bool_)
+        for holder in holders:
+            for _, demand in holder.shape.parts:
+                useless &= ~takes_pods(empty, self.state.shapes.demands[demand])
+        useful = np.zeros(len(empty), dtype=np.bool_)
+        for _, demand in shape.parts:
+            useful |= takes_pods(empty, self.state.shapes.demands[demand])
+        nodes = np.flatnonzero(useless & useful).tolist()
+        if not nodes or not cycle.placer.may_fit(shape):
+            return None
+        if cycle.limited and cycle.admission.closed(row) is not None:
+            return None
+        for option in cycle.admission.options(row, shape) if cycle.limited else [shape]:
+            if cycle.limited and cycle.admission.shortage(row, option) is not None:
+                continue
+            with cycle.placer.trial.within(nodes):
+                place = cycle.place(row, option)
+            if isinstance(place, np.ndarray):
+                return place
+        return None
+
+    def _competes(self, one: Blocked, row: int, shape: Shape) -> bool | None:
+        """Whether a job takes what a blocked job lacks: False where that is a place, True where it is quota.
+
+        None where it does not. A blocked job that lacks quota competes with the other jobs of its queue; one whose
+        queue starts no jobs competes with nobody.
+        """
+        cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits)
+        queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
+        if cycle.by_share and one.queue != queue:
+            return None
+        if not cycle.limited:
+            return False if near else None
+        if cycle.admission.closed(one.row) is not None:
+            return None
+        short = [cycle.admission.shortage(one.row, option) for option in cycle.admission.options(one.row, one.shape)]
+        if None in short:
+            return False if near and not self._has_more_right(row, shape, one) else None
+        same = one.queue == queue and any(
+            lack is not None and (lack.limit != "user" or one.user == user) for lack in short
+        )
+        return True if same else None
+
+    def _above_priority(self, priority: int) -> list[Blocked]:
+        """The first jobs of the buckets that are of higher priority, best first.
+
+        By the time a job of lower priority is considered these have been tried, so they are blocked.
+        """
+        pending, state = self.cycle.pending, self.state
+        found = self._above.get((pending.rounds, priority)) if not self.cycle.by_share else None
+        if found is None:  # where queues take turns, jobs of several priorities are tried in between
+            heads = sorted([b.heap[0] for b in pending.buckets.values() if -b.heap[0][0] > priority])
+            shapes = state.shapes.shapes
+            found = self._above[pending.rounds, priority] = [
+                Blocked(head[2], shapes[head[3]], *state.jobs[head[2], [J_QUEUE, J_USER, J_SINCE]].tolist())
+                for head in heads
+            ]
+        return found
+
+    def _has_more_right(self, row: int, shape: Shape, one: Blocked) -> bool:
+        """Whether a job is entitled to what it asks for, and a blocked job of another queue would borrow.
+
+        If the blocked job ran, the other one could reclaim its place.
+        """
+        cycle, usage, queue = self.cycle, self.state.quota_usage, self.state.jobs.item(row, J_QUEUE)
+        if cycle.evictor is None or usage.tree is None or one.queue == queue:
+            return False
+        entitlements = cycle.evictor.entitlements(cycle)
+        if not entitlements.reclaims or entitlements.tree is None:
+            return False
+        return _borrows(entitlements, one.queue, one.shape) and not _borrows(entitlements, queue, shape)
+
+
+def _borrows(entitlements: Entitlements, queue: int, shape: Shape) -> bool:
+    """Whether a queue would be beyond what it is entitled to with one more job of a shape."""
+    usage = entitlements.state.quota_usage
+    node, amounts = usage.node_of[queue], usage.amounts(shape)
+    return node < 0 or not any(amounts) or entitlements.reach(node, amounts) == BORROWING
+
+
+def may_be_taken_back(state: ClusterState, row: int) -> bool:
+    """Whether a job may be preempted as soon as it has started: no minimum run time is guaranteed by its queue."""
+    if not state.jobs.item(row, J_PREEMPTIBLE):
+        return False
+    usage = state.quota_usage
+    return usage.tree is None or not usage.tree.own_min_runs.get(usage.node_of[state.jobs.item(row, J_QUEUE)], 0)
+
+
+def takes_pods(empty: Table, demand: Table) -> Mask:
+    """A mask over the nodes: False where a node takes no pod of a demand even with nothing on it.
+
+    `empty` has a row for each node, as it is with nothing on it.
+    """
+    takes: Mask = (int(demand[D_POOLS]) >> empty[:, POOL]) & 1 == 1
+    takes &= (empty[:, GPUS] >= demand[D_GPUS]) & (empty[:, CPU_FREE] >= demand[D_CPU])
+    takes &= empty[:, MEMORY_FREE] >= demand[D_MEMORY]
+    return takes
