@@ -133,7 +133,33 @@ class ProtectedVictims(_Fact, frozen=True, tag="protected"):
     at: int
 
 
-Fact = Free | Fitting | Holder | Ending | QuotaUse | UserUse | Borrower | HeldReservation | Blocker | ProtectedVictims
+class VictimsTooLarge(_Fact, frozen=True, tag="too-large"):
+    """`jobs` running jobs, of which one is `job`, would make room, but the profile's `most` forbids to preempt them.
+
+    They hold `held` milli-GPUs, the fewest that suffice. The waiting job asks for `asked`, so `most` times as many may
+    be preempted for it.
+    """
+
+    job: str
+    jobs: int
+    held: int
+    asked: int
+    most: float
+
+
+Fact = (
+    Free
+    | Fitting
+    | Holder
+    | Ending
+    | QuotaUse
+    | UserUse
+    | Borrower
+    | HeldReservation
+    | Blocker
+    | ProtectedVictims
+    | VictimsTooLarge
+)
 
 
 def fact_sentence(found: Fact) -> str:
@@ -170,6 +196,13 @@ def fact_sentence(found: Fact) -> str:
             who = f"a running job {whose}" if jobs == 1 else f"the last of {jobs:,} running jobs, {whose}"
             least = f"it runs for {show_duration(min_run)} before that (min_run)"
             return f"{who.strip()} may be stopped for it at {clock(at)}: {least}"
+        case VictimsTooLarge(job=job, jobs=jobs, held=held, asked=asked, most=most):
+            who = f"job {job}" if jobs == 1 else f"job {job} and {count(jobs - 1, 'other')}"
+            allowed = f"{count_gpus(int(most * asked))} for this one of {count_gpus(asked)}"
+            return (
+                f"{who} of lower priority or beyond quota could make room, but hold{'s' * (jobs == 1)} "
+                f"{count_gpus(held)}: [preemption] most = {most:g} allows {allowed}"
+            )
         case Blocker(job=job, since=since, reason=reason, same=same):
             what = sentence(reason) if reason is not None else "nothing keeps it"
             who = f"job {job}, which asks for the same," if same else f"job {job}"

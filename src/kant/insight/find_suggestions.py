@@ -13,7 +13,17 @@ from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import known
 from kant.insight.find_facts import competitors, expected_ends
-from kant.insight.suggestions import BackOffEnds, JobsEnd, JobStarts, MoreQuota, QueueOpens, ShorterRuntime, Suggestion
+from kant.insight.suggestions import (
+    BackOffEnds,
+    JobsEnd,
+    JobStarts,
+    LargerMost,
+    MoreQuota,
+    QueueOpens,
+    ShorterRuntime,
+    Suggestion,
+)
+from kant.insight.victims_too_large import victims_too_large
 from kant.model.decision import (
     BackOff,
     BaseJobWaits,
@@ -47,12 +57,13 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
     """What would end the wait for this reason. Empty where no such change is found, or none is needed."""
     match reason:
         case NoFit():
-            return ends(diagnosis, row, diagnosis.missing(row)[1])
+            return (*ends(diagnosis, row, diagnosis.missing(row)[1]), *larger_most(diagnosis, row))
         case OverQuota(ever=True):
             return more_quota(diagnosis, row, reason, _queue_shape(diagnosis, row, reason))
         case OverQuota():
             option = diagnosis.missing(row)[1]
-            return (*more_quota(diagnosis, row, reason, option), *ends(diagnosis, row, option))
+            others = ends(diagnosis, row, option)
+            return (*more_quota(diagnosis, row, reason, option), *others, *larger_most(diagnosis, row))
         case Reserved():
             return shorter(diagnosis, row)
         case Behind(job=job) | Outranked(job=job) | BaseJobWaits(job=job):
@@ -161,6 +172,15 @@ def grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
     else:
         quotas[at] = msgspec.structs.replace(quotas[at], nominal=quotas[at].nominal + more)
     return msgspec.structs.replace(queue, quotas=tuple(quotas))
+
+
+def larger_most(diagnosis: Diagnosis, row: int) -> tuple[LargerMost, ...]:
+    """The least `most` with which the job may preempt enough, where the profile's own is too small for that."""
+    large = victims_too_large(diagnosis, row)
+    if large is None or not large.asked:  # no `most` helps a job that asks for no GPU
+        return ()
+    most = -(-large.held // large.asked)
+    return (LargerMost(most, diagnosis.state.ids[large.rows[0]], len(large.rows), large.at),)
 
 
 def shorter(diagnosis: Diagnosis, row: int) -> tuple[ShorterRuntime, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from kant.cluster.columns import J_QUEUE
 from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
-from kant.insight.facts import ProtectedVictims
+from kant.insight.facts import ProtectedVictims, VictimsTooLarge
+from kant.insight.victims_too_large import victims_too_large
 from kant.model.decision import NoFit, OverQuota, Reason
 from kant.model.units import FOREVER
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.policy import candidate, fits_without
 from kant.queueing.preemption.rules import PreemptionRules
+from kant.queueing.preemption.search import choose
 
 TRIALS = 200
 """Placements that are tried for all jobs of one plan."""
@@ -66,13 +70,14 @@ class MinRunWaits:
         best: tuple[ProtectedVictims, set[int]] | None = None
         for level in rules.levels():
             places = np.flatnonzero(rules.victims(level)[0])
-            places = places[np.argsort(entitlements.protected_until[places], kind="stable")]
+            until = rules.protected_until()
+            places = places[np.argsort(until[places], kind="stable")]
             places = places[~np.isin(entitlements.rows[places], list(self._taken))]
             count = self._enough(rules, row, shape, level, places)
             if not count:
                 continue
             last = int(places[count - 1])
-            at = int(entitlements.protected_until[last])
+            at = int(until[last])
             if at > self.diagnosis.now and (best is None or at < best[0].at):
                 victims = {int(one) for one in entitlements.rows[places[:count]]}
                 best = self._fact(last, at, len(victims)), victims
@@ -97,11 +102,19 @@ class MinRunWaits:
             return False
         self._trials -= 1
         rows = entitlements.rows[places].tolist()
-        if rules.node >= 0:
-            victims = [candidate(self.diagnosis.cycle, one) for one in rows]
-            if not rules.admits(victims, level):
-                return False
-        return fits_without(entitlements, rows, row, shape)
+        passed = set[int]() if rules.passed is None else set(entitlements.rows[places][rules.passed[places]].tolist())
+        victims = [candidate(self.diagnosis.cycle, one, passed=one in passed) for one in rows]
+        if rules.node >= 0 and not rules.admits(victims, level):
+            return False
+        if not fits_without(entitlements, rows, row, shape):
+            return False
+        policy = self.diagnosis.profile.preemption
+        cap = int(policy.most * shape.gpu_milli) if policy is not None else 0
+        if sum(who.capped for who in victims) <= cap:
+            return True
+        admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+        with self.diagnosis.rolled_back():
+            return choose(self.diagnosis.placer, shape, row, victims, cap, admits) is not None
 
     def _fact(self, last: int, at: int, jobs: int) -> ProtectedVictims:
         entitlements, state = self._entitlements, self.diagnosis.state
@@ -112,9 +125,17 @@ class MinRunWaits:
         return ProtectedVictims(queue, jobs, at - int(entitlements.started[last]), at)
 
 
-def protected_victims(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[ProtectedVictims, ...]:
-    """What a job that lacks capacity or quota waits for, where that is `min_run` of others."""
+def protected_victims(
+    diagnosis: Diagnosis, row: int, reason: Reason | None
+) -> tuple[ProtectedVictims | VictimsTooLarge, ...]:
+    """What keeps a job that lacks capacity or quota from preempting: the `min_run` of others, or `most`."""
     if not isinstance(reason, NoFit | OverQuota):
         return ()
     found = MinRunWaits(diagnosis).of(row)
-    return (found,) if found is not None else ()
+    if found is not None:
+        return (found,)
+    policy, large = diagnosis.profile.preemption, victims_too_large(diagnosis, row)
+    if policy is None or large is None:
+        return ()
+    job = diagnosis.state.ids[large.rows[0]]
+    return (VictimsTooLarge(job, len(large.rows), large.held, large.asked, policy.most),)

@@ -62,7 +62,19 @@ class BackOffEnds(_Suggestion, frozen=True, tag="time"):
     then: Reason | None
 
 
-Suggestion = JobsEnd | MoreQuota | ShorterRuntime | JobStarts | QueueOpens | BackOffEnds
+class LargerMost(_Suggestion, frozen=True, tag="most"):
+    """With `most` in the profile's `[preemption]` the job preempts `jobs` running jobs, of which one is `job`.
+
+    From `at` on, when they have run for their minimum (microseconds; -1: at once).
+    """
+
+    most: int
+    job: str
+    jobs: int
+    at: int = -1
+
+
+Suggestion = JobsEnd | MoreQuota | ShorterRuntime | JobStarts | QueueOpens | BackOffEnds | LargerMost
 
 
 def suggestion_sentence(found: Suggestion) -> str:
@@ -83,8 +95,15 @@ def suggestion_sentence(found: Suggestion) -> str:
             return f"job {job} starts or leaves: {_then(then)}"
         case QueueOpens(queue=queue, then=then):
             return f"queue {queue} is opened: {_then(then)}"
+        case LargerMost(most=most, job=job, jobs=jobs, at=at):
+            who = f"job {job}" if jobs == 1 else f"job {job} and {jobs - 1:,} other{'s' * (jobs > 2)}"
+            return f"[preemption] most = {most} in the profile: it takes the place of {who}{_from(at)}"
         case BackOffEnds(at=at, then=then):
             return f"it is tried again at {clock(at)}: {_then(then)}"
+
+
+def _from(at: int) -> str:
+    return f" from {clock(at)} on" if at >= 0 else ""
 
 
 def _then(then: Reason | None) -> str:

@@ -167,8 +167,17 @@ class WaitClassifier:
             return kept
         if self.state.reserved or self.state.bookings:
             return Cause.RESERVATION
+        if self._is_held(waiter.row):
+            return Cause.PRIORITY
         tried = self.scheduler.profile.discipline.buckets or self.scheduler.forecast is not None
         return Cause.OTHER if tried else Cause.ORDER  # those that keep no lanes have filled the cluster in order
+
+    def _is_held(self, row: int) -> bool:
+        """Whether a blocked job of higher priority keeps a waiting job from passing it."""
+        if not self.scheduler.pending.mixed or row not in self.state.pending:
+            return False
+        self._diagnosis = self._diagnosis or Diagnosis(self.scheduler)
+        return self.scheduler.profile.discipline.held_by(self._diagnosis.cycle, row) is not None
 
     def _place_that_lacks(self, waiter: Waiter) -> Cause | None:
         """Why there is no place, if promises are not looked at; None where there is one.

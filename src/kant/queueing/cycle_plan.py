@@ -5,7 +5,7 @@ Long: it is all that a discipline has to know.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Protocol
@@ -74,6 +74,8 @@ class CyclePlan:
         self.forecast = forecast
         self.takes_back = pending.mixed
         """Whether a job may preempt at once those of lower priority that have passed it."""
+        self.growth_held_until: Callable[[int, Shape], int] | None = None
+        """Until when a gang does not grow beside blocked jobs of higher priority, µs; -1: it may. None: all may."""
         self.by_share = order.shares
         """Whether the shares of the queues go before the priorities of jobs."""
         self.now = snapshot.now

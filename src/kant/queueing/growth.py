@@ -96,6 +96,8 @@ class Growth:
             if progress.pods >= progress.ceiling or row in cycle.stopped or row in cycle.shrunk:
                 continue
             ripe = cycle.now if progress.ripe else progress.resized + self.rule.grow_s * SECOND
+            if cycle.growth_held_until is not None and ripe <= cycle.now:
+                ripe = cycle.growth_held_until(row, state.shape_of(row))
             if ripe > cycle.now:
                 cycle.wake_at(ripe)
             elif (

@@ -65,19 +65,27 @@ class PriorityHolds:
         self.hold, self.hold_fixed = hold, max(hold, hold_fixed)
         self._above: dict[tuple[int, int], list[Blocked]] = {}
 
-    def holders(self, row: int, shape: Shape) -> list[Holder]:
-        """The blocked jobs that hold a job now, the first in order first."""
+    def holders(self, row: int, shape: Shape, hold: int = -1) -> list[Holder]:
+        """The blocked jobs that hold a job now, the first in order first.
+
+        `hold` is for how long each does so, µs (-1: as long as one holds this job).
+        """
         state, found = self.state, list[Holder]()
         above = self._above_priority(state.jobs.item(row, J_PRIORITY))
         if not above:
             return found
-        hold = self.hold if may_be_taken_back(state, row) else self.hold_fixed
+        if hold < 0:
+            hold = self.hold if may_be_taken_back(state, row) else self.hold_fixed
         for one in above:
             if one.since + hold > self.cycle.now:
                 by_quota = self._competes(one, row, shape)
                 if by_quota is not None:
                     found.append(Holder(one.row, one.shape, one.since + hold, by_quota))
         return found
+
+    def growth_until(self, row: int, shape: Shape) -> int:
+        """Until when a running gang does not grow, µs; -1 where it may. Its further pods cannot be taken back alone."""
+        return min([holder.until for holder in self.holders(row, shape, self.hold_fixed)], default=-1)
 
     def place_beside(self, row: int, shape: Shape, holders: Collection[Holder]) -> Allocation | None:
         """Place a job, within its quota, on nodes that none of its holders can ever use; None where there is no place.

@@ -19,7 +19,7 @@ from kant.queueing.preemption.backfilled import preempt_backfilled
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.priority import PriorityHolds
 
-ONLY_PASSERS = Preemption(priority=False, reclaim="off")
+ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
 """Preempts for a job only those that passed it, by the rules of `CyclePlan.takes_back`."""
 
 
@@ -69,44 +69,6 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             self._try_by_priority(cycle)
         else:
             super().run(cycle)
-        self._serve_late_heads(cycle)
-
-    def _holds(self, cycle: CyclePlan) -> PriorityHolds:
-        return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
-
-    def _try_by_priority(self, cycle: CyclePlan) -> None:
-        """Try the first jobs of the buckets, best first, but for those that a blocked job of higher priority holds."""
-        pending, holds = cycle.pending, self._holds(cycle)
-        for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
-            holders = holds.holders(row, shape)
-            if holders:
-                place = holds.place_beside(row, shape, holders)
-                if place is not None:
-                    cycle.start(row, place)
-                    pending.took(bucket)
-                    continue
-                cycle.hold(row, Outranked(cycle.state.ids[holders[0].row], holders[0].until))
-                pending.step_aside(bucket)
-                continue
-            result = cycle.nominate(row, shape)
-            if isinstance(result, np.ndarray):
-                cycle.start(row, result)
-                pending.took(bucket)
-            else:
-                cycle.hold(row, result)
-                pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
-        shapes, free = cycle.state.shapes.shapes, []
-        for head in [bucket.heap[0] for bucket in pending.buckets.values()]:
-            holders = holds.holders(head[2], shapes[head[3]])
-            if not holders:
-                free.append(head)
-            for holder in holders:
-                cycle.wake_at(holder.until)
-        if pending.retries:
-            cycle.wake_at(pending.retries.first(free, cycle.now))
-
-    def _serve_late_heads(self, cycle: CyclePlan) -> None:
-        """Seat the heads that have waited for too long in the places of jobs that overtook them."""
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
         served = set[int]()  # the pools of heads that had their turn; inverted for small ones
         late = False  # whether a late head cannot be served
@@ -117,7 +79,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             shape = state.shapes.shapes[shape_index]
             is_large = shape.gpu_milli >= large
             lane = shape.pool_bits if is_large else ~shape.pool_bits
-            if lane in served:
+            if lane in served or (cycle.pending.mixed and self.held_by(cycle, row) is not None):
                 continue
             queue, known = state.jobs.item(row, J_QUEUE), bucket.asleep
             if (queue, lane) in without or (known is not None and known.by_quota):
@@ -146,6 +108,41 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 without.add((queue, lane))
         if late and cycle.order.outgrown and any(isinstance(decision, Start) for decision in cycle.plan.decisions):
             cycle.wake_at(cycle.now + 1)  # when those that it starts fall behind is asked once they run
+
+    def _holds(self, cycle: CyclePlan) -> PriorityHolds:
+        return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
+
+    def _try_by_priority(self, cycle: CyclePlan) -> None:
+        """Try the first jobs of the buckets, best first, but for those that a blocked job of higher priority holds."""
+        pending, holds = cycle.pending, self._holds(cycle)
+        cycle.growth_held_until = holds.growth_until
+        for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
+            holders = holds.holders(row, shape)
+            if holders:
+                place = holds.place_beside(row, shape, holders)
+                if place is not None:
+                    cycle.start(row, place)
+                    pending.took(bucket)
+                    continue
+                cycle.hold(row, Outranked(cycle.state.ids[holders[0].row], holders[0].until))
+                pending.step_aside(bucket)
+                continue
+            result = cycle.nominate(row, shape)
+            if isinstance(result, np.ndarray):
+                cycle.start(row, result)
+                pending.took(bucket)
+            else:
+                cycle.hold(row, result)
+                pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
+        shapes, free = cycle.state.shapes.shapes, []
+        for head in [bucket.heap[0] for bucket in pending.buckets.values()]:
+            holders = holds.holders(head[2], shapes[head[3]])
+            if not holders:
+                free.append(head)
+            for holder in holders:
+                cycle.wake_at(holder.until)
+        if pending.retries:
+            cycle.wake_at(pending.retries.first(free, cycle.now))
 
 
 def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:

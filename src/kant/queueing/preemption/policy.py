@@ -99,6 +99,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             if protected:
                 if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
                     continue
+                if self.forbids(cycle, rules, row, shape, own, wide, level):
+                    continue
                 retry_at = _sooner(retry_at, min(protected))
             if not own.found and not wide.found:
                 continue
@@ -128,6 +130,35 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             evict_victims(cycle, victims, row, "priority", own.reclaimed | wide.reclaimed)
             return allocation
         return NotNow(retry_at, definitive)
+
+    def forbids(
+        self,
+        cycle: CyclePlan,
+        rules: PreemptionRules,
+        row: int,
+        shape: Shape,
+        own: Allowed,
+        wide: Allowed,
+        level: int,
+    ) -> bool:
+        """Whether it is proven that no set of these jobs makes room within `most`, however long they have run."""
+        entitlements, cap = rules.entitlements, int(self.most * shape.gpu_milli)
+        passed = own.passed
+        held = cycle.state.jobs[own.rows, J_MILLI].tolist()
+        sizes = [(victim, 0 if victim in passed else milli) for victim, milli in zip(own.rows, held, strict=True)]
+        if wide.rows or sum([milli for _, milli in sizes]) <= cap:
+            return False
+        light = [victim for victim, milli in sizes if milli <= cap]
+        if len(light) < len(sizes) and not shape.order_dependent and not fits_without(entitlements, light, row, shape):
+            return True
+        if len(light) > EXACT:
+            return False
+        mark = cycle.placer.trial.checkpoint()
+        admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+        whole = [candidate(cycle, victim, victim in own.reclaimed, victim in passed) for victim in light]
+        found = choose(cycle.placer, shape, row, whole, cap, admits)
+        cycle.placer.trial.rollback(mark)
+        return found is None
 
     def entitlements(self, cycle: CyclePlan) -> Entitlements:
         """The running jobs as the plan leaves them. The table is made once a cycle."""

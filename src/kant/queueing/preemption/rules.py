@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, Table
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_USER, Table
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -71,8 +71,9 @@ class PreemptionRules:
         entitlements, cycle = self.entitlements, self.entitlements.cycle
         if not cycle.takes_back:
             return None
-        since = cycle.state.jobs.item(row, J_SINCE)
-        passed: Mask = entitlements.preemptible & (entitlements.priority < priority) & (entitlements.started > since)
+        jobs = cycle.state.jobs
+        passed: Mask = entitlements.preemptible & (entitlements.priority < priority)
+        passed &= jobs[entitlements.rows, J_STARTED] > jobs.item(row, J_SINCE)
         if cycle.by_share:
             passed &= entitlements.queue == self.queue
         return passed & ~entitlements.guaranteed

@@ -1,0 +1,66 @@
+"""Whom a waiting job could preempt but for `most`: the victims that suffice hold too many times its GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from kant.cluster.shapes import Shape
+from kant.insight.diagnosis import Diagnosis
+from kant.queueing.preemption.policy import NOBODY, Preemption, allowed_victims, candidate
+from kant.queueing.preemption.rules import PreemptionRules
+from kant.queueing.preemption.search import choose
+
+UNLIMITED = 1 << 60
+
+
+class TooLarge(NamedTuple):
+    """The victims that suffice and hold the fewest milli-GPUs, and when all have run for their minimum (µs)."""
+
+    rows: list[int]
+    held: int
+    asked: int
+    at: int
+
+
+def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
+    """The smallest victims that `most` forbids for a waiting job; None where it is not `most` that forbids them."""
+    policy, state = diagnosis.profile.preemption, diagnosis.state
+    shape = state.shape_of(row)
+    if policy is None or not shape.ask.preempts:
+        return None
+    found: list[TooLarge] = []
+    for option in diagnosis.admission.options(row, shape) if diagnosis.uses_quotas else [shape]:
+        rules = PreemptionRules(
+            policy.entitlements(diagnosis.cycle), row, option, policy.reclaim != "off", policy.priority
+        )
+        for level in rules.levels():
+            with diagnosis.rolled_back():
+                one = _at_level(diagnosis, policy, rules, row, option, level)
+            if one is not None and one.held <= int(policy.most * option.gpu_milli):
+                return None
+            found += [one] if one is not None else []
+    return min(found, key=lambda one: (one.held, len(one.rows), one.rows), default=None)
+
+
+def _at_level(
+    diagnosis: Diagnosis, policy: Preemption, rules: PreemptionRules, row: int, shape: Shape, level: int
+) -> TooLarge | None:
+    """The smallest victims at one level; None where it has none that suffice, or too many to know."""
+    cycle, entitlements, own = diagnosis.cycle, rules.entitlements, allowed_victims(rules, level)
+    if not own.rows:
+        return None
+    admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+    # What they lost is no matter here, nor who goes first: the key of the search is then what they hold.
+    whole = [candidate(cycle, victim, passed=victim in own.passed) for victim in own.rows]
+    whole = [replace(who, cost=0, rank=()) for who in whole]
+    if not policy.forbids(cycle, rules, row, shape, own, NOBODY, level):
+        chosen = choose(diagnosis.placer, shape, row, whole, int(policy.most * shape.gpu_milli), admits)
+    else:
+        chosen = choose(diagnosis.placer, shape, row, whole, UNLIMITED, admits)
+    if chosen is None or not chosen[0]:
+        return None
+    rows, until = [who.row for who in chosen[0]], dict(zip(entitlements.rows, rules.protected_until(), strict=True))
+    at = max(int(until[victim]) for victim in rows)
+    return TooLarge(rows, sum(who.capped for who in chosen[0]), shape.gpu_milli, at if at > diagnosis.now else -1)
