@@ -18,6 +18,7 @@ from kant.cluster.columns import (
     FREE,
     J_PRIORITY,
     J_QUEUE,
+    J_SHAPE,
     J_USER,
     MEMORY,
     MEMORY_FREE,
@@ -167,14 +168,17 @@ class WaitClassifier:
             return kept
         if self.state.reserved or self.state.bookings:
             return Cause.RESERVATION
-        if self._is_held(waiter.row):
+        if self.scheduler.pending.mixed and self._is_held(waiter):
             return Cause.PRIORITY
         tried = self.scheduler.profile.discipline.buckets or self.scheduler.forecast is not None
         return Cause.OTHER if tried else Cause.ORDER  # those that keep no lanes have filled the cluster in order
 
-    def _is_held(self, row: int) -> bool:
-        """Whether a blocked job of higher priority keeps a waiting job from passing it."""
-        if not self.scheduler.pending.mixed or row not in self.state.pending:
+    def _is_held(self, waiter: Waiter) -> bool:
+        """Whether a blocked job of higher priority keeps those jobs from passing it."""
+        jobs, columns = self.state.jobs, [J_QUEUE, J_SHAPE, J_PRIORITY]
+        like = jobs[waiter.row, columns].tolist()
+        row = next((row for row in self.state.pending if jobs[row, columns].tolist() == like), None)
+        if row is None:
             return False
         self._diagnosis = self._diagnosis or Diagnosis(self.scheduler)
         return self.scheduler.profile.discipline.held_by(self._diagnosis.cycle, row) is not None

@@ -6,7 +6,7 @@ and after that those that cannot be preempted for it at once. docs/design/0051-p
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from kant.cluster.columns import (
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
+from kant.queueing.bucket import Entry
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
 
@@ -71,7 +72,10 @@ class PriorityHolds:
         `hold` is for how long each does so, µs (-1: as long as one holds this job).
         """
         state, found = self.state, list[Holder]()
-        above = self._above_priority(state.jobs.item(row, J_PRIORITY))
+        priority = state.jobs.item(row, J_PRIORITY)
+        above = self._above.get((self.cycle.pending.rounds, priority))
+        if above is None or self.cycle.by_share:
+            above = self._find_above(priority)
         if not above:
             return found
         if hold < 0:
@@ -82,6 +86,18 @@ class PriorityHolds:
                 if by_quota is not None:
                     found.append(Holder(one.row, one.shape, one.since + hold, by_quota))
         return found
+
+    def split(self, heads: Iterable[Entry]) -> tuple[list[Entry], int]:
+        """The first jobs of buckets that none holds now; and when the first hold of the others ends, µs (-1: none)."""
+        free, until, shapes = list[Entry](), -1, self.state.shapes.shapes
+        for head in heads:
+            known = self._above.get((self.cycle.pending.rounds, -head[0]))
+            holders = self.holders(head[2], shapes[head[3]]) if known is None or known else ()
+            if not holders:
+                free.append(head)
+            for holder in holders:
+                until = holder.until if until < 0 else min(until, holder.until)
+        return free, until
 
     def growth_until(self, row: int, shape: Shape) -> int:
         """Until when a running gang does not grow, µs; -1 where it may. Its further pods cannot be taken back alone."""
@@ -138,20 +154,19 @@ class PriorityHolds:
         )
         return True if same else None
 
-    def _above_priority(self, priority: int) -> list[Blocked]:
+    def _find_above(self, priority: int) -> list[Blocked]:
         """The first jobs of the buckets that are of higher priority, best first.
 
-        By the time a job of lower priority is considered these have been tried, so they are blocked.
+        By the time a job of lower priority is considered these have been tried, so they are blocked. They are the same
+        for all jobs of a priority, but where queues take turns: there jobs of several priorities are tried in between.
         """
         pending, state = self.cycle.pending, self.state
-        found = self._above.get((pending.rounds, priority)) if not self.cycle.by_share else None
-        if found is None:  # where queues take turns, jobs of several priorities are tried in between
-            heads = sorted([b.heap[0] for b in pending.buckets.values() if -b.heap[0][0] > priority])
-            shapes = state.shapes.shapes
-            found = self._above[pending.rounds, priority] = [
-                Blocked(head[2], shapes[head[3]], *state.jobs[head[2], [J_QUEUE, J_USER, J_SINCE]].tolist())
-                for head in heads
-            ]
+        heads = sorted([b.heap[0] for b in pending.buckets.values() if -b.heap[0][0] > priority])
+        shapes = state.shapes.shapes
+        found = self._above[pending.rounds, priority] = [
+            Blocked(head[2], shapes[head[3]], *state.jobs[head[2], [J_QUEUE, J_USER, J_SINCE]].tolist())
+            for head in heads
+        ]
         return found
 
     def _has_more_right(self, row: int, shape: Shape, one: Blocked) -> bool:

@@ -65,8 +65,9 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         return Outranked(cycle.state.ids[holders[0].row], holders[0].until) if kept else None
 
     def run(self, cycle: CyclePlan) -> None:
+        holds: PriorityHolds | None = None
         if cycle.pending.mixed:
-            self._try_by_priority(cycle)
+            holds = self._try_by_priority(cycle)
         else:
             super().run(cycle)
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
@@ -79,16 +80,18 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             shape = state.shapes.shapes[shape_index]
             is_large = shape.gpu_milli >= large
             lane = shape.pool_bits if is_large else ~shape.pool_bits
-            if lane in served or (cycle.pending.mixed and self.held_by(cycle, row) is not None):
+            if lane in served:
                 continue
             queue, known = state.jobs.item(row, J_QUEUE), bucket.asleep
             if (queue, lane) in without or (known is not None and known.by_quota):
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
-            served.add(lane)
             timeout = self.timeout_s if is_large else self.small_timeout_s
             until = state.jobs.item(row, J_SINCE) + timeout * SECOND
+            if until <= cycle.now and holds is not None and holds.holders(row, shape):
+                continue
+            served.add(lane)
             if until > cycle.now:
                 cycle.wake_at(until)
                 continue
@@ -112,7 +115,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
     def _holds(self, cycle: CyclePlan) -> PriorityHolds:
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
 
-    def _try_by_priority(self, cycle: CyclePlan) -> None:
+    def _try_by_priority(self, cycle: CyclePlan) -> PriorityHolds:
         """Try the first jobs of the buckets, best first, but for those that a blocked job of higher priority holds."""
         pending, holds = cycle.pending, self._holds(cycle)
         cycle.growth_held_until = holds.growth_until
@@ -134,15 +137,11 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             else:
                 cycle.hold(row, result)
                 pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
-        shapes, free = cycle.state.shapes.shapes, []
-        for head in [bucket.heap[0] for bucket in pending.buckets.values()]:
-            holders = holds.holders(head[2], shapes[head[3]])
-            if not holders:
-                free.append(head)
-            for holder in holders:
-                cycle.wake_at(holder.until)
+        free, until = holds.split([bucket.heap[0] for bucket in pending.buckets.values()])
+        cycle.wake_at(until)
         if pending.retries:
             cycle.wake_at(pending.retries.first(free, cycle.now))
+        return holds
 
 
 def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:

@@ -68,7 +68,7 @@ def choose(
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
     few = len(ordered) <= exact
     if few and len(shape.parts) == 1:  # a job that holds more than the cap is in no set, and one group needs no other
-        ordered = [who for who in ordered if who.capped <= cap_milli]
+        ordered = [who for who in ordered if who.passed or who.milli <= cap_milli]
     proof = Proof(placer, shape, job_row, ordered, admits)
     best = Search(proof, admitted, lacking, cap_milli, trials).best(few)
     if best is None:
@@ -92,10 +92,12 @@ class Search:
         self.limit = trials
         self.admitted = admitted
         self.milli = [who.milli for who in self.ordered]
-        self.capped = [who.capped for who in self.ordered]
+        self.capped = [0 if who.passed else who.milli for who in self.ordered]
         # One integer that sorts like (cost, milli, 1), also when summed over fewer than 2**20 jobs; and milli first.
         self.by_cost = [(who.cost << 60) + (who.milli << 20) + 1 for who in self.ordered]
-        self.by_milli = [(who.capped << 100) + (who.cost << 20) + 1 for who in self.ordered]
+        self.by_milli = [
+            (capped << 100) + (who.cost << 20) + 1 for who, capped in zip(self.ordered, self.capped, strict=True)
+        ]
 
     def best(self, few: bool) -> int | None:
         """The best set found, of `few` candidates the best of all; None where none is found within the cap."""
@@ -209,7 +211,7 @@ class Search:
             for i in range(len(self.ordered)):
                 needed |= 0 if self.proof.suffices(self.proof.everyone & ~(1 << i)) else 1 << i
         chosen = sets[:, None] >> np.arange(len(self.ordered)) & 1
-        milli, capped = (chosen @ np.array(amounts, dtype=np.int64) for amounts in (self.milli, self.capped))
+        milli, capped = [chosen @ np.array(amounts, dtype=np.int64) for amounts in (self.milli, self.capped)]
         left = sets[(milli >= self.lacking) & (capped <= self.cap) & (sets & needed == needed)]
         if self.monotone:
             for failed in [one for one, answer in self.proof.answers.items() if not answer]:
