@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -62,6 +62,10 @@ def set_statuses(table: Table, log: Table, nodes: Table, status: int) -> None:
         c.note_change(log, node)
 
 
+Move = tuple[bool, Allocation, str]
+"""What a trial has taken (True) or given back, and the affinity group that took it."""
+
+
 class Snapshot:
     """The node table of a `ClusterState` at the start of a cycle.
 
@@ -110,7 +114,7 @@ class Trial:
         self.table = snapshot.table
         self.log = snapshot.log
         self.state = snapshot.state
-        self._done: list[tuple[bool, Allocation, str]] = []  # taken (True) or given back; the affinity group
+        self._done: list[Move] = []
         self.cycles = 0  # how often it has begun anew
 
     def checkpoint(self) -> int:
@@ -122,6 +126,18 @@ class Trial:
         while len(self._done) > mark:
             taking, allocation, _ = self._done.pop()
             move(self.table, self.log, allocation, not taking)
+
+    def cut(self, mark: int) -> list[Move]:
+        """Undo everything since `mark`, and return it for `redo`."""
+        done = self._done[mark:]
+        self.rollback(mark)
+        return done
+
+    def redo(self, done: Iterable[Move]) -> None:
+        """Do again what was cut at this mark."""
+        for taking, allocation, group in done:
+            move(self.table, self.log, allocation, taking)
+            self._done.append((taking, allocation, group))
 
     def moves(self) -> Iterator[tuple[bool, Allocation]]:
         """What was taken (True) and given back (False) so far, and is not undone."""

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from kant.cluster.columns import J_BASE, J_MILLI, J_PRIORITY, J_QUEUE
 from kant.cluster.elastic import above_floor, without
 from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Move
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
@@ -47,6 +48,29 @@ NO_ONE = np.zeros(0, dtype=np.bool_)
 NOBODY = Allowed([], [], set(), -1, NO_ONE, NO_ONE, frozenset())
 
 
+class Seat(NamedTuple):
+    """What one level offers a job: whom it evicts, its place, from whom it reclaims, and what the trial has done."""
+
+    victims: list[Candidate]
+    allocation: Allocation
+    reclaimed: set[int]
+    done: list[Move]
+
+
+Preference = tuple[int, tuple[int, ...], int, int, list[int]]
+
+
+def preference(victims: Sequence[Candidate]) -> Preference:
+    """What makes the victims of one level better than those of another: the smaller, the better.
+
+    The fewest jobs that stop come first, then the worst rank, the cost, the milli-GPUs and the rows.
+    """
+    stopped = sum([not who.surplus for who in victims])
+    rank = max([who.rank for who in victims], default=())
+    cost, milli = sum([who.cost for who in victims]), sum([who.milli for who in victims])
+    return stopped, rank, cost, milli, sorted([who.row for who in victims])
+
+
 class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     """Which running jobs may be evicted for which waiting jobs.
 
@@ -66,6 +90,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
     def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
         """Evict as few jobs as it takes, at the least cost, if the job then fits as `shape`.
+
+        Each level of its rights has a best set of victims; that with the fewest jobs is taken (`preference`).
 
         On success the plan evicts the victims, and the returned placement is taken on the trial. Otherwise nothing
         changes, and the answer says when another try may help.
@@ -92,6 +118,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         levels = rules.levels()
         if to_shrink is not None:
             levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
+        best: tuple[Preference, Seat] | None = None
         for level in levels:
             own = allowed_victims(rules, level)
             wide = allowed_victims(to_shrink, level) if to_shrink is not None else NOBODY
@@ -124,12 +151,16 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
                 definitive &= exact or (surely and not fits_without(entitlements, own.found, row, shape, wide.found))
                 continue
             victims, allocation = chosen
-            if not keeps_reservations(cycle, row, victims, allocation):
-                cycle.placer.trial.rollback(mark)
-                continue
-            evict_victims(cycle, victims, row, "priority", own.reclaimed | wide.reclaimed)
-            return allocation
-        return NotNow(retry_at, definitive)
+            kept = keeps_reservations(cycle, row, victims, allocation)
+            done, better = cycle.placer.trial.cut(mark), preference(victims)
+            if kept and (best is None or better < best[0]):
+                best = better, Seat(victims, allocation, own.reclaimed | wide.reclaimed, done)
+        if best is None:
+            return NotNow(retry_at, definitive)
+        seat = best[1]
+        cycle.placer.trial.redo(seat.done)
+        evict_victims(cycle, seat.victims, row, "priority", seat.reclaimed)
+        return seat.allocation
 
     def forbids(
         self,
