@@ -47,8 +47,7 @@ def test_an_urgent_small_job_is_told_at_once_that_most_forbids_and_what_would_he
     assert answers(found, LargerMost) == [LargerMost(8, "big", 1, 300 * SECOND)]
     (fact,) = (fact_sentence(one) for one in found.facts if isinstance(one, VictimsTooLarge))
     assert fact == (
-        "job big of lower priority or beyond quota could make room, but holds 8 GPUs: [preemption] most = 4 allows "
-        "4 GPUs for this one of 1 GPU"
+        "job big could make room, but holds 8 GPUs: [preemption] most = 4 allows 4 GPUs for this one of 1 GPU"
     )
     (help_,) = (suggestion_sentence(one) for one in found.suggestions if isinstance(one, LargerMost))
     assert help_ == "[preemption] most = 8 in the profile: it takes the place of job big from 0d 00:05:00 on"

@@ -128,6 +128,30 @@ def test_of_several_priorities_each_goes_before_all_lower_ones(profile: str) -> 
     assert starts[2:5] == ["p5", "p3", "p1"]
 
 
+@pytest.mark.parametrize("profile", ["kant", "kant-stretch", "kant-turns"])
+@given(began=st.lists(st.integers(0, 200), min_size=2, max_size=2), pods=st.integers(1, 2))
+@settings(max_examples=examples(10), deadline=None)
+def test_an_urgent_job_takes_a_place_as_soon_as_enough_of_those_that_run_have_had_their_minimum(
+    profile: str, began: list[int], pods: int
+) -> None:
+    """With the shipped `min_run_s`, however many of lower priority wait beside it, and at the time that `why` names."""
+    harness = Harness(make_cluster(4, 4), builtin_profile(profile))
+    for i, start in enumerate(sorted(began)):
+        harness.now = start * SECOND
+        harness.submit(make_job(f"runs{i}", 4))
+        harness.cycle()
+    harness.now = 250 * SECOND
+    harness.submit(make_job("urgent", 4, pods, priority=1), *(make_job(f"waits{i}", 4) for i in range(3)))
+    harness.cycle()
+    due = max((sorted(began)[pods - 1] + 300), 250) * SECOND
+    (fact,) = [one for one in explain(harness.scheduler, "urgent", harness.now).facts if hasattr(one, "min_run")]
+    assert fact.at == due
+    harness.cycle(due - 1)
+    assert "urgent" not in harness.running()
+    plan = harness.cycle(due)
+    assert started(plan) == ["urgent"] and len(preempted(plan)) == pods
+
+
 def stuck(profile: str, *low: Job) -> Harness:
     """A service that is never preempted holds a GPU; an urgent gang waits for both nodes; then `low` come."""
     harness = Harness(make_cluster(4, 4), builtin_profile(profile))

@@ -200,8 +200,8 @@ def fact_sentence(found: Fact) -> str:
             who = f"job {job}" if jobs == 1 else f"job {job} and {count(jobs - 1, 'other')}"
             allowed = f"{count_gpus(int(most * asked))} for this one of {count_gpus(asked)}"
             return (
-                f"{who} of lower priority or beyond quota could make room, but hold{'s' * (jobs == 1)} "
-                f"{count_gpus(held)}: [preemption] most = {most:g} allows {allowed}"
+                f"{who} could make room, but hold{'s' * (jobs == 1)} {count_gpus(held)}: "
+                f"[preemption] most = {most:g} allows {allowed}"
             )
         case Blocker(job=job, since=since, reason=reason, same=same):
             what = sentence(reason) if reason is not None else "nothing keeps it"
