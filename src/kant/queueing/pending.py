@@ -67,7 +67,6 @@ class PendingQueue:
     `bucket_of` says from queue and shape in which bucket a job waits (None: jobs are not sorted). `preempts` says
     whether waiting jobs may evict running ones, `draws` whether the placement depends on the job by chance, and `fair`
     whether queues reclaim up to their fair shares. `may_fit` is False for a shape that certainly finds no place now.
-    With `keeps_priority` it notes when live jobs differ in priority (`mixed`).
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class PendingQueue:
         draws: bool = False,
         fair: bool = False,
         may_fit: Callable[[Shape], bool] = lambda shape: True,
-        keeps_priority: bool = False,
     ) -> None:
         self.state = state
         self.order = order
@@ -90,11 +88,13 @@ class PendingQueue:
         self.draws = draws
         self.fair = fair
         self.may_fit = may_fit
+        self.keeps_priority = False
+        """Whether the profile keeps jobs from passing those of higher priority: only then priorities are looked at."""
         self.mixed = False
-        """Whether jobs of several priorities have been seen, of which a higher one is kept from being passed."""
+        """Whether jobs of several priorities have been seen, and priority is kept."""
         self.rounds = 0
         """How often the buckets have been gone through from the first one on."""
-        self._priorities: set[int] | None = set() if keeps_priority else None  # seen so far, until there are two
+        self._priorities: set[int] = set()  # seen so far, until there are two
         self.late_heads = LateHeads(state, order.outgrown)
         self.now = state.now
         self.buckets: dict[BucketKey, Bucket] = {}
@@ -165,7 +165,7 @@ class PendingQueue:
         """Take in the jobs that came, left, started or stopped. Returns which of these changes there were."""
         state = self.state
         mixes = False
-        if self._priorities is not None:
+        if self.keeps_priority and not self.mixed:
             rows = list(state.live) if moved is None else [row for row in moved if row in state.live]
             self._priorities.update(state.jobs[rows, J_PRIORITY].tolist())
             mixes = len(self._priorities) > 1
@@ -190,7 +190,7 @@ class PendingQueue:
         if state.burst_replicas:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
         if mixes:  # from now on jobs may preempt those that passed them, so each bucket has a key of its own
-            self._priorities, self.mixed, self.preempts = None, True, True
+            self.mixed = self.preempts = True
             self.wake_all()
         if moved is None or mixes or self.order.moving or self._by_user != state.quota_usage.limits_users:
             self._by_user = state.quota_usage.limits_users

@@ -29,13 +29,12 @@ class Scheduler:
         self.profile = profile
         self.snapshot = Snapshot(state)
         self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
-        by = profile.preemption
-        bucket_of = profile.discipline.bucket if profile.discipline.buckets else None
+        by, bucket_of = profile.preemption, profile.discipline.bucket if profile.discipline.buckets else None
         fair, by_chance = by is not None and by.reclaim == "fair-share", draws(profile.placement)
         self.pending = PendingQueue(
-            state, profile.order, profile.requeue, bucket_of, by is not None, by_chance, fair, self.placer.may_fit,
-            profile.order.by_priority and profile.discipline.takes_back is not None,
-        )  # fmt: skip
+            state, profile.order, profile.requeue, bucket_of, by is not None, by_chance, fair, self.placer.may_fit
+        )
+        self.pending.keeps_priority, self._evictors = profile.keeps_priority, profile.evictors
         self.limits = Limits(state)
         if state.shapes.workloads != profile.matches:
             raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
@@ -66,8 +65,7 @@ class Scheduler:
     def begin(self, now: int) -> CyclePlan:
         """An empty plan at `now`, before a snapshot and a queue that are up to date."""
         profile, state, log = self.profile, self.state, self.state.job_changes
-        moved = log.since(self._seen) if self._seen >= 0 else None  # nobody knows
-        self._seen = log.end
+        self._seen, moved = log.end, log.since(self._seen) if self._seen >= 0 else None  # None: nobody knows
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)
         if state.limits_runs:
@@ -75,8 +73,8 @@ class Scheduler:
         if self.forecast is not None:
             self.forecast.refresh(now, moved)
         self.placer.trial.begin()
-        evictor = profile.preemption or (profile.discipline.takes_back if self.pending.mixed else None)
-        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, evictor, self.forecast)
+        by = self._evictors[self.pending.mixed]
+        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, by, self.forecast)
 
 
 def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth) -> None:

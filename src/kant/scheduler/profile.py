@@ -14,6 +14,7 @@ from kant.model.errors import InputError
 from kant.model.matching import Match
 from kant.model.node import ClusterSpec
 from kant.placement.policy import NodePolicy
+from kant.queueing.cycle_plan import Evictor
 from kant.queueing.discipline import Discipline
 from kant.queueing.estimates import Estimates
 from kant.queueing.growth import Elastic
@@ -59,6 +60,16 @@ class Profile:
     defragment: Defragment | None = None
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
+
+    @property
+    def keeps_priority(self) -> bool:
+        """Whether a job is kept from passing a blocked one of higher priority that it may delay."""
+        return self.order.by_priority and self.discipline.takes_back is not None
+
+    @property
+    def evictors(self) -> tuple[Evictor | None, Evictor | None]:
+        """What frees capacity for jobs that do not fit: where all are of one priority, and where priority is kept."""
+        return self.preemption, self.preemption or self.discipline.takes_back
 
     @property
     def matches(self) -> tuple[Match, ...]:
