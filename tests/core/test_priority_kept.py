@@ -13,7 +13,7 @@ from tests.core.test_pending import decided, wakes_everything
 from tests.examples import examples
 
 from kant.insight.explanation import explain
-from kant.model.decision import Hold, Outranked, Plan, Preempt, Start, sentence
+from kant.model.decision import Grow, Hold, Outranked, Plan, Preempt, Start, sentence
 from kant.model.event import JobSubmitted
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
@@ -216,15 +216,44 @@ def test_a_job_is_not_passed_for_the_quota_of_its_queue_either() -> None:
     low = [issued(make_job(f"low{i}", 4, queue="ours"), 0, (20 + i) * SECOND) for i in range(8)]
     harness.run([*low, issued(make_job("urgent", 8, queue="ours", priority=1), SECOND, SECOND)])
     assert starts["urgent"] == 21 * SECOND
+    assert not [job for plan in harness.plans for job in preempted(plan)]
 
 
 def test_a_queue_within_its_quota_is_not_held_by_one_that_borrows() -> None:
-    harness = Harness(make_cluster(4, 4), builtin_profile("kant"))
-    harness.set_queues(make_queue("all"), make_queue("ours", 4, parent="all"), make_queue("theirs", 4, parent="all"))
-    harness.submit(make_job("runs", 4, queue="theirs", preemptible=False))
+    harness = Harness(make_cluster(8, 4), builtin_profile("kant"))
+    harness.set_queues(make_queue("all"), make_queue("ours", 8, parent="all"), make_queue("theirs", 4, parent="all"))
+    harness.submit(make_job("runs", 2, queue="ours", preemptible=False))
     harness.cycle(0)
-    harness.submit(make_job("borrows", 4, 2, queue="theirs", priority=9), make_job("entitled", 4, queue="ours"))
+    harness.submit(make_job("borrows", 8, queue="theirs", priority=9), make_job("entitled", 6, queue="ours"))
     assert started(harness.cycle(0)) == ["entitled"]
+
+
+@pytest.mark.parametrize("profile", KEEPING)
+def test_most_protects_nobody_who_has_passed(profile: str) -> None:
+    """The gang that passed holds nine GPUs, and the urgent job asks for two."""
+    harness = Harness(make_cluster(*[2] * 9), builtin_profile(profile))
+    harness.submit(*(make_job(f"fixed{i}", preemptible=False) for i in range(18)))
+    harness.cycle(0)
+    harness.submit(make_job("urgent", 2, priority=9), make_job("low", 1, 9))
+    harness.finish(*{harness.nodes_of(f"fixed{i}")[0]: f"fixed{i}" for i in range(18)}.values())
+    assert not started(harness.cycle(0))
+    assert started(harness.cycle(300 * SECOND)) == ["low"]
+    (last,) = [f"fixed{i}" for i in range(18) if f"fixed{i}" in harness.running()][:1]
+    harness.finish(last)
+    plan = harness.cycle(301 * SECOND)
+    assert (preempted(plan), started(plan)[:1]) == (["low"], ["urgent"])
+
+
+@pytest.mark.parametrize("profile", KEEPING)
+def test_a_gang_does_not_grow_into_what_an_urgent_job_waits_for(profile: str) -> None:
+    harness = Harness(make_cluster(4, 4), builtin_profile(profile))
+    harness.submit(make_job("fixed", 4, preemptible=False), make_job("gone", 3), make_job("grows", 1, 4, floor=1))
+    harness.cycle(0)
+    harness.submit(make_job("urgent", 4, 2, priority=1))
+    harness.finish("gone")
+    for now in (0, 600 * SECOND, HOUR - 1):
+        assert not [d for d in harness.cycle(now).decisions if isinstance(d, Grow)]
+    assert [d for d in harness.cycle(HOUR).decisions if isinstance(d, Grow)]
 
 
 def test_a_job_whose_queue_guarantees_it_a_run_does_not_pass_like_one_that_can_be_preempted() -> None:
