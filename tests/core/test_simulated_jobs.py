@@ -114,3 +114,20 @@ def test_due_dates_come_from_the_workload_and_tardiness_goes_into_the_summary() 
     assert (found["count"], found["late"], found["sum"], found["max"]) == (3, 2, 14.0, 13.0)
     first = simulate(jobs, make_cluster(1), make_profile("fifo")).summary["tardiness_s"]
     assert first["sum"] == (30 - 12) + (35 - 4)
+
+
+@pytest.mark.parametrize("discipline", ["strict", "best-effort", "backfill", "easy", "conservative"])
+def test_jobs_of_run_time_0_end_in_the_instant_in_which_they_start(discipline: str) -> None:
+    """What they held is free in the same instant: of four jobs that want the whole cluster the last one starts last."""
+    jobs = make_jobs(submit=[3, 3, 3, 3], runtime=[0, 0, 5, 0], gpus=[2, 2, 2, 2])
+    table = simulate(jobs, make_cluster(2), make_profile("fifo", discipline)).jobs
+    assert (table.first_start // SECOND).tolist() == [3, 3, 3, 8]
+    assert (table.end // SECOND).tolist() == [3, 3, 8, 8]
+    assert not (table.end % SECOND).any()
+
+
+def test_jobs_after_a_job_of_run_time_0_start_in_its_instant() -> None:
+    jobs = make_jobs(submit=[0, 0, 0], runtime=[0, 0, 1])
+    chain = replace(jobs, after=np.array([[1, 0], [2, 1]]))
+    table = simulate(chain, make_cluster(1), make_profile()).jobs
+    assert (table.end // SECOND).tolist() == [0, 0, 1]

@@ -104,8 +104,11 @@ def estimates(workload: Workload, options: SimOptions, truth: np.ndarray, seed: 
 
 
 def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 0) -> Iterator[JobSubmitted]:
-    """The submissions in order, made as they are asked for. A job that ends at once runs for a microsecond."""
-    truth = np.maximum(run_times(workload, options), 1)
+    """The submissions in order, made as they are asked for.
+
+    A job of run time 0 ends in the instant in which it starts; with the speed `interval-overhead`, a microsecond later.
+    """
+    truth = np.maximum(run_times(workload, options), 1 if options.speed == "interval-overhead" else 0)
     estimate = estimates(workload, options, truth, seed)
     limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else np.full(len(truth), -1)
     rigid = options.static or options.speed == "interval-overhead"  # these know one size only

@@ -79,7 +79,7 @@ def work_of(past: Past, state: ClusterState, arrivals: bool) -> RemainingWork:
 def _keep(found: RemainingWork, job: Job, seen: dict[str, int], left: int, source: Source) -> None:
     if job.id in seen:
         left, source = seen[job.id], "recorded"
-    found.left[job.id] = max(left, 1)
+    found.left[job.id] = max(left, 0)
     found.sources[source] += 1
 
 
