@@ -17,6 +17,7 @@ from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
 from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.disciplines.conservative import Conservative
 from kant.queueing.disciplines.easy import Easy
+from kant.queueing.orders.sjf import Sjf
 from kant.scheduler.cycle import Scheduler
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.naive import pods_that_fit_anywhere
@@ -52,11 +53,22 @@ class Promises:
                 self.made.setdefault(decision.job, []).append(decision)
 
 
-@given(spec=clusters(), coming=streams(), policy=st.sampled_from((Easy(), Easy(heads=3), Conservative())))
+STICKY = (Easy(sticky=True), Easy(heads=3, sticky=True), Easy(sticky=True, backfill_order=Sjf()), Conservative())
+
+
+@given(
+    spec=clusters(),
+    coming=streams(),
+    chosen=st.one_of(
+        st.tuples(st.just("fifo"), st.sampled_from((Easy(), Easy(heads=3), Easy(backfill_order=Sjf()), *STICKY))),
+        st.tuples(st.just("sjf"), st.sampled_from(STICKY)),
+    ),
+)
 def test_no_job_starts_later_than_it_was_ever_promised(
-    spec: ClusterSpec, coming: list[JobSubmitted], policy: Any
+    spec: ClusterSpec, coming: list[JobSubmitted], chosen: tuple[str, Any]
 ) -> None:
-    harness = Harness(spec, make_profile("fifo", policy))
+    """Sticky promises stay whatever the order says; others do so where nobody comes before those who wait."""
+    harness = Harness(spec, make_profile(*chosen))
     promises = Promises(harness)
     harness.run(coming)
     starts = harness.first_starts()
@@ -65,6 +77,67 @@ def test_no_job_starts_later_than_it_was_ever_promised(
         assert times == sorted(times, reverse=True), f"{job} was put off: {times}"
         assert 0 <= starts[job] <= times[-1]
     assert not harness.state.live
+
+
+@given(spec=clusters(), coming=streams(), heads=st.integers(1, 3))
+def test_only_a_job_before_it_in_the_order_puts_a_promise_off(
+    spec: ClusterSpec, coming: list[JobSubmitted], heads: int
+) -> None:
+    """Under an order in which jobs come before those who wait, the order decides in every cycle."""
+    harness = Harness(spec, make_profile("sjf", Easy(heads=heads)))
+    promised: dict[str, tuple[int, int]] = {}  # start, and how many jobs had come when it was promised
+
+    def look(plan: Plan) -> None:
+        jobs, rows = harness.state.jobs, harness.state.rows
+        for decision in plan.decisions:
+            if isinstance(decision, (Reserve, Release)) and decision.job in promised:
+                start, known = promised.pop(decision.job)
+                if isinstance(decision, Release) or decision.start > start:
+                    own = jobs[rows[decision.job], c.J_ESTIMATE]
+                    assert (jobs[known : len(rows), c.J_ESTIMATE] < own).any(), f"{decision.job} gave way to nobody"
+            if isinstance(decision, Reserve):
+                promised[decision.job] = decision.start, len(rows)
+            if isinstance(decision, Start) and decision.job in promised:
+                assert plan.time <= promised[decision.job][0]
+
+    harness.before_carrying_out = look
+    harness.run(coming)
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+def test_a_job_that_comes_before_the_head_takes_over_unless_promises_stay(sticky: bool) -> None:
+    harness = Harness(make_cluster(8), make_profile("sjf", Easy(sticky=sticky)))
+    harness.submit(make_job("runs", 8, estimate=HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("head", 8, estimate=3 * HOUR))
+    harness.cycle(0)
+    harness.submit(make_job("short", 8, estimate=HOUR))
+    fresh = Scheduler(harness.state, harness.profile, harness.seed).cycle(0)
+    harness.cycle(0)
+    assert [harness.state.ids[row] for row in harness.state.reserved] == ["head" if sticky else "short"]
+    told = [(type(d), d.job) for d in fresh.decisions if isinstance(d, (Reserve, Release))]
+    assert told == ([] if sticky else [(Reserve, "short"), (Release, "head")])
+
+
+@pytest.mark.parametrize(("moves", "starts"), [(256, ["long"]), (1, ["long"]), (0, [])])
+def test_a_promise_takes_other_devices_at_the_same_start_so_that_a_job_may_start(moves: int, starts: list[str]) -> None:
+    """The head needs two of three nodes that come free in an hour. The first of its two comes free before."""
+    harness = Harness(make_cluster(1, 1, 1), make_profile("fifo", Easy(moves=moves)))
+    harness.submit(*(make_job(name, estimate=HOUR) for name in "abc"))
+    harness.cycle(0)
+    harness.submit(make_job("head", pods=2, estimate=HOUR))
+    harness.cycle(0)
+    head = harness.state.rows["head"]
+    before = harness.state.reserved[head]
+    harness.now = MINUTE
+    harness.finish(harness.running()[int(before.allocation[0, 0])])
+    harness.submit(make_job("long", estimate=5 * HOUR))
+    plan = harness.cycle(MINUTE)
+    assert started(plan) == starts
+    after = harness.state.reserved[head]
+    assert before.start == after.start == HOUR
+    moved = [d.job for d in plan.decisions if isinstance(d, Reserve)]
+    assert moved == (["head"] if starts else [])
 
 
 @example(

@@ -148,8 +148,9 @@ class Both:
         self.calendar.add(key, allocation, start, end)
         self.plain.held[key] = (allocation, start, end)
 
-    def check_tightest(self, job: Job, duration: int, start: int, allocation: Allocation) -> None:
-        """The nodes taken are those with the least free among all that could be; each but the last is used up."""
+    def check_tightest(self, job: Job, duration: int, not_before: int, start: int, allocation: Allocation) -> None:
+        """The nodes taken are those freed last before a later start, of these those with the least free; each but the
+        last is used up."""
         demand, free = job.groups[0].demand, np.maximum(self.plain.throughout(start, start + duration), 0)
         shares = demand.gpus > 0 and (demand.milli < 1000 or demand.mig != "")
         fitting = []
@@ -157,10 +158,15 @@ class Both:
             pods = pods_that_fit(node, free[index], demand) if admits(node, job) else 0
             devices = free_devices(node, free[index])
             left = sum(devices) if shares else sum(device == 1000 for device in devices)
+            ends = [
+                end
+                for held, _, end in self.plain.held.values()
+                if not_before < start and end <= start and index in held[:, NODE]
+            ]
             if pods:
-                fitting.append((left, index, pods))
+                fitting.append((-max(ends, default=0), left, index, pods))
         expected, missing = {}, job.pods
-        for _, index, pods in sorted(fitting):
+        for _, _, index, pods in sorted(fitting):
             expected[index] = min(pods, missing)
             missing -= expected[index]
             if missing == 0:
@@ -185,7 +191,7 @@ class Both:
         assert all(bound is not None and start >= bound for bound in alone)
         if len(alone) == 1:
             assert start == alone[0]
-            self.check_tightest(job, duration, start, allocation)
+            self.check_tightest(job, duration, not_before, start, allocation)
         again = self.replayed().earliest(self.state.shapes.of(job), duration, not_before)
         assert again is not None and again[0] == start and again[1].tolist() == allocation.tolist()
         return found
@@ -488,6 +494,59 @@ def test_a_promise_goes_to_the_tightest_node_and_devices_that_follow_each_other_
     assert found is not None and found[1].tolist() == whole(0, 0b0110).tolist()
     found = both.check_start(make_job("c", 2), 5, 4)
     assert found is not None and (found[0], found[1].tolist()) == (4, whole(1, 0b1100).tolist())
+
+
+def test_a_promise_takes_what_comes_free_last_so_that_others_keep_what_is_free() -> None:
+    """Of three nodes one is free; of a node with four devices one is free, one comes free before the last two."""
+    both = Both(make_cluster(1, 1, 1))
+    both.add(0, whole(1, 1), 0, 4)
+    both.add(1, whole(2, 1), 0, 5)
+    found = both.check_start(make_job("two", 1, pods=2), 9, 0)
+    assert found is not None and (found[0], found[1][:, NODE].tolist()) == (4, [1, 0])
+    large = Both(make_cluster(4))
+    large.add(0, whole(0, 0b0011), 0, 5)
+    large.add(1, whole(0, 0b0100), 0, 3)
+    found = large.check_start(make_job("three", 3), 9, 0)
+    assert found is not None and (found[0], found[1][0, MASK]) == (5, 0b0111)
+
+
+@given(st.data(), filled(), st.sampled_from(DURATIONS), st.integers(0, 6), st.integers(0, 9))
+def test_a_gang_is_placed_at_a_moment_if_it_could_start_then(
+    data: st.DataObject, both: Both, duration: int, now: int, later: int
+) -> None:
+    job = make_job("j", groups=data.draw(one_group()))
+    start, group = now + later, job.groups[0]
+    allocation = both.calendar.place_at(both.state.shapes.of(job), duration, start, now)
+    assert (allocation is not None) == both.plain.fits_at(job, group, start, duration)
+    if allocation is not None:
+        free = np.maximum(both.plain.throughout(start, start + duration), 0)
+        assert not wrong_with(both.spec, free, job, allocation)
+
+
+@given(st.data(), st.integers(1, 5), st.sampled_from(DURATIONS), st.integers(0, 6))
+def test_the_count_of_free_gpus_says_when_a_gang_may_start(
+    data: st.DataObject, nodes: int, duration: int, now: int
+) -> None:
+    """On nodes of one GPU, some of them out of service, with and without one of the commitments."""
+    both = Both(make_cluster(*[1] * nodes))
+    for node in range(nodes):
+        both.state.table[node, c.STATUS] = data.draw(st.sampled_from((0, 0, 0, 1)))
+    held: dict[int, tuple[int, int, int]] = {}
+    for key in range(data.draw(st.integers(0, 8))):
+        start, end = data.draw(spans(0))
+        node = data.draw(st.integers(0, nodes - 1))
+        held[key] = node, start, end
+        both.add(key, whole(node, 1), start, end)
+    without = data.draw(st.sampled_from((-1, *held)))
+    pods = data.draw(st.integers(1, nodes))
+    up = {node for node in range(nodes) if both.state.table[node, c.STATUS] == 0}
+    free = {
+        time: len(up) - sum(s <= time < e and n in up for k, (n, s, e) in held.items() if k != without)
+        for time in range(70)
+    }
+    wanted = next((t for t in range(now, 35) if all(free[u] >= pods for u in range(t, min(t + duration, 70)))), FOREVER)
+    shape = both.state.shapes.of(make_job("j", 1, pods=pods))
+    assert both.calendar.least_start(shape, duration, now, without) == wanted
 
 
 def test_behind_a_commitment_without_end_nothing_ever_starts() -> None:

@@ -271,9 +271,14 @@ class CyclePlan:
         self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """Reserve a place for a waiting job, from `start` to `end` (µs)."""
+        """Reserve a place for a waiting job, from `start` to `end` (µs). What the plan has reserved for it goes."""
         assert self.forecast is not None
-        self.plan.decisions.append(Reserve(self.state.ids[row], start, end, allocation))
+        decision, decisions = Reserve(self.state.ids[row], start, end, allocation), self.plan.decisions
+        if row in self.reserved:
+            at = next(i for i, d in enumerate(decisions) if isinstance(d, Reserve) and d.job == decision.job)
+            decisions[at] = decision
+        else:
+            decisions.append(decision)
         self.forecast.reserves(row, allocation, start, end)
         self.forecast.opened += row in self.state.reserved  # what was reserved for it before
         if row not in self.reserved:
@@ -375,17 +380,17 @@ class CyclePlan:
         table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
         return table[self.ranking(table)].tolist() if rows else []
 
-    def ranking(self, rows: Table) -> Table:
-        """Indices that put `rows` in order, best first.
+    def ranking(self, rows: Table, order: Order | None = None) -> Table:
+        """Indices that put `rows` in the profile's order, or in another one; best first.
 
         By the share of their queues, if the order shares; priority; the order's key; then as they are given.
         """
-        jobs = self.state.jobs
-        keys = self.order.keys(jobs, rows, self.now)
+        jobs, order = self.state.jobs, order or self.order
+        keys = order.keys(jobs, rows, self.now)
         columns = [keys]
-        if self.order.by_priority and jobs[rows, J_PRIORITY].any():
+        if order.by_priority and jobs[rows, J_PRIORITY].any():
             columns.append(-jobs[rows, J_PRIORITY])
-        if self.order.shares:
+        if order.shares:
             queues = np.unique(jobs[rows, J_QUEUE]).tolist()
             ranked = sorted(queues, key=lambda queue: (self.share(queue), queue))
             rank = np.zeros(max(queues, default=0) + 1, dtype=np.int64)

@@ -30,6 +30,8 @@ class Calendar(Protocol):
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None: ...
     def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
     def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
+    def place_at(self, shape: Shape, duration: int, start: int, now: int) -> Allocation | None: ...
+    def least_start(self, shape: Shape, duration: int, not_before: int, key: int = -1) -> int: ...
     def holds(self, key: int) -> bool: ...
     def blocked(self, now: int, until: int) -> Allocation: ...
 
@@ -49,7 +51,8 @@ class Forecast:
         self.estimates = estimates
         self.opened = 0
         self.tightened = True
-        self.settled: dict[int, int] = {}  # promises, and what `opened` was when they could not be bettered
+        self.settled: dict[int, tuple[int, bool]] = {}
+        """Promises that could not be bettered: what `opened` was then, and whether others might have moved for them."""
         self.no_room: dict[int, tuple[int, int]] = {}  # shapes: the shortest run time that had no room, and when
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
@@ -78,6 +81,7 @@ class Forecast:
                 later = self.estimates.end(state, row, now)
                 self.calendar.move(row, self.calendar.start_of(row), later)
                 heappush(self._ends, (later, row))
+                self.opened += 1  # a promise that is put off leaves room to others before it
                 self.tightened = True
         marks = (state.quota_usage.quota_version if state.quota_usage.tree is not None else 0, state.node_version)
         if marks != self._marks:
@@ -134,6 +138,11 @@ class Forecast:
         """The plan promises a place."""
         self.withdraws(row)
         self.calendar.add(row, allocation, start, end)
+
+    def moves(self, row: int) -> None:
+        """The plan has given a promise other devices."""
+        self._written.add(row)
+        self.opened += 1
 
     def stops(self, row: int) -> None:
         """The plan stops a job, or takes its promise back."""

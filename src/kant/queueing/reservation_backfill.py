@@ -2,71 +2,141 @@
 
 Sources: D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY: only the head has a reservation);
 A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001 (conservative: every job has one). Here reservations are real
-devices on real nodes, so a job with part of a node leaves the rest of it to others.
+devices on real nodes, so a job with part of a node leaves the rest of it to others. On nodes of one GPU each the starts
+are those of the sources (`kant.testing.textbook`).
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from kant.cluster.columns import J_PRIORITY, J_SINCE
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, Reason, Reserved
 from kant.model.placement import Allocation, Reservation
-from kant.model.units import FOREVER
+from kant.model.units import FOREVER, HOUR
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
+from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
+from kant.queueing.reservation_moves import ReservationMoves
 
 
 class ReservationBackfill:
-    """One cycle of backfilling with reservations. `depth` is how many jobs may hold one (0: all).
+    """One cycle of backfilling with reservations: who starts, who gets a reservation, and who waits without one.
 
-    The cycle goes through the whole queue in order. A reservation that still holds is kept, and made earlier where
-    capacity came free sooner than planned. It is suspended only for jobs before it of higher priority that have none.
-    Where no job's end is known no place can be reserved: a head that has waited `timeout` µs preempts others.
+    A discipline makes one in each cycle and calls `run`. The jobs are looked at in the profile's order. The first
+    `depth` of them that do not fit hold a reservation (0: all of them). Then the others are tried in `backfill_order`
+    (None: the profile's order): such a candidate starts where it delays no reservation.
+
+    With `sticky` a job keeps its reservation while it waits, and may only move to an earlier start; jobs before it in
+    the order go around it, and only one of higher priority sets it aside. Without, the order decides in every cycle:
+    the reservations are given again from the first job on.
+
+    A reservation is a start and an end, with devices that serve it. These are the devices freed last before the start.
+    So that a job may start, or may have an earlier reservation, the reservations that begin later take other devices
+    at the same start (`reservation_moves.py`). This is tried while there are at most `moves` reservations.
+
+    Where no job's end is known nothing can be reserved: a head that has waited for `timeout` preempts others.
+
+    Times are microseconds (`timeout`, `cycle.now`, the J_ columns of the job table that hold a time: J_SUBMIT, J_SINCE,
+    J_STARTED, J_ESTIMATE, J_LIMIT, J_REMAINING, J_ATTAINED, J_DUE; -1: unknown), GPUs are thousandths (J_MILLI), and
+    `forecast.estimates.duration` says for how many microseconds a job is planned to run (FOREVER: nobody knows).
+
+    Raises AssertionError for a discipline that does not say `forecasts = True`, as its cycles have no forecast.
     """
 
-    def __init__(self, cycle: CyclePlan, depth: int, timeout: int) -> None:
-        assert cycle.forecast is not None
+    def __init__(
+        self,
+        cycle: CyclePlan,
+        *,
+        depth: int = 0,
+        timeout: int = HOUR,
+        sticky: bool = False,
+        moves: int = 256,
+        backfill_order: Order | None = None,
+    ) -> None:
+        assert cycle.forecast is not None, "a discipline that reserves says `forecasts = True`"
         self.cycle = cycle
         self.state = cycle.state
         self.forecast = cycle.forecast
         self.calendar = cycle.forecast.calendar
         self.most = depth or FOREVER
         self.timeout = timeout
+        self.sticky = sticky
+        self.moves = ReservationMoves(cycle, moves)
+        self.backfill_order = backfill_order
         self.suspended: dict[int, Reservation] = {}  # reservations that are off while another job is looked at
         self.no_room: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
         self.asked: set[int] = set()  # pools whose head can have no reservation
-        priorities = self.state.jobs[list(self.state.reserved), J_PRIORITY].tolist()
-        self.behind = dict(zip(self.state.reserved, priorities, strict=True))  # reservations not yet looked at
+        held = list(self.state.reserved) if sticky else []
+        priorities = self.state.jobs[held, J_PRIORITY].tolist()
+        self.behind = dict(zip(held, priorities, strict=True))  # reservations that stay, and not yet looked at
         self.lowest = min(priorities, default=FOREVER)
         admission, waiting = cycle.admission, cycle.pending
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
         self.held = waiting.held
 
     def run(self) -> None:
-        """Go through the queue in order: start, reserve, or hold."""
+        """Start, reserve or hold every waiting job."""
         cycle, state = self.cycle, self.state
         for row in self._broken():
             self._suspend(row)
-            del self.behind[row]
-            self.forecast.opened += 1
-        for row in cycle.ranked():
-            reservation = state.reserved.get(row)
-            if reservation is None:
-                if not self._fails_still(row):
-                    self._suspend_lower(state.jobs.item(row, J_PRIORITY))
-                    self._serve(row)
-                continue
             self.behind.pop(row, None)
-            self._resume()
-            if not self._reconsider(row, reservation):
-                self._serve(row)
+            self.forecast.opened += 1
+        ranked = cycle.ranked()
+        if not self.sticky:
+            for row in state.reserved.keys() - set(ranked[:1]):  # before the first there is nobody
+                self._suspend(row)
+        passed: list[int] = []
+        for place, row in enumerate(ranked):
+            if not self.sticky and row not in self.calendar and self._is_full():
+                passed = ranked[place:]
+                break
+            if not self._serve_in_turn(row):
+                passed.append(row)
         self._resume()
+        while passed and not self._is_full():  # one that held a reservation has started
+            self._serve(passed.pop(0))
+        for row in sorted(self.suspended):
+            if row not in cycle.pending.leaving:
+                cycle.release(row)
+        self.suspended.clear()
+        for row in self._candidates(ranked, passed):
+            if not self._fails_still(row):
+                self._serve(row)
+        self.moves.tell()
         later = (start for _, start in self._reserved_starts() if start > cycle.now)  # who starts now needs no cycle
         cycle.wake_at(min(later, default=-1))
         for row in state.reserved:
             if row not in self.calendar and row not in cycle.pending.leaving and row not in cycle.unreserved:
                 cycle.release(row)
+
+    def _serve_in_turn(self, row: int) -> bool:
+        """Serve a job that holds a reservation or may have one; False for another, which is a candidate."""
+        reservation = self.state.reserved.get(row)
+        if reservation is None:
+            self._suspend_lower(self.state.jobs.item(row, J_PRIORITY))
+            if self._is_full():
+                return False
+            self._serve(row)
+            return True
+        self.behind.pop(row, None)
+        self._resume()
+        if not self._reconsider(row, reservation):
+            self._serve(row)
+        return True
+
+    def _candidates(self, ranked: list[int], passed: list[int]) -> list[int]:
+        """The jobs that get no reservation, in the order in which they may backfill."""
+        if self.backfill_order is None or len(passed) < 2:
+            return passed
+        rows, some = np.sort(np.array(ranked, dtype=np.int64)), set(passed)
+        order = rows[self.cycle.ranking(rows, self.backfill_order)].tolist()
+        return [row for row in order if row in some]
+
+    def _is_full(self) -> bool:
+        return self._reservations() >= self.most
 
     def _reservations(self) -> int:
         """How many jobs hold a reservation as the plan stands, without the suspended ones."""
@@ -95,7 +165,7 @@ class ReservationBackfill:
         for row, old in list(self.suspended.items()):
             if self.behind.get(row, -FOREVER - 1) < least:
                 continue
-            if self._reservations() < self.most and self._still_free(row, old):
+            if not self._is_full() and self._still_free(row, old):
                 del self.suspended[row]
                 self.forecast.reserves(row, old.allocation, old.start, old.end)
             else:
@@ -130,13 +200,19 @@ class ReservationBackfill:
         options = cycle.admission.options(row, shape)
         if len(options) > 1 or cycle.admission.shortage(row, options[0]) is not None:
             return False
-        if self.forecast.settled.get(row) == self.forecast.opened:  # nothing has opened since it was asked in vain
+        crowded = self.moves.crowded
+        opened, moved = self.forecast.settled.get(row, (-1, False))
+        if opened == self.forecast.opened and (moved or crowded):  # nothing has opened since it was asked in vain
             return True
         found = self.calendar.sooner(row, options[0], duration, cycle.now)
+        if found is None or found[0] > cycle.now:
+            before = reservation.start if found is None else found[0]
+            found = self.moves.sooner(row, options[0], duration, before) or found
         if found is None:
             if not self.calendar.holds(row):
                 return False
-            self.forecast.settled[row] = self.forecast.opened
+            if not self.moves.undecided:
+                self.forecast.settled[row] = self.forecast.opened, not crowded
         elif found[0] > cycle.now:
             cycle.reserve(row, found[1], found[0], min(found[0] + duration, FOREVER))
         else:
@@ -155,7 +231,7 @@ class ReservationBackfill:
         shape = self.state.shape_of(row)
         reason: Reason | None = cycle.admission.closed(row)
         best: tuple[int, Allocation] | None = None
-        may_hold = self._reservations() < self.most
+        may_hold = not self._is_full()
         duration = self.forecast.estimates.duration(self.state, row)
         until = min(cycle.now + duration, FOREVER)
         options = cycle.admission.options(row, shape) if reason is None else []
@@ -168,7 +244,7 @@ class ReservationBackfill:
                 allocation = self._now(row, option, duration, until)
                 found = None if allocation is None else (cycle.now, allocation)
             else:
-                found = self._earliest(row, option, duration, until)
+                found = self._earliest(row, option, duration, until, best)
             if found is not None and found[0] == cycle.now:
                 self._start(row, found[1])
                 return
@@ -215,7 +291,7 @@ class ReservationBackfill:
         self, row: int, shape: Shape, reason: Reason | None, best: tuple[int, Allocation] | None, duration: int
     ) -> None:
         """Keep the old reservation, give a new one, or none; and say why the job waits."""
-        cycle, may_hold = self.cycle, self._reservations() < self.most
+        cycle, may_hold = self.cycle, not self._is_full()
         old = self.suspended.pop(row, None)
         better = best is not None and old is not None and best[0] < old.start
         if may_hold and old is not None and reason is None and not better and self._still_free(row, old):
@@ -239,10 +315,19 @@ class ReservationBackfill:
         self.calendar.remove(row)
         return holds
 
-    def _earliest(self, row: int, shape: Shape, duration: int, until: int) -> tuple[int, Allocation] | None:
-        """The earliest start; if that is now, with the place that the profile's placement chooses."""
-        found = self.calendar.earliest(shape, duration, self.cycle.now)
-        if found is None or found[0] > self.cycle.now:
+    def _earliest(
+        self, row: int, shape: Shape, duration: int, until: int, best: tuple[int, Allocation] | None
+    ) -> tuple[int, Allocation] | None:
+        """The earliest start, of which the caller knows none but `best`, and a place.
+
+        If the start is now, the place is where the profile's placement puts the job.
+        """
+        now = self.cycle.now
+        found = self.calendar.earliest(shape, duration, now)
+        if found is None or found[0] > now:
+            before = min(FOREVER if found is None else found[0], FOREVER if best is None else best[0])
+            found = self.moves.sooner(row, shape, duration, before) or found
+        if found is None or found[0] > now:
             return found
         placed = self._placed(row, shape, found[1], until)
         return None if placed is None else (found[0], placed)
@@ -264,14 +349,22 @@ class ReservationBackfill:
         """A place clear of all reservations for a job that gets none itself."""
         if self._known_to_fail(shape, duration):
             return None
-        may_fit = self.cycle.placer.may_fit(shape)  # reservations aside
-        result = self.cycle.place_beside(row, shape, until) if may_fit else None
-        if result is None or isinstance(result, NoFit):
+        placed: Allocation | None = None
+        if self.cycle.placer.may_fit(shape):  # reservations aside
+            result = self.cycle.place_beside(row, shape, until)
+            placed = self._beside_moved(row, shape, duration, until) if isinstance(result, NoFit) else result
+        if placed is None:
             self.no_room[shape.index] = duration
             if not shape.order_dependent and not self.suspended:
                 self.forecast.no_room[shape.index] = duration, self._stamp()
+        return placed
+
+    def _beside_moved(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
+        """A place now that reservations leave by taking other devices at the same start."""
+        if not shape.reservable:
             return None
-        return result
+        proven = self.moves.place(row, shape, duration, self.cycle.now)
+        return None if proven is None else self._placed(row, shape, proven, until)
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
         """Whether there was no room for so long a run, and nothing came free since. Booked GPUs ask for limits too."""
@@ -288,7 +381,7 @@ class ReservationBackfill:
 
     def _fails_still(self, row: int) -> bool:
         """Whether it is plain that serving a job without a reservation would change nothing."""
-        if not self.plain or row not in self.held or self._reservations() < self.most:
+        if not self.plain or row not in self.held or not self._is_full():
             return False
         if self.suspended or self.state.jobs.item(row, J_PRIORITY) > self.lowest:
             return False

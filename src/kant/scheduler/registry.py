@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
@@ -173,7 +173,8 @@ def _describe(kind: str, policy: type, package: str) -> Policy:
 def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
     """The policy that a table of a profile describes.
 
-    `policy` names it, `package` may say which package it comes from, the other keys are its fields. Raises InputError
+    `policy` names it, `package` may say which package it comes from, the other keys are its fields. A field that is a
+    policy itself, as the order of backfilling is, is such a table again. Raises InputError
     for an unknown policy, an unknown field or a value of the wrong type.
     """
     settings = dict(settings)
@@ -185,11 +186,22 @@ def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
     policy = _policy(kind, name)
     if package is not None and package != policy.package:
         raise InputError(f"{where}.package", f"{policy.package}, which offers {name}", package)
+    nested: dict[str, Any] = {}
+    for field in policy.fields if any(isinstance(value, dict) for value in settings.values()) else ():
+        inner = _kind_of(field) if isinstance(settings.get(field.name), dict) else None
+        if inner is not None:
+            nested[field.name] = make_policy(inner, settings.pop(field.name), f"{where}.{field.name}")
     try:
-        return msgspec.convert(settings, policy.type)
-    except msgspec.ValidationError as error:
+        made: Any = msgspec.convert(settings, policy.type)
+        return msgspec.structs.replace(made, **nested) if nested else made
+    except (msgspec.ValidationError, ValueError) as error:
         allowed = ", ".join(field.name for field in policy.fields) or "none"
         raise InputError(where, f"a valid configuration of {name} (fields: {allowed}): {error}") from None
+
+
+def _kind_of(field: FieldInfo) -> str | None:
+    """The kind of a field that is itself a policy, or may be one; None for any other field."""
+    return next((kind for kind, (base, _) in KINDS.items() if base in (field.type, *get_args(field.type))), None)
 
 
 def _unknown(kind: str, name: object, package: str | None, where: str) -> InputError:

@@ -19,7 +19,7 @@ import numpy as np
 from kant.cluster.columns import GPUS, MIG, POOL, Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import StateError
-from kant.model.placement import CPU, MASK, MEMORY, WIDTH, Allocation
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, WIDTH, Allocation
 from kant.model.units import FOREVER, GPU
 from kant.placement.calendar.commitments import (
     COMMITMENT_WIDTH,
@@ -31,6 +31,7 @@ from kant.placement.calendar.commitments import (
     NEVER,
     most_pods,
 )
+from kant.placement.calendar.counted import count_steps, first_count
 from kant.placement.calendar.earliest_start import ENTRY_WIDTH, find_earliest
 from kant.placement.calendar.lower_bounds import BLOCK, FREED, LOOKS, SLOT_WIDTH
 from kant.placement.calendar.reserved import all_hold, promised
@@ -74,6 +75,7 @@ class Calendar:
         self._rows: Table = np.zeros((4, empty.shape[1]), dtype=np.int64)
         self._pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)
         self._asked = 0  # the time of the last call of `blocked`
+        self._steps: dict[int, Table] = {}  # counts of free GPUs over time, by pools, as long as nothing changes
 
     # --- what is committed ---------------------------------------------------------------------------------
 
@@ -102,6 +104,7 @@ class Calendar:
     def remove(self, key: int) -> None:
         """Take a commitment back: the job has ended, or has lost its reservation."""
         allocation, _, _ = self._held.pop(key)
+        self._steps.clear()
         release(self._store, self._ledgers, self._freed, allocation, key, True)
 
     def move(self, key: int, start: int, end: int) -> None:
@@ -115,6 +118,7 @@ class Calendar:
 
     def lack(self, lost: dict[int, int], now: int) -> None:
         """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
+        self._steps.clear()
         lacking = {-2 - node: devices for node, devices in lost.items()}  # keys that are no job's
         lost_keys = [key for key in self._held if -2 - len(self._empty) < key < 0]
         for key in [key for key in lost_keys if lacking.get(key) != self._held[key][0][0, MASK]]:
@@ -139,6 +143,7 @@ class Calendar:
             self._held[first - place] = (pieces, start, end)
 
     def _enter(self, key: int, allocation: Allocation, start: int, end: int) -> None:
+        self._steps.clear()
         entered = 0
         while True:
             entered = commit(self._store, self._used, self._ledgers, self._taken, allocation, entered, key, start, end)
@@ -167,11 +172,10 @@ class Calendar:
         if not shape.reservable:
             return None
         duration = min(max(duration, 1), FOREVER)
-        if not shape.required:
-            return self._earliest(shape, duration, not_before)
         table, best = self._table, None
         try:
-            for self._table in one_domain_each(table, shape.level):  # bounds do not depend on it, so they stay true
+            for domain in self._tables(shape):
+                self._table = domain
                 found = self._earliest(shape, duration, not_before)
                 if found is not None and (best is None or found[0] < best[0]):
                     best = found
@@ -180,6 +184,47 @@ class Calendar:
         finally:
             self._table = table
         return best
+
+    def place_at(self, shape: Shape, duration: int, start: int, now: int) -> Allocation | None:
+        """Where the gang can be placed at `start`, which is not before `now`, for `duration`; None where it cannot."""
+        if not shape.reservable:
+            return None
+        duration, table = min(max(duration, 1), FOREVER), self._table
+        try:
+            for domain in self._tables(shape):
+                self._table = domain
+                pieces: Allocation | None
+                if len(shape.parts) > 1:
+                    pieces = self._at(shape, duration, now, start)[1]
+                else:
+                    possible, pieces = self._earliest_of_group(*shape.parts[0], duration, now, start)
+                    pieces = pieces if possible == start else None
+                if pieces is not None:
+                    return pieces
+        finally:
+            self._table = table
+        return None
+
+    def _tables(self, shape: Shape) -> Iterable[Table]:
+        """The node table; for a gang that requires one domain, once for each domain, with only its nodes in service."""
+        # Bounds do not depend on which nodes are in service, so they stay true.
+        return one_domain_each(self._table, shape.level) if shape.required else (self._table,)
+
+    def least_start(self, shape: Shape, duration: int, not_before: int, key: int = -1) -> int:
+        """The first time from `not_before` on at which as many GPUs as the gang asks for are free for `duration`.
+
+        They are counted in its pools, wherever they are: a place for the gang need not exist then. NEVER where there
+        are never so many. With `key` as if that reservation were not there.
+        """
+        steps = self._steps.get(shape.pool_bits)
+        if steps is None:
+            steps = self._steps[shape.pool_bits] = count_steps(self._table, self._store, self._ledgers, shape.pool_bits)
+        own, began, ended = 0, NEVER, NEVER
+        if key >= 0:
+            pieces, began, ended = self._held[key]
+            own = sum(piece[MILLI] * piece[MASK].bit_count() for piece in pieces.tolist())
+        duration = min(max(duration, 1), FOREVER)
+        return int(first_count(steps, shape.gpu_milli, duration, not_before, own, began, ended))
 
     def _earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
         if len(shape.parts) > 1:

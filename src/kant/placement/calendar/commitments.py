@@ -127,6 +127,19 @@ def mask_throughout(store: Table, ledgers: Table, node: int, start: int, until: 
 
 
 @inlined
+def freed_by(store: Table, ledgers: Table, node: int, start: int) -> tuple[int, int]:
+    """The last end of a commitment of the node up to `start` (0: there is none), and the devices of all that end so."""
+    last = mask = 0
+    first = ledgers[node, L_FIRST]
+    for row in range(first, first + ledgers[node, L_COUNT]):
+        if store[row, C_END] > start:
+            break
+        last = store[row, C_END]
+        mask |= store[row, C_MASK]
+    return int(last), int(mask)
+
+
+@inlined
 def _reaches(free: int, amount: int, pods: int) -> bool:
     """Whether `pods` pods of this amount fit in what is free (the product could pass 64 bits)."""
     return amount == 0 or free // amount >= pods

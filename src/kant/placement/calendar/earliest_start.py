@@ -28,6 +28,7 @@ from kant.placement.calendar.commitments import (
     admits,
     first_start,
     free_throughout,
+    freed_by,
     mask_throughout,
     next_end,
     pods_throughout,
@@ -44,7 +45,7 @@ from kant.placement.calendar.lower_bounds import (
 )
 from kant.placement.calendar.store import HIDDEN, set_start
 from kant.placement.devices import closest, span
-from kant.placement.fits import tightest
+from kant.placement.fits import in_one_island, tightest
 from kant.placement.pieces import write_piece
 from kant.placement.slices import cut
 
@@ -174,17 +175,18 @@ def search(
                     empty, store, ledgers, node, demands, d, pods + 1, later, duration, rows
                 )
         if placed >= count:
-            return start, settle(empty, store, ledgers, demands, d, count, start, duration, entries, known, rows)
+            return start, settle(empty, store, ledgers, demands, d, count, now, start, duration, entries, known, rows)
 
 
 @inlined
 def settle(
-    empty: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, start: int, duration: int,
+    empty: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, now: int, start: int, duration: int,
     entries: Table, known: int, rows: Table,
 ) -> Table:  # fmt: skip
-    """Pieces for `count` pods at `start`: on the nodes with the least free, by index where that is equal.
+    """Pieces for `count` pods at `start`: on the nodes freed last, of these on the nodes with the least free, by index.
 
-    That is how much of their GPUs is free throughout; for pods of whole GPUs, how many GPUs wholly are.
+    What is free from `now` on is taken last, so it stays for jobs that start before. Free counts as how much of a
+    node's GPUs is free throughout; for pods of whole GPUs, how many GPUs wholly are.
     """
     nodes, until = empty.shape[0], start + duration
     shares = demands[d, D_TAG] == 0
@@ -201,6 +203,8 @@ def settle(
             keys[fitting] = (left * nodes + node) * known + i
             fitting += 1
     keys = np.sort(keys[:fitting])
+    if start > now and fitting > 1:
+        keys = last_freed_first(store, ledgers, entries, keys, known, start)
     pieces = np.zeros((count if shares else min(count, fitting), WIDTH), dtype=np.int64)
     used = placed = 0
     for key in keys:
@@ -218,11 +222,23 @@ def settle(
                 used += 1
         else:
             mask = mask_throughout(store, ledgers, node, start, until)
-            idle, chosen = span(0, ledgers[node, L_GPUS]) & ~mask, 0
+            idle, chosen, late = span(0, ledgers[node, L_GPUS]) & ~mask, 0, 0
+            if start > now and not in_one_island(empty, node, demands, d):
+                late = idle & freed_by(store, ledgers, node, start)[1]
             for _ in range(pods if demands[d, D_GPUS] > 0 else 0):
-                chosen |= closest(empty, node, idle & ~chosen, demands[d, D_GPUS])
+                enough = bits_in(late & ~chosen) >= demands[d, D_GPUS]
+                chosen |= closest(empty, node, (late if enough else idle) & ~chosen, demands[d, D_GPUS])
             write_piece(pieces, used, node, pods, chosen, demands, d)
             used += 1
         if placed == count:
             break
     return pieces[:used]
+
+
+@inlined
+def last_freed_first(store: Table, ledgers: Table, entries: Table, keys: Table, known: int, start: int) -> Table:
+    """The sorted `keys` of entries, those first whose nodes a commitment leaves last before `start`."""
+    freed = np.zeros(len(keys), dtype=np.int64)
+    for k in range(len(keys)):
+        freed[k] = -freed_by(store, ledgers, entries[keys[k] % known, E_NODE], start)[0]
+    return keys[np.argsort(freed, kind="mergesort")]

@@ -22,6 +22,8 @@ class Conservative(Discipline, frozen=True, tag="conservative"):
     """
 
     depth: Annotated[int, Meta(ge=0, le=10**6)] = 0
+    sticky: bool = True
+    moves: Annotated[int, Meta(ge=0, le=10**6)] = 256
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
 
     source: ClassVar[str] = "A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001"
@@ -30,4 +32,6 @@ class Conservative(Discipline, frozen=True, tag="conservative"):
     forecasts: ClassVar[bool] = True
 
     def run(self, cycle: CyclePlan) -> None:
-        ReservationBackfill(cycle, self.depth, self.timeout_s * SECOND).run()
+        ReservationBackfill(
+            cycle, depth=self.depth, timeout=self.timeout_s * SECOND, sticky=self.sticky, moves=self.moves
+        ).run()

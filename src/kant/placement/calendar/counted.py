@@ -1,0 +1,79 @@
+"""GPUs over time as a mere count: when so many are free at once, wherever they are.
+
+Backfilling is defined on such counts (A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001). Where every node has
+one GPU a count is a place, if what is reserved may lie elsewhere; on other nodes it is the least that a place takes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import STATUS, Table, bits_in
+from kant.compiled import compiled
+from kant.model.units import GPU
+from kant.placement.calendar.commitments import (
+    C_END,
+    C_MASK,
+    C_MILLI,
+    C_START,
+    L_COUNT,
+    L_FIRST,
+    L_GPUS,
+    L_POOL,
+    NEVER,
+)
+
+# --- steps: one row for each commitment that begins or ends --------------------------------------------------------
+T_TIME = 0
+T_FREE = 1  # milli-GPUs from then on, once all rows of this time are read
+
+
+@compiled
+def count_steps(table: Table, store: Table, ledgers: Table, pools: int) -> Table:
+    """What the nodes of `pools` (bits) that are in service have free over time, from time 0 on."""
+    rows = 1
+    for node in range(table.shape[0]):
+        if table[node, STATUS] == 0 and (pools >> ledgers[node, L_POOL]) & 1:
+            rows += 2 * ledgers[node, L_COUNT]
+    times = np.zeros(rows, dtype=np.int64)
+    changes = np.zeros(rows, dtype=np.int64)
+    used = 1
+    for node in range(table.shape[0]):
+        if table[node, STATUS] != 0 or not (pools >> ledgers[node, L_POOL]) & 1:
+            continue
+        changes[0] += GPU * ledgers[node, L_GPUS]
+        first = ledgers[node, L_FIRST]
+        for row in range(first, first + ledgers[node, L_COUNT]):
+            taken = bits_in(store[row, C_MASK]) * store[row, C_MILLI]
+            times[used], changes[used] = store[row, C_START], -taken
+            times[used + 1], changes[used + 1] = store[row, C_END], taken
+            used += 2
+    order = np.argsort(times, kind="mergesort")
+    steps = np.zeros((rows, 2), dtype=np.int64)
+    free = 0
+    for k in range(rows):
+        free += changes[order[k]]
+        steps[k, T_TIME] = times[order[k]]
+        steps[k, T_FREE] = free
+    return steps
+
+
+@compiled
+def first_count(steps: Table, wanted: int, duration: int, now: int, own: int, began: int, ended: int) -> int:
+    """The first time from `now` on from which `wanted` milli-GPUs are free for `duration`; NEVER where there is none.
+
+    As if `own` of them were not taken over [began, ended).
+    """
+    since = -1
+    for k in range(steps.shape[0]):
+        time = steps[k, T_TIME]
+        if since >= 0 and time - since >= duration:
+            break
+        if k + 1 < steps.shape[0] and (steps[k + 1, T_TIME] == time or steps[k + 1, T_TIME] <= now):
+            continue
+        free = steps[k, T_FREE] + (own if began <= time < ended else 0)
+        if free < wanted:
+            since = -1
+        elif since < 0:
+            since = max(time, now)
+    return since if since >= 0 else NEVER
