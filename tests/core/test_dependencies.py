@@ -47,7 +47,7 @@ def test_where_there_is_room_each_starts_when_the_last_that_it_waits_for_has_end
     assert sorted(table) == sorted(jobs.ids)
 
     def end(row: int) -> int:
-        return begin(row) + max(int(jobs.runtime[row]), 1)
+        return begin(row) + int(jobs.runtime[row])
 
     def begin(row: int) -> int:
         return max([int(jobs.submit[row]), *(end(b) for a, b in jobs.after.tolist() if a == row)])

@@ -18,6 +18,8 @@ OTHERS = (
     ("order", {"policy": "las", "thresholds_gpu_s": (60, 600, 6000)}),
     ("discipline", {"policy": "preemptive", "min_run_s": 0}),
     ("discipline", {"policy": "repack", "keep": True}),
+    ("discipline", {"policy": "easy", "heads": 2, "sticky": True, "backfill_order": {"policy": "sjf"}}),
+    ("discipline", {"policy": "conservative", "sticky": False}),
 )
 CASES = [(kind, {"policy": name}) for kind in KINDS for name in policies(kind)] + list(OTHERS)
 

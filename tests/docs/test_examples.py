@@ -20,6 +20,7 @@ EXAMPLES = {
     "placement.fewest-pods": "fewest_pods:FewestPods",
     "order.largest-first": "largest_first:LargestFirst",
     "discipline.one-line": "one_line:OneLine",
+    "discipline.shortest-backfills": "shortest_backfills:ShortestBackfills",
 }
 PAGE = ROOT / "docs" / "policies.md"
 

@@ -138,7 +138,7 @@ def test_every_tag_of_the_journal_is_on_its_page() -> None:
 
 
 def test_the_profiles_in_the_pages_can_be_read() -> None:
-    examples = {"fewest-pods", "largest-first", "one-line"}  # run by test_examples
+    examples = {"fewest-pods", "largest-first", "one-line", "shortest-backfills"}  # run by test_examples
     for page in (PROFILES, POLICIES):
         for block in blocks(page):
             if block.kind == "toml" and block.rest != "wrong.toml" and not any(name in block.text for name in examples):

@@ -186,17 +186,26 @@ def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
     policy = _policy(kind, name)
     if package is not None and package != policy.package:
         raise InputError(f"{where}.package", f"{policy.package}, which offers {name}", package)
-    nested: dict[str, Any] = {}
-    for field in policy.fields if any(isinstance(value, dict) for value in settings.values()) else ():
-        inner = _kind_of(field) if isinstance(settings.get(field.name), dict) else None
-        if inner is not None:
-            nested[field.name] = make_policy(inner, settings.pop(field.name), f"{where}.{field.name}")
     try:
-        made: Any = msgspec.convert(settings, policy.type)
-        return msgspec.structs.replace(made, **nested) if nested else made
+        return convert_policy(settings, policy.type, where)
     except (msgspec.ValidationError, ValueError) as error:
         allowed = ", ".join(field.name for field in policy.fields) or "none"
         raise InputError(where, f"a valid configuration of {name} (fields: {allowed}): {error}") from None
+
+
+def convert_policy(settings: dict[str, Any], policy: type, where: str) -> Any:
+    """The policy of this type that `settings` describe, with a table for each field that is a policy itself.
+
+    Raises ValueError, of which msgspec's errors are kinds, for fields that it does not have, or other values than they
+    take; InputError for such a field.
+    """
+    nested: dict[str, Any] = {}
+    for field in fields(policy) if any(isinstance(value, dict) for value in settings.values()) else ():
+        inner = _kind_of(field) if isinstance(settings.get(field.name), dict) else None
+        if inner is not None:
+            nested[field.name] = make_policy(inner, settings[field.name], f"{where}.{field.name}")
+    made: Any = msgspec.convert({key: value for key, value in settings.items() if key not in nested}, policy)
+    return msgspec.structs.replace(made, **nested) if nested else made
 
 
 def _kind_of(field: FieldInfo) -> str | None:

@@ -34,6 +34,7 @@ from kant.model.taxonomy import wrong_tags
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.order import Order
+from kant.scheduler.registry import convert_policy
 
 Policy = Order | Discipline | NodePolicy
 
@@ -74,15 +75,15 @@ def check_definition(policy: Policy) -> None:
     say(kind.__struct_config__.frozen, f"{name}: a policy is frozen")
     say(isinstance(kind.__struct_config__.tag, str), f"{name}: a policy has a tag, its name in a profile")
     table = msgspec.to_builtins(policy)
-    say(hash(policy) == hash(msgspec.convert(table, kind)), f"{name}: equal policies have equal hashes")
-    text = "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items())
+    say(hash(policy) == hash(convert_policy(table, kind, name)), f"{name}: equal policies have equal hashes")
+    text = "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
     try:
-        back = msgspec.convert(msgspec.toml.decode(text), kind)
-    except (msgspec.ValidationError, InputError) as error:
+        back = convert_policy(msgspec.toml.decode(text), kind, name)
+    except (ValueError, InputError) as error:
         raise NonconformanceError(f"{name}: its fields survive the way through TOML: {error}") from error
     say(back == policy, f"{name}: its fields survive the way through TOML: {policy} came back as {back}")
     try:
-        msgspec.convert({**table, "no_such_field": 1}, kind)
+        convert_policy({**table, "no_such_field": 1}, kind, name)
     except msgspec.ValidationError:
         return
     raise NonconformanceError(f"{name}: a field that it does not have is refused")
