@@ -531,21 +531,31 @@ def test_the_count_of_free_gpus_says_when_a_gang_may_start(
     both = Both(make_cluster(*[1] * nodes))
     for node in range(nodes):
         both.state.table[node, c.STATUS] = data.draw(st.sampled_from((0, 0, 0, 1)))
+    shape = both.state.shapes.of(make_job("j", 1, pods=data.draw(st.integers(1, nodes))))
     held: dict[int, tuple[int, int, int]] = {}
     for key in range(data.draw(st.integers(0, 8))):
         start, end = data.draw(spans(0))
         node = data.draw(st.integers(0, nodes - 1))
         held[key] = node, start, end
         both.add(key, whole(node, 1), start, end)
+        step = data.draw(st.sampled_from(("ask", "end", "move", "")))
+        if step == "ask":  # counts are followed from now on
+            both.calendar.least_start(shape, duration, now)
+        elif step == "end":
+            both.calendar.remove(key)
+            del held[key]
+        elif step == "move":
+            start, end = data.draw(spans(0))
+            both.calendar.move(key, start, end)
+            held[key] = node, start, end
     without = data.draw(st.sampled_from((-1, *held)))
-    pods = data.draw(st.integers(1, nodes))
+    pods = shape.pods
     up = {node for node in range(nodes) if both.state.table[node, c.STATUS] == 0}
     free = {
         time: len(up) - sum(s <= time < e and n in up for k, (n, s, e) in held.items() if k != without)
         for time in range(70)
     }
     wanted = next((t for t in range(now, 35) if all(free[u] >= pods for u in range(t, min(t + duration, 70)))), FOREVER)
-    shape = both.state.shapes.of(make_job("j", 1, pods=pods))
     assert both.calendar.least_start(shape, duration, now, without) == wanted
 
 

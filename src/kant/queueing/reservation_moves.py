@@ -50,11 +50,14 @@ class ReservationMoves:
             return None
         if not any(other != row for other in self.reserved()):
             return None
+        if self.failures >= FAILURES:
+            self.undecided = True
+            return None
         own = row if row in self.calendar else -1
         start = self.calendar.least_start(shape, duration, self.cycle.now, own)
         if start >= before:
             return None
-        pieces = self.place(row, shape, duration, start) if self.failures < FAILURES else None
+        pieces = self.place(row, shape, duration, start)
         if pieces is None:
             self.failures += 1
             self.undecided = True

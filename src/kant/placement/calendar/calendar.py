@@ -16,10 +16,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kant.cluster.columns import GPUS, MIG, POOL, Table
+from kant.cluster.columns import GPUS, MIG, POOL, STATUS, Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import StateError
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, WIDTH, Allocation
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER, GPU
 from kant.placement.calendar.commitments import (
     COMMITMENT_WIDTH,
@@ -31,7 +31,7 @@ from kant.placement.calendar.commitments import (
     NEVER,
     most_pods,
 )
-from kant.placement.calendar.counted import count_steps, first_count
+from kant.placement.calendar.counted import count_again, count_steps, first_count
 from kant.placement.calendar.earliest_start import ENTRY_WIDTH, find_earliest
 from kant.placement.calendar.lower_bounds import BLOCK, FREED, LOOKS, SLOT_WIDTH
 from kant.placement.calendar.reserved import all_hold, promised
@@ -75,7 +75,7 @@ class Calendar:
         self._rows: Table = np.zeros((4, empty.shape[1]), dtype=np.int64)
         self._pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)
         self._asked = 0  # the time of the last call of `blocked`
-        self._steps: dict[int, Table] = {}  # counts of free GPUs over time, by pools, as long as nothing changes
+        self._steps: dict[int, Table] = {}  # counts of free GPUs over time, by pools, once somebody has asked
 
     # --- what is committed ---------------------------------------------------------------------------------
 
@@ -100,11 +100,12 @@ class Calendar:
             raise StateError(f"job row {key} is committed already, or over no time: [{start}, {end})")
         self._enter(key, allocation, start, end)
         self._held[key] = (allocation, start, end)
+        self._count(allocation, start, end, -1)
 
     def remove(self, key: int) -> None:
         """Take a commitment back: the job has ended, or has lost its reservation."""
-        allocation, _, _ = self._held.pop(key)
-        self._steps.clear()
+        allocation, start, end = self._held.pop(key)
+        self._count(allocation, start, end, 1)
         release(self._store, self._ledgers, self._freed, allocation, key, True)
 
     def move(self, key: int, start: int, end: int) -> None:
@@ -115,6 +116,8 @@ class Calendar:
         release(self._store, self._ledgers, self._freed, allocation, key, not start <= began < ended <= end)
         self._enter(key, allocation, start, end)
         self._held[key] = (allocation, start, end)
+        self._count(allocation, began, ended, 1)
+        self._count(allocation, start, end, -1)
 
     def lack(self, lost: dict[int, int], now: int) -> None:
         """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
@@ -133,6 +136,7 @@ class Calendar:
 
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None:
         """Commit the GPUs of these bookings over [start, end) to nobody's job, and those of no others."""
+        self._steps.clear()
         first = -2 - len(self._empty)  # keys that are no job's, and no node's
         for key in [key for key in self._held if key <= first]:
             self.remove(key)
@@ -142,8 +146,15 @@ class Calendar:
             self._enter(first - place, pieces, start, end)
             self._held[first - place] = (pieces, start, end)
 
+    def _count(self, allocation: Allocation, start: int, end: int, sign: int) -> None:
+        """Follow in the counts what is committed (-1) or no longer is (1)."""
+        for pools, steps in list(self._steps.items()):
+            if len(steps) > 4 * len(self._held) + 64:  # most of them are over
+                del self._steps[pools]
+            else:
+                self._steps[pools] = count_again(self._table, self._ledgers, pools, steps, allocation, start, end, sign)
+
     def _enter(self, key: int, allocation: Allocation, start: int, end: int) -> None:
-        self._steps.clear()
         entered = 0
         while True:
             entered = commit(self._store, self._used, self._ledgers, self._taken, allocation, entered, key, start, end)
@@ -222,7 +233,8 @@ class Calendar:
         own, began, ended = 0, NEVER, NEVER
         if key >= 0:
             pieces, began, ended = self._held[key]
-            own = sum(piece[MILLI] * piece[MASK].bit_count() for piece in pieces.tolist())
+            serving = self._table[pieces[:, NODE], STATUS] == 0
+            own = sum(piece[MILLI] * piece[MASK].bit_count() for piece in pieces[serving].tolist())
         duration = min(max(duration, 1), FOREVER)
         return int(first_count(steps, shape.gpu_milli, duration, not_before, own, began, ended))
 

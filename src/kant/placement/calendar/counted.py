@@ -59,6 +59,44 @@ def count_steps(table: Table, store: Table, ledgers: Table, pools: int) -> Table
 
 
 @compiled
+def count_again(
+    table: Table, ledgers: Table, pools: int, steps: Table, pieces: Table, start: int, end: int, sign: int
+) -> Table:
+    """The steps once `pieces` are committed over [start, end) (sign -1), or no longer are (1)."""
+    change = 0
+    for i in range(pieces.shape[0]):
+        if table[pieces[i, 0], STATUS] == 0 and (pools >> ledgers[pieces[i, 0], L_POOL]) & 1:
+            change += sign * bits_in(pieces[i, 2]) * pieces[i, 3]
+    if change == 0:
+        return steps
+    found = np.zeros((steps.shape[0] + 2, 2), dtype=np.int64)
+    used = free = 0
+    begun = ended = False
+    for k in range(steps.shape[0]):
+        time = steps[k, T_TIME]
+        if not begun and time >= start:
+            begun = True
+            if time > start:
+                found[used, T_TIME], found[used, T_FREE] = start, free + change
+                used += 1
+        if not ended and time >= end:
+            ended = True
+            if time > end:
+                found[used, T_TIME], found[used, T_FREE] = end, free
+                used += 1
+        free = steps[k, T_FREE]
+        found[used, T_TIME], found[used, T_FREE] = time, free + (change if start <= time < end else 0)
+        used += 1
+    if not begun:
+        found[used, T_TIME], found[used, T_FREE] = start, free + change
+        used += 1
+    if not ended:
+        found[used, T_TIME], found[used, T_FREE] = end, free
+        used += 1
+    return found[:used]
+
+
+@compiled
 def first_count(steps: Table, wanted: int, duration: int, now: int, own: int, began: int, ended: int) -> int:
     """The first time from `now` on from which `wanted` milli-GPUs are free for `duration`; NEVER where there is none.
 
