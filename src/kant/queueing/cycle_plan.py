@@ -94,7 +94,7 @@ class CyclePlan:
         self.newly_reserved = 0  # how many of them had no reservation
         self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is taken back
         self.victims: list[int] = []  # jobs that it evicts for others
-        self.drained: list[int] = []  # jobs that it evicts from nodes that drain
+        self.drained: list[int] = []  # jobs that it evicts from nodes that drain, or because their base job stops
         self.failed = NOT_NOW  # what eviction could not do for the job that was tried last
 
     @cached_property
@@ -344,8 +344,14 @@ class CyclePlan:
             self.plan.decisions.append(Demote(self.state.ids[row], level))
 
     def relocate_victims(self) -> None:
-        """Victims that fit elsewhere, and within their quotas, run on there: they move in this very plan."""
-        for row in self.victims:
+        """Victims that fit elsewhere, and within their quotas, run on there: they move in this very plan.
+
+        Base jobs come before burst replicas, which run only beside them.
+        """
+        victims, base = self.victims, self.state.jobs[:, J_BASE]
+        if self.state.burst_replicas:
+            victims = sorted(victims, key=lambda row: base.item(row) >= 0)
+        for row in victims:
             shape, closed = self.state.shape_of(row), self.admission.closed(row) is not None
             for option in self.admission.options(row, shape) if not closed else ():
                 result = self.admission.shortage(row, option) or self.place(row, option)
@@ -373,12 +379,22 @@ class CyclePlan:
         leaving = self.pending.leaving
         return {row: None for row in rows if row not in leaving} if leaving else rows
 
-    def ranked(self) -> list[int]:
-        """All waiting rows that may be tried now, best first, for disciplines that keep no buckets."""
+    def ranked(self) -> Iterator[int]:
+        """All waiting rows that may be tried now, best first, for disciplines that keep no buckets.
+
+        When the plan starts a base job on the way, its burst replicas take their place among the rest.
+        """
         pending = self.pending
-        rows = [row for row in self.state.pending if row not in pending.leaving and pending.may_be_tried(row)]
-        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
-        return table[self.ranking(table)].tolist() if rows else []
+        pending.released.clear()
+        rest = [row for row in self.state.pending if row not in pending.leaving and pending.may_be_tried(row)]
+        while rest:
+            table = np.sort(np.array(rest, dtype=np.int64))  # on ties in order of arrival
+            ranked, rest = table[self.ranking(table)].tolist(), []
+            for at, row in enumerate(ranked, 1):
+                yield row
+                if pending.released:
+                    rest = ranked[at:] + pending.take_released()
+                    break
 
     def ranking(self, rows: Table, order: Order | None = None) -> Table:
         """Indices that put `rows` in the profile's order, or in another one; best first.

@@ -105,10 +105,12 @@ class Limits:
                 cycle.wake_at(now + 1)  # to try it again, where it cannot move
 
     def _stop_replicas(self, cycle: CyclePlan) -> None:
-        """Burst replicas run only while their base job does."""
+        """Burst replicas run only while their base job does. Where it starts again at once, so do they."""
         state = self.state
         for base, replicas in state.burst_replicas.items():
             if base not in state.running or base in cycle.stopped:
                 for row in replicas:
                     if row in state.running and row not in cycle.stopped:
                         cycle.evict(row, why="core")
+                        cycle.drained.append(row)
+                        cycle.wake_at(cycle.now + 1)  # to try it again, where it cannot move

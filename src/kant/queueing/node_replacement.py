@@ -10,7 +10,7 @@ partial state, and for how long the claim holds, is ours.
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_SINCE
+from kant.cluster.columns import J_BASE, J_SINCE
 from kant.model.placement import PODS, Allocation
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.cycle_plan import CyclePlan
@@ -21,21 +21,34 @@ def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
     """Start the gangs that have just lost a node, in the order in which they did, and those that this plan drains away.
 
     A drained gang that cannot stay near, or any without `in_place`, moves like a victim of preemption if it fits
-    elsewhere.
+    elsewhere. Burst replicas come last: those that lost their base job run on beside it where it has another place.
     """
-    state, waiting = cycle.state, cycle.pending
-    window = waiting.requeue.in_place_s if in_place else -1
-    for row in cycle.drained:
-        made = _replaced(cycle, row, state.running[row]) if window >= 0 else None
+    state, base = cycle.state, cycle.state.jobs[:, J_BASE]
+    window = cycle.pending.requeue.in_place_s if in_place else -1
+    _move_drained(cycle, [row for row in cycle.drained if base.item(row) < 0], window)
+    if window >= 0:
+        _replace_broken(cycle, sorted(state.health.broken, key=lambda row: base.item(row) >= 0), window)
+    _move_drained(cycle, [row for row in cycle.drained if base.item(row) >= 0], window)
+
+
+def _move_drained(cycle: CyclePlan, rows: list[int], window: int) -> None:
+    """Start jobs that the plan evicts near where they were; the others become victims, which move at its end."""
+    for row in rows:
+        made = _replaced(cycle, row, cycle.state.running[row]) if window >= 0 else None
         if made is not None:
             cycle.move(row, made.allocation, made.kept)
         else:
             cycle.victims.append(row)
-    for row, held in state.health.broken.items() if window >= 0 else ():
+
+
+def _replace_broken(cycle: CyclePlan, rows: list[int], window: int) -> None:
+    """Start gangs that have lost a node within the last `window` seconds."""
+    state, waiting = cycle.state, cycle.pending
+    for row in rows:
         late = cycle.now - int(state.jobs[row, J_SINCE]) > window * SECOND
         if late or row in waiting.leaving or row in state.reserved:  # a promise is as good
             continue
-        made = _replaced(cycle, row, held)
+        made = _replaced(cycle, row, state.health.broken[row])
         if made is not None:
             cycle.start(row, made.allocation, made.kept)
             waiting.leave(row)

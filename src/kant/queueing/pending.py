@@ -119,7 +119,8 @@ class PendingQueue:
         self._heads: dict[bool, list[tuple[Entry, Bucket]]] = {}
         self.back_offs = BackOffs(state, requeue)
         self._base_runs: dict[int, bool] = {}  # whether a base job runs once the plan is carried out
-        self._released: list[int] = []  # burst replicas whose base job the plan has started
+        self.released: list[int] = []
+        """Burst replicas that wait, whose base job the plan under way has started, and that were not tried since."""
         self._opened = False  # the plan has freed capacity since the round under way began
         self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
         self._aside: Bucket | None = None  # the bucket of the last job of the walk, if that stepped aside
@@ -139,6 +140,8 @@ class PendingQueue:
             moved = None
         self.now, changed = now, 0
         self.leaving.clear()
+        if self.released:
+            self.released.clear()
         self._base_runs.clear()
         reconfigured = self.state.quota_usage.queue_config is not self._queue_config
         if moved or moved is None or reconfigured or self.order.moving:
@@ -242,6 +245,12 @@ class PendingQueue:
 
     def _waiting_replicas(self, base: int) -> list[int]:
         return [row for row in self.state.burst_replicas.get(base, ()) if row in self.state.pending]
+
+    def take_released(self) -> list[int]:
+        """The released burst replicas that may be tried now. They are released no more."""
+        rows = [row for row in self.released if row not in self.leaving and self.may_be_tried(row)]
+        self.released.clear()
+        return rows
 
     def _base_job_runs(self, row: int) -> bool:
         """Whether the base job of a burst replica runs once the plan is carried out; True for other jobs."""
@@ -471,16 +480,15 @@ class PendingQueue:
             self.brief = []
         if self.stirred:
             self._stir()
-        if not self.awake:
+        if not (self.awake or self.released):
             return
         asleep, shapes = self._asleep, self.state.shapes.shapes
         ready: list[tuple[tuple[float, ...], Entry, Bucket]]
         while True:
             self._opened = False
             self.rounds += 1
-            if self._released:
-                self._push([row for row in self._released if row not in self.leaving and self.may_be_tried(row)])
-                self._released.clear()
+            if self.released:
+                self._push(self.take_released())
             if share is None:
                 ready = [((), bucket.heap[0], bucket) for bucket in self.awake.values()]
             else:
@@ -546,7 +554,7 @@ class PendingQueue:
                 self.wake_all()
             if row in state.burst_replicas:
                 self._base_runs[row] = True
-                self._released += self._waiting_replicas(row)
+                self.released += self._waiting_replicas(row)
                 self._opened = True
 
     def stops(self, row: int) -> None:

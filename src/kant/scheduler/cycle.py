@@ -108,3 +108,5 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
         growth.run(cycle)
     if pending.back_offs.ends:
         cycle.wake_at(pending.back_offs.next_end())
+    if pending.released:
+        cycle.wake_at(cycle.now + 1)
