@@ -24,6 +24,7 @@ from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
 from kant.metrics.wait_ledger import Ledger, wait_by_cause
+from kant.model.decision import Plan
 from kant.model.event import Event, GpusBooked, JobSubmitted, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec
 from kant.model.tenant import QueueConfig
@@ -161,6 +162,8 @@ class Run:
             self.rounds = SimulatedRounds(self.scheduler)
         self.external: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
         self.wake = FOREVER  # when to cycle although nothing happens
+        self.vain: list[Plan] = []  # plans that decide nothing since something happened: a run does not end with them
+        self.last = 0  # the last instant in which something happened or was decided
         self._began = time.process_time()
         text = profile.text or profile.name
         self.journal.write(Header(__version__, workload, text, seed, cluster, zero=zero, begins=begins))
@@ -235,14 +238,18 @@ class Run:
         while True:
             arrives = arrival.time if arrival is not None else FOREVER
             ends = speed.next_end()
-            now = min(arrives, ends, self.wake, services.due if services is not None else FOREVER)
-            if now == FOREVER and not self._may_yet_start():
+            now = min(arrives, ends, services.due if services is not None else FOREVER)
+            if now == self.wake == FOREVER and not self._may_yet_start():
                 break
             now = min(now, self.faults.due, self.external[0].time if self.external else FOREVER)
             if self.rounds is not None:
                 now = min(now, self.rounds.due)
+            idle = self.wake < now and not speed.reports
+            now = min(now, self.wake)
             if now == FOREVER or now > self.until:
                 break
+            if not idle:
+                self._take_vain()
 
             if ends == now:
                 execution.end_jobs(now)
@@ -268,8 +275,11 @@ class Run:
             if self.rounds is not None:
                 self._carry_out_proposals(now)
             plan = self.scheduler.cycle(now)
-            if plan.decisions or self.faults.any or self.journal.sink is not None:
-                self.journal.plan(plan, always=self.faults.any)
+            if idle and not plan.decisions:
+                self.vain.append(plan)
+            else:
+                self._take_vain()
+                self._write(plan)
             self.wake = plan.review_at if plan.review_at > now else FOREVER
             again = bool(plan.decisions) and execution.carry_out(plan)
             if again or (dependencies is not None and dependencies.release(now)):
@@ -278,7 +288,9 @@ class Run:
                 self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
             if self.rounds is not None:
                 self.rounds.begin(now)
-            self.recorder.observe(now)
+            if not self.vain:
+                self.recorder.observe(now)
+                self.last = now
             if services is not None:
                 services.observe(now)
             if self.ledger is not None:
@@ -300,9 +312,22 @@ class Run:
             dependencies.give_up(state.now)
         hooks.progress(len(state.ids) - len(state.live), total, state.now)
         if self.interrupted or not (state.live or arrival) or self.until == FOREVER:
-            return state.now
+            return max(state.now, self.last)
+        self._take_vain()
         self.recorder.observe(self.until)
         return self.until
+
+    def _write(self, plan: Plan) -> None:
+        """Journal a plan. Where nodes fail every plan is a line, also one that decides nothing."""
+        if plan.decisions or self.faults.any or self.journal.sink is not None:
+            self.journal.plan(plan, always=self.faults.any)
+
+    def _take_vain(self) -> None:
+        """Something follows the cycles in which nothing happened, so they belong to the run."""
+        for plan in self.vain:
+            self._write(plan)
+            self.recorder.observe(plan.time)
+        self.vain.clear()
 
     def _carry_out_proposals(self, now: int) -> None:
         """What solvers have proposed is taken in, and carried out where it still holds."""
