@@ -432,6 +432,12 @@ class CyclePlan:
             self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in ranked[order].tolist())))
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
+    def look_again(self) -> None:
+        """Ask for a cycle when the next back-off ends; at once for replicas whose base job this plan started late."""
+        self.wake_at(self.pending.back_offs.next_end())
+        if self.pending.released:
+            self.wake_at(self.now + 1)
+
     def wake_at(self, time: int) -> None:
         """Ask for a cycle at `time`, if that is still to come, although nothing may have happened by then."""
         if time > self.now:

@@ -106,7 +106,5 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     # 6. What no waiting job can use goes to elastic gangs, up to their ceilings.
     if state.elastic:
         growth.run(cycle)
-    if pending.back_offs.ends:
-        cycle.wake_at(pending.back_offs.next_end())
-    if pending.released:
-        cycle.wake_at(cycle.now + 1)
+    if pending.back_offs.ends or pending.released:
+        cycle.look_again()

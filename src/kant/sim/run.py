@@ -162,7 +162,7 @@ class Run:
             self.rounds = SimulatedRounds(self.scheduler)
         self.external: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
         self.wake = FOREVER  # when to cycle although nothing happens
-        self.vain: list[Plan] = []  # plans that decide nothing since something happened: a run does not end with them
+        self.vain: list[Plan] = []  # plans of a run with faults that decide nothing, since something happened
         self.last = 0  # the last instant in which something happened or was decided
         self._began = time.process_time()
         text = profile.text or profile.name
@@ -233,7 +233,7 @@ class Run:
         dependencies, services, arrive = self.dependencies, self.services, execution.arrive
         if dependencies is not None:
             arrive = dependencies.arrive
-        instants = 0
+        instants, always = 0, self.faults.any
         arrival = next(coming, None)
         while True:
             arrives = arrival.time if arrival is not None else FOREVER
@@ -248,7 +248,7 @@ class Run:
             now = min(now, self.wake)
             if now == FOREVER or now > self.until:
                 break
-            if not idle:
+            if self.vain and not idle:
                 self._take_vain()
 
             if ends == now:
@@ -275,11 +275,14 @@ class Run:
             if self.rounds is not None:
                 self._carry_out_proposals(now)
             plan = self.scheduler.cycle(now)
-            if idle and not plan.decisions:
+            vain = idle and not plan.decisions
+            if vain and always:
                 self.vain.append(plan)
             else:
-                self._take_vain()
-                self._write(plan)
+                if self.vain:
+                    self._take_vain()
+                if plan.decisions or always or self.journal.sink is not None:
+                    self.journal.plan(plan, always)
             self.wake = plan.review_at if plan.review_at > now else FOREVER
             again = bool(plan.decisions) and execution.carry_out(plan)
             if again or (dependencies is not None and dependencies.release(now)):
@@ -288,7 +291,7 @@ class Run:
                 self.wake = min(self.wake, now + self.options.recheck_s * SECOND)
             if self.rounds is not None:
                 self.rounds.begin(now)
-            if not self.vain:
+            if not vain:
                 self.recorder.observe(now)
                 self.last = now
             if services is not None:
@@ -317,16 +320,10 @@ class Run:
         self.recorder.observe(self.until)
         return self.until
 
-    def _write(self, plan: Plan) -> None:
-        """Journal a plan. Where nodes fail every plan is a line, also one that decides nothing."""
-        if plan.decisions or self.faults.any or self.journal.sink is not None:
-            self.journal.plan(plan, always=self.faults.any)
-
     def _take_vain(self) -> None:
-        """Something follows the cycles in which nothing happened, so they belong to the run."""
+        """Something follows the cycles in which nothing happened, so their plans belong to the run."""
         for plan in self.vain:
-            self._write(plan)
-            self.recorder.observe(plan.time)
+            self.journal.plan(plan, always=True)
         self.vain.clear()
 
     def _carry_out_proposals(self, now: int) -> None:
