@@ -73,8 +73,7 @@ class LocalDriver:
         self.on_build: Callable[[Core], None] = lambda core: None
         self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
         self.launcher = Launcher(settings, self._over)
-        widest = max(node.gpus for node in settings.cluster.nodes)
-        self.jobs = LocalJobs(book, clock, self.launcher, widest, self.wake)
+        self.jobs = LocalJobs(book, clock, self.launcher, settings.cluster.nodes, self.wake)
         self.completion = Completion(self.jobs)
         self.executor = LocalExecutor(self.jobs, self._evicted)
         self.reservations = LocalReservations(settings.cluster)
@@ -149,7 +148,7 @@ class LocalDriver:
         else:
             self.core.inherit(before)
         for record in self.finished() if before is None else ():
-            self.core.past.remember(job_of(record, record.id, 0, self.jobs.widest), record.ended - record.started)
+            self.core.past.remember(job_of(record, record.id, 0, self.jobs.nodes), record.ended - record.started)
         self.on_built()
         for record in self.jobs.records.values():
             self.jobs.block(record)

@@ -6,7 +6,7 @@ the launcher and the record agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from kant.cluster.columns import J_SUBMIT
@@ -16,24 +16,25 @@ from kant.local.launch import Launcher
 from kant.local.record import OVER, Book, JobPhase, JobRecord, Submission
 from kant.local.submission import job_of
 from kant.model.event import JobCancelled, JobSubmitted
+from kant.model.node import Node
 
 
 class LocalJobs:
     """`records` has the jobs by id, in the order of their submission. `notes` says why a job waits, as last decided.
 
-    `core` is the present core. `wake` is called when a job comes to wait for its next cycle. `widest` is the most GPUs
-    of a node. `ready`: there is one.
+    `core` is the present core. `wake` is called when a job comes to wait for its next cycle. `nodes` are those of the
+    cluster. `ready`: there is one.
     """
 
     core: Core
 
     def __init__(
-        self, book: Book, clock: SteadyClock, launcher: Launcher, widest: int, wake: Callable[[], None]
+        self, book: Book, clock: SteadyClock, launcher: Launcher, nodes: Sequence[Node], wake: Callable[[], None]
     ) -> None:
         self.book = book
         self.clock = clock
         self.launcher = launcher
-        self.widest = widest
+        self.nodes = nodes
         self.wake = wake
         self.records: dict[str, JobRecord] = {}
         self.by_core: dict[str, JobRecord] = {}
@@ -62,7 +63,7 @@ class LocalJobs:
             self.inside.setdefault(record.array, set()).add(record.id)
         name = self.core.fresh_id(record.id)
         self.by_core[name], self.core_id[record.id] = record, name
-        self.core.happen(JobSubmitted(moment, job_of(record, name, came if came >= 0 else moment, self.widest)))
+        self.core.happen(JobSubmitted(moment, job_of(record, name, came if came >= 0 else moment, self.nodes)))
 
     def change(self, record: JobRecord, wish: Submission, digest: bytes) -> None:
         """Let a job that waits ask for something else. It keeps its age."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from socket import gethostname
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -10,9 +11,10 @@ from kant.local.patterns import check_pattern, filled
 from kant.local.record import JobRecord, Notice, Submission
 from kant.local.runs import MARK, Spec
 from kant.local.slurm import slurm_env
+from kant.model.cut import blocks_for, pods_of
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
-from kant.model.node import ClusterSpec
+from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, MEMORY, NODE
 from kant.model.units import GPU, SECOND
 from kant.workload.training_text import parse_training
@@ -64,8 +66,8 @@ def check_room(wish: Submission, cluster: ClusterSpec) -> None:
         raise InputError("memory", f"at most {memory:,} MiB, as much as a node has", wish.memory_mib)
 
 
-def groups_of(wish: Submission, widest: int) -> tuple[PodGroup, ...]:
-    """The gang: one pod, or whole nodes of `widest` GPUs and a remainder."""
+def groups_of(wish: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, ...]:
+    """The gang: one pod, or a total of GPUs that is cut by those of `nodes` that the job may use."""
     milli = round(wish.gpus * GPU)
     cores = wish.cpus if wish.cpus is not None else 0 if milli else 1
     cpu, memory = round(cores * 1000), wish.memory_mib
@@ -73,22 +75,18 @@ def groups_of(wish: Submission, widest: int) -> tuple[PodGroup, ...]:
         return (PodGroup(1, Demand(0, cpu=cpu, memory=memory)),)
     if milli < GPU:
         return (PodGroup(1, Demand(1, milli, cpu, memory)),)
-    gpus = milli // GPU
-    if gpus <= widest or widest == 0:
-        return (PodGroup(1, Demand(gpus, GPU, cpu, memory)),)
-    whole, rest = divmod(gpus, widest)
-    groups = [PodGroup(whole, Demand(widest, GPU, cpu, memory))]
-    return (*groups, PodGroup(1, Demand(rest, GPU, cpu, memory))) if rest else tuple(groups)
+    blocks = blocks_for(nodes, queue=wish.queue, cpu=cpu, memory=memory)
+    return tuple(PodGroup(count, Demand(each, GPU, cpu, memory)) for count, each in pods_of(milli // GPU, blocks))
 
 
-def job_of(record: JobRecord, name: str, submit: int, widest: int) -> Job:
-    """The job of the core, submitted at `submit` on its clock."""
+def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node]) -> Job:
+    """The job of the core, submitted at `submit` on its clock, to a cluster of `nodes`."""
     wish = record.submission
     limit = round(wish.time_s * SECOND) if wish.time_s is not None else -1
     return Job(
         name,
         submit,
-        groups_of(wish, widest),
+        groups_of(wish, nodes),
         queue=wish.queue,
         user=record.user,
         priority=wish.priority,

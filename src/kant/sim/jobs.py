@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec.structs import replace
 
+from kant.model.cut import blocks_for, pods_of
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.mig import profile_on, usual_milli
@@ -27,31 +29,40 @@ class Gangs:
     """Makes the pod groups of jobs; jobs that ask for the same share one object."""
 
     def __init__(self, cluster: ClusterSpec, by_gpu: bool) -> None:
-        self.node_gpus = max((node.gpus for node in cluster.nodes), default=1) or 1
-        self.island_gpus = max((node.island for node in cluster.nodes), default=1) or 1
         self.by_gpu = by_gpu
         self._nodes = cluster.nodes
-        self._made: dict[tuple[int, int, int, int, int, int, str, tuple[str, ...], int, int, int], Groups] = {}
+        self._named = {queue for node in cluster.nodes for queue in node.queues}
+        self._blocks: dict[tuple[tuple[str, ...], str, int, int, bool], Counter[int]] = {}
+        self._made: dict[
+            tuple[int, int, int, int, int, int, str, tuple[str, ...], str, int, int, int], Groups
+        ] = {}  # by what `of` is asked
 
     def of(
         self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
-        models: tuple[str, ...] = (), segment: int = 0, level: int = 0, floor: int = 0,
+        models: tuple[str, ...] = (), segment: int = 0, level: int = 0, floor: int = 0, queue: str = "",
     ) -> Groups:  # fmt: skip
         """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
 
-        With `island` a pod must lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is
+        Only the nodes count that a job of `queue` on one of `models` may use (model/cut.py). With `island` a pod must
+        lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is
         one instance of that profile; how much of a GPU that is, is as on the first node of `models` that offers it.
         `segment` pods in a row have to lie in one domain of a level (1 + its index in LEVELS); 0 and 0 for none. An
         elastic gang can do with `floor` pods; 0 for others.
         """
-        key = (pods, gpus, milli, cpu, memory, island, mig, models if mig else (), segment, level, floor)
+        by_node = not pods
+        if queue not in self._named:  # it may use the nodes that are everybody's
+            queue = ""
+        key = (
+            pods, gpus, milli, cpu, memory, island, mig, models if mig or by_node else (), queue if by_node else "",
+            segment, level, floor,
+        )  # fmt: skip
         groups = self._made.get(key)
         if groups is None:
             if mig:
                 demand = Demand(1, self._milli_of(mig, models), cpu, memory, mig=mig)
                 groups = (PodGroup(max(pods, 1), demand),)
             else:
-                groups = self._make(pods, gpus, milli, cpu, memory, island, floor)
+                groups = self._make(pods, gpus, milli, cpu, memory, island, floor, models, queue)
             if level:
                 cut = LEVELS[level - 1]
                 groups = tuple(
@@ -66,7 +77,10 @@ class Gangs:
         found = (profile_on(geometry, mig) for geometry in here)
         return next((offer[0] for offer in found if offer is not None), usual_milli(mig))
 
-    def _make(self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int, floor: int) -> Groups:
+    def _make(
+        self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int, floor: int,
+        models: tuple[str, ...], queue: str,
+    ) -> Groups:  # fmt: skip
         def demand(devices: int) -> Demand:
             return Demand(devices, milli if devices else GPU, cpu, memory, bool(island) and devices > 1)
 
@@ -74,12 +88,10 @@ class Gangs:
             return (PodGroup(pods, demand(gpus), floor=floor),)
         if self.by_gpu and gpus > 0:
             return (PodGroup(gpus, demand(1)),)
-        most = self.island_gpus if island else self.node_gpus
-        whole, rest = divmod(gpus, most)
-        if whole == 0 or gpus == most:
-            return (PodGroup(1, demand(gpus)),)
-        groups = (PodGroup(whole, demand(most)),)
-        return (*groups, PodGroup(1, demand(rest))) if rest else groups
+        wish = models, queue, cpu, memory, bool(island)
+        if wish not in self._blocks:
+            self._blocks[wish] = blocks_for(self._nodes, *wish)
+        return tuple([PodGroup(count, demand(each)) for count, each in pods_of(gpus, self._blocks[wish])])
 
 
 def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
@@ -134,8 +146,9 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
             affinity, apart, apart_required, near, floor, training,
         ) in rows:  # fmt: skip
             groups = gangs.of(
-                pods, gpus, milli, cpu, memory, island, profiles[mig], models[model], segment, segment_level, floor
-            )
+                pods, gpus, milli, cpu, memory, island, profiles[mig], models[model], segment, segment_level, floor,
+                queues[queue],
+            )  # fmt: skip
             job = Job(
                 name, submit, groups, queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
@@ -162,11 +175,13 @@ def typical_pods(
         workload.models,
         workload.island,
         workload.mig,
+        workload.queue,
     )
     kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
     tally: dict[tuple[int, int, int, tuple[str, ...], str], int] = {}
-    for (pods, gpus, milli, cpu, model, island, mig), count in zip(kinds.tolist(), counts.tolist(), strict=True):
-        for group in gangs.of(pods, gpus, milli, cpu, 0, island, workload.profiles[mig], workload.model_sets[model]):
+    for (pods, gpus, milli, cpu, model, island, mig, queue), count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        profile, models, own = workload.profiles[mig], workload.model_sets[model], workload.queues[queue]
+        for group in gangs.of(pods, gpus, milli, cpu, 0, island, profile, models, queue=own):
             demand = group.demand
             key = (demand.cpu, demand.milli if demand.gpus else 0, demand.gpus, workload.model_sets[model], demand.mig)
             tally[key] = tally.get(key, 0) + group.count * count

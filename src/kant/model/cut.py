@@ -1,0 +1,57 @@
+"""Cutting a total of GPUs into pods, for jobs that say no more than how many GPUs they want."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from kant.model.node import Node
+
+
+def blocks_for(
+    nodes: Iterable[Node], models: Sequence[str] = (), queue: str = "", cpu: int = 0, memory: int = 0,
+    island: bool = False,
+) -> Counter[int]:  # fmt: skip
+    """How many nodes of each number of GPUs a pod of whole GPUs may use; with `island` how many NVLink islands.
+
+    A pod may use a node that has GPUs, is one of the `models` (empty: any), is not dedicated to other queues, is not in
+    MIG mode, and has the `cpu` (thousandths of a core) and `memory` (MiB) of the pod.
+    """
+    found: Counter[int] = Counter()
+    for node in nodes:
+        if not node.gpus or node.mig or (models and node.model not in models):
+            continue
+        if (node.queues and queue not in node.queues) or node.cpu < cpu or node.memory < memory:
+            continue
+        size = node.island if island else node.gpus
+        found[size] += node.gpus // size
+    return found
+
+
+def pods_of(total: int, blocks: Mapping[int, int]) -> list[tuple[int, int]]:
+    """A total of GPUs as pods that each lie in one block: how many pods, and of how many GPUs each.
+
+    `blocks` has how many blocks there are of each number of GPUs. A total that fits into a block is one pod. Any other
+    is cut into pods as large as the largest block, and a pod for the rest. Where the empty blocks cannot hold these
+    pods, the size of smaller blocks is tried. Where no size will do, the largest is taken, and the job fits nowhere.
+    """
+    widths = sorted(blocks, reverse=True)
+    width = widths[0] if widths else max(total, 1)
+    for narrower in widths:
+        if _holds(blocks, total, narrower):
+            width = narrower
+            break
+    whole, rest = divmod(total, width)
+    if not whole:
+        return [(1, total)]
+    return [(whole, width), (1, rest)] if rest else [(whole, width)]
+
+
+def _holds(blocks: Mapping[int, int], total: int, width: int) -> bool:
+    """Whether empty blocks have room for a total that is cut into pods of `width` GPUs and a rest."""
+    slots, left = 0, 0
+    for block in blocks:
+        slots += block // width * blocks[block]
+        if block % width > left:
+            left = block % width
+    return slots > total // width or (slots == total // width and left >= total % width)
