@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.cluster.columns import J_FIRST_START
 from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, basis_sentence
@@ -19,9 +24,11 @@ from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.sim.forecast_starts import forecast_starts
 from kant.sim.options import read_options
+from kant.sim.remaining_work import work_of
 from kant.sim.run import RunHooks, simulate
-from kant.testing import Harness, make_cluster, make_job, make_profile
+from kant.testing import Harness, make_cluster, make_job, make_jobs, make_profile
 from kant.testing.builders import make_queue
+from kant.testing.drawn import generator
 from kant.workload.cluster_file import read_cluster
 from kant.workload.generate import generate
 from kant.workload.tenants_draft import proportional
@@ -88,6 +95,73 @@ def test_where_all_is_known_every_job_starts_as_forecast_under_every_built_in_pr
         start = int(state.jobs[state.rows[job], J_FIRST_START])
         if start >= moment.now:  # the others wait to go on
             assert row.start.p50 == row.start.p90 == start, job
+
+
+def elastic_runs(seed: int) -> Workload:
+    """Thirty jobs on 12 GPUs, most of them elastic gangs, whose owners say how long they run."""
+    draw = generator(seed)
+    pods = draw.integers(1, 6, 30)
+    return make_jobs(
+        submit=np.sort(draw.integers(0, 900, 30)),
+        runtime=draw.integers(60, 900, 30),
+        gpus=draw.integers(1, 3, 30),
+        pods=pods,
+        floor=np.where(pods > 1, draw.integers(1, 3, 30), 0),
+        priority=draw.choice([0, 0, 0, 1], 30),
+    )
+
+
+@pytest.mark.parametrize("name", ["fifo", "fifo-best-effort", "backfill", "kant", "sjf", "aged"])
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=examples(6), deadline=None)
+def test_behind_elastic_gangs_every_job_starts_as_forecast(name: str, seed: int) -> None:
+    """A gang has done its share of the work at every size that it had: what it has run counts."""
+    profile, jobs = builtin_profile(name), elastic_runs(seed)
+    at = int(jobs.submit[-1]) + seed % 300 * SECOND
+    found: list[tuple[Scheduler, Moment]] = []
+
+    def observer(scheduler: Scheduler) -> Callable[[int], object]:
+        def look(now: int) -> None:
+            if now >= at and not found:
+                found.append((scheduler, moment_of(scheduler, PastJobs(), now)))
+
+        return look
+
+    simulate(jobs, make_cluster(4, 4, 4), profile, hooks=RunHooks(observer=observer))
+    scheduler, moment = found[0]
+    state = scheduler.state
+    for job, row in forecast_starts(moment).jobs.items():
+        start = int(state.jobs[state.rows[job], J_FIRST_START])
+        if start >= moment.now:
+            assert row.start.p50 == row.start.p90 == start, job
+
+
+@pytest.mark.parametrize("pods", [3, 2])
+def test_a_job_behind_an_elastic_gang_waits_for_the_rest_of_its_work(pods: int) -> None:
+    """A gang of three pods has 90 s of work: after 60 s with three of them, or with two, it has 30 s or 75 s left."""
+    harness = Harness(make_cluster(pods), make_profile())
+    harness.submit(make_job("gang", pods=3, floor=2, estimate=90 * SECOND), runtime=90 * SECOND)
+    harness.cycle(0)
+    harness.submit(make_job("next", pods, estimate=SECOND))
+    harness.cycle(60 * SECOND)
+    assert expected(harness, "next").p50 == (90 if pods == 3 else 135) * SECOND
+    twin = Harness(make_cluster(pods), make_profile())
+    twin.submit(make_job("gang", pods=3, floor=2), runtime=90 * SECOND)
+    twin.submit(make_job("next", pods), runtime=SECOND)
+    twin.cycle(0)
+    twin.run()
+    assert twin.first_starts()["next"] == (90 if pods == 3 else 135) * SECOND
+
+
+@pytest.mark.parametrize("pods", [3, 2])
+def test_a_what_if_takes_the_rest_of_an_elastic_gang_for_its_work(pods: int) -> None:
+    """What is left counts at full size, as the run time that its owner said does."""
+    harness = Harness(make_cluster(pods), make_profile())
+    harness.submit(make_job("gang", pods=3, floor=2, estimate=90 * SECOND))
+    harness.cycle(0)
+    harness.state.now = 60 * SECOND
+    past: Any = SimpleNamespace(events=(), later=(), now=60 * SECOND)
+    assert work_of(past, harness.state, False).left == {"gang": (30 if pods == 3 else 50) * SECOND}
 
 
 def quota_of_two(**preemption: object) -> Harness:

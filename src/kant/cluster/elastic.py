@@ -154,6 +154,15 @@ class Progress:
         """For how long it would have run by now with all its pods, microseconds."""
         return self.served // (self.shape.most_milli or self.ceiling)
 
+    def done(self, said: int, elapsed: int) -> int:
+        """Pod-microseconds of its work that are done once it has run for `elapsed` since J_SINCE.
+
+        `said` is its estimated run time with all its pods (-1: unknown). What it has to do again does not count.
+        """
+        if said >= 0 and self.left > 0:
+            return said * self.ceiling - max(self.left - elapsed * self.pods, 0)
+        return (self.served + elapsed * self._weight) * self.ceiling // (self.shape.most_milli or self.ceiling)
+
     def settle(self, jobs: Table, row: int, now: int) -> None:
         """Count what it has done since J_SINCE, at the size that it had."""
         elapsed = now - int(jobs[row, J_SINCE])

@@ -135,11 +135,13 @@ class PastJobs:
         Microseconds of work, of an elastic gang with all its pods.
         """
         said, remaining, elapsed, since = state.jobs[row, [J_ESTIMATE, J_REMAINING, J_ATTAINED, J_SINCE]].tolist()
-        if row in state.elastic:
-            elapsed = state.elastic[row].time_at_ceiling()
+        running = now - since if row in state.running else 0
+        progress = state.elastic.get(row)
+        if progress is not None:
+            elapsed = progress.done(said, running) // progress.ceiling
         else:
             elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # less what it does again
-            elapsed += now - since if row in state.running else 0
+            elapsed += running
         kind = self._kinds[row][0] if row in self._kinds else self.kind_of(state.live[row])
         left = self._left(kind, said, elapsed, permille)
         limit = state.live[row].limit

@@ -25,7 +25,7 @@ class IntervalOverhead:
         self._running: dict[int, None] = {}
         self._updated = 0
 
-    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
         self._left[row] = runtime
         self._overhead[row] = overhead
 

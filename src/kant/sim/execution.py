@@ -92,10 +92,13 @@ class Execution:
         else:
             self.speed.submitted(row, event.runtime, event.overhead)
 
-    def admit(self, row: int, runtime: int, overhead: int) -> None:
-        """The speed gets to know a job that has come."""
+    def admit(self, row: int, runtime: int, overhead: int, done: int = 0) -> None:
+        """The speed gets to know a job that has come. Of an elastic gang `done` pod-microseconds are done already."""
         progress = self.state.elastic.get(row)
-        self.speed.submitted(row, runtime, overhead, 1 if progress is None else progress.ceiling)
+        if progress is None:
+            self.speed.submitted(row, runtime, overhead)
+        else:
+            self.speed.submitted(row, runtime, overhead, progress.ceiling, done)
 
     def external_event(self, event: Event) -> None:
         """What a person did: a job is withdrawn, if it is still there, or queues are changed."""

@@ -199,10 +199,18 @@ class _Future:
         if self.execution.speed.reports:
             self.execution.speed.progress(self.now)  # nothing runs in it yet: it counts from here on
         for row in list(self.state.live):
-            self.execution.admit(row, min(work[row], FOREVER // 64), 0)
+            self.execution.admit(row, min(work[row], FOREVER // 64), 0, self._begun(row))
             if row in self.state.running:
                 self.execution.run(row, self.now)
                 self._held[row] = self.state.running[row]
+
+    def _begun(self, row: int) -> int:
+        """Pod-microseconds that an elastic gang has done of the microsecond of work that it is in."""
+        progress = self.state.elastic.get(row)
+        if progress is None:
+            return 0
+        said, since = self.state.jobs[row, [c.J_ESTIMATE, c.J_SINCE]].tolist()
+        return progress.done(said, self.now - since if row in self.state.running else 0) % progress.ceiling
 
     def run(self, wanted: set[int]) -> dict[int, Basis]:
         """What lets each of these jobs start, as far as they do."""

@@ -15,8 +15,11 @@ class Speed(Protocol):
     reports: ClassVar[bool]
     """Whether running jobs have to report their `progress`, since the scheduler cannot know it."""
 
-    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
-        """A job has come. `ceiling` is the pods with which an elastic gang needs `runtime`; 1 for others."""
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
+        """A job has come. `ceiling` is the pods with which an elastic gang needs `runtime`; 1 for others.
+
+        Of a gang that has run already `done` pod-microseconds of this are done.
+        """
         ...
 
     def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
@@ -94,8 +97,8 @@ class Steady:
         self._runs: dict[int, _Run] = {}
         self._heap: list[tuple[int, int]] = []  # (end, row) of each run, also of those that were stopped
 
-    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
-        self._left[row] = runtime * ceiling
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
+        self._left[row] = runtime * ceiling - done
         if ceiling > 1:
             self._ceiling[row] = ceiling
 
@@ -152,7 +155,7 @@ class Endless:
 
     reports: ClassVar[bool] = False
 
-    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1) -> None:
+    def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
         pass
 
     def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
