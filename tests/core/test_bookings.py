@@ -21,7 +21,7 @@ from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, Allocation, Booking
 from kant.model.status import JobStatus
-from kant.model.units import GPU, HOUR, SECOND
+from kant.model.units import FOREVER, GPU, HOUR, SECOND
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.cycle import Scheduler
 from kant.testing import Harness, make_cluster, make_job, make_profile
@@ -164,6 +164,23 @@ def test_booked_gpus_take_their_part_of_the_cores_along() -> None:
     harness.submit(inside("own", "r", cpu=5000))
     harness.cycle()
     assert "own" in harness.running()
+
+
+@pytest.mark.parametrize("begins", [0, HOUR])
+@pytest.mark.parametrize("preempts", [False, True])
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+@pytest.mark.parametrize(("cpu", "memory"), [(FOREVER, FOREVER), (8000, FOREVER), (FOREVER, 8000)])
+def test_a_job_without_gpus_waits_for_no_booking_that_takes_nothing_of_what_it_asks_for(
+    cpu: int, memory: int, discipline: str, preempts: bool, begins: int
+) -> None:
+    """All GPUs are booked. A node whose CPU or memory is not limited has enough of it for everybody."""
+    harness = Harness(make_cluster(2, 1, cpu=cpu, memory=memory), profile(discipline, preempts))
+    book(harness, "r", begins, 2 * HOUR, (0, 0b11), (1, 0b1))
+    asks = {"cpu": 6000 * (cpu == FOREVER), "memory": 6000 * (memory == FOREVER)}
+    harness.submit(make_job("cores", 0, preemptible=False, estimate=3 * HOUR, **asks))
+    harness.submit(make_job("gpu", 1, preemptible=False, limit=3 * HOUR, estimate=3 * HOUR))
+    harness.cycle()
+    assert harness.running() == ["cores"]
 
 
 def test_a_share_of_a_gpu_that_is_booked_later_is_left_alone_too() -> None:

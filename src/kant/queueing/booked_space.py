@@ -97,7 +97,8 @@ class BookedSpace:
     def pieces(self, row: int, table: Table) -> Allocation:
         """What is free of a table and closed to the job, as pieces that are nobody's pods.
 
-        Each GPU takes its part of the CPU and memory of its node along; of a node that a reservation has no GPU of its
+        Each GPU takes its part of the CPU and memory of its node along, where these are limited; of a node of which a
+        reservation has no GPU its
         jobs get nothing.
         """
         closed, whole = self.closed_to(row), bool(self.own(row))
@@ -110,8 +111,10 @@ class BookedSpace:
         if whole:  # of a node that is all others' nothing is left, of its own nodes what belongs to no GPU is
             share = np.where((bits == (1 << rows[:, GPUS]) - 1)[:, None], rows[:, [CPU_FREE, MEMORY_FREE]], 0)
         else:
-            share = rows[:, [CPU, MEMORY]] // np.maximum(rows[:, [GPUS]], 1) * idle.sum(axis=1)[:, None]
+            amounts = rows[:, [CPU, MEMORY]]
+            share = amounts // np.maximum(rows[:, [GPUS]], 1) * idle.sum(axis=1)[:, None]
             share = np.clip(share, 0, np.maximum(rows[:, [CPU_FREE, MEMORY_FREE]], 0))
+            share[amounts >= FOREVER] = 0  # what is not limited is enough for all
         found = np.zeros((len(nodes), WIDTH), dtype=np.int64)
         found[:, NODE], found[:, PODS], found[:, TAG] = nodes, 1, -1
         found[:, MASK] = (idle << slots).sum(axis=1)
