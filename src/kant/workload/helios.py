@@ -52,7 +52,9 @@ def _jobs(path: Path, table: Table, queue: list[str], title: list[str] | None, s
     numbers = table.numbers
     memory = numbers.get("mem_per_pod_GB")
     return logged_jobs(
-        path.name,
+        path,
+        "job_id",
+        table.place,
         ids=table.texts["job_id"],
         submit=numbers["submit_time"],
         runtime=numbers["duration"],

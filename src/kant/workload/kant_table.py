@@ -16,7 +16,7 @@ from kant.model.units import GPU, SECOND
 from kant.workload.kant_parquet_process import read_parquet
 from kant.workload.openb import model_set
 from kant.workload.source import head
-from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Ints, Table, coded, read_table
+from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Ints, Table, check_once, coded, read_table
 from kant.workload.trace import Trace
 from kant.workload.training_text import parse_training, training_text
 from kant.workload.workload import Workload, make_workload
@@ -96,10 +96,8 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
     ids = table.texts.get("id")
     if ids is None:
         ids = [str(i) for i in range(n)]
-    elif len(set(ids)) < n:
-        seen: set[str] = set()
-        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-        raise InputError(f"{path}, field id", "each identifier once", twice)
+    else:
+        check_once(path, "id", ids, "each identifier once", table.place)
     many = np.flatnonzero(numbers["gpus"] * np.maximum(numbers["pods"], 1) > MAX_GPUS)
     if len(many):
         where = f"{path}, job {ids[many[0]]}, fields gpus and pods"

@@ -23,7 +23,7 @@ import numpy as np
 from kant.model.errors import InputError
 from kant.model.units import SECOND
 from kant.workload.source import open_text
-from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, coded
+from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, coded, made_unique
 from kant.workload.workload import Workload, make_workload
 
 GROUPS = (
@@ -94,7 +94,6 @@ def read_pods(path: Path, *, queue_label: str | None = None, cpu_jobs: bool = Fa
 
 
 def _workload(name: str, jobs: list[list[_Pod]], last: int, notes: tuple[str, ...]) -> Workload:
-    ids: Counter[str] = Counter()
     names, rows = [], []
     for gang in jobs:
         first = gang[0]
@@ -103,9 +102,7 @@ def _workload(name: str, jobs: list[list[_Pod]], last: int, notes: tuple[str, ..
         ends = max(last if pod.ended < 0 else pod.ended for pod in gang)
         starts = max(pod.started for pod in gang)
         pods, gpus = (len(workers), workers[0].gpus) if len(sizes) == 1 else (0, sum(pod.gpus for pod in workers))
-        named = f"{first.namespace}/{first.group or first.name}"
-        ids[named] += 1
-        names.append(named if ids[named] == 1 else f"{named}.{ids[named]}")
+        names.append(f"{first.namespace}/{first.group or first.name}")
         cpu, memory = max(pod.cpu for pod in workers), max(pod.memory for pod in workers)
         limit = max(pod.limit for pod in gang)
         rows.append((first.created, max(ends - starts, 0), gpus, pods, cpu, memory, limit))
@@ -116,8 +113,8 @@ def _workload(name: str, jobs: list[list[_Pod]], last: int, notes: tuple[str, ..
     title, titles = coded([gang[0].group or gang[0].name for gang in jobs])
     origin = int(submit[0])
     return make_workload(
-        name, submit - origin, runtime, gpus_, ids=names, pods=pods_, cpu=cpu_, memory=memory_, limit=limit_,
-        queue=queue, queues=queues, title=title, titles=titles, origin=origin, notes=notes,
+        name, submit - origin, runtime, gpus_, ids=made_unique(names, "."), pods=pods_, cpu=cpu_, memory=memory_,
+        limit=limit_, queue=queue, queues=queues, title=title, titles=titles, origin=origin, notes=notes,
     )  # fmt: skip
 
 

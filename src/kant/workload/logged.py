@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.workload.table import Ints, coded
+from kant.workload.table import Ints, check_once, coded
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
@@ -16,7 +17,9 @@ CORE = 1000
 
 
 def logged_jobs(
-    name: str,
+    path: Path,
+    id_field: str,
+    place: Callable[[int], str],
     *,
     ids: Sequence[str],
     submit: Ints,
@@ -34,17 +37,20 @@ def logged_jobs(
 
     `gpus`, `cpu` (thousandths of a core) and `memory` (MiB) are those of the whole job, times are microseconds. A job's
     nodes are the pods of a gang; where its GPUs do not divide evenly by them, or `nodes` is 0, only the total is known.
+    Raises InputError where two of these jobs have one of the `ids`, the `id_field` of the file;
+    `place` says where a row stands.
     """
     ran, on_gpus = runtime > 0, gpus > 0
     keep = np.flatnonzero(ran & on_gpus)
     rows = keep.tolist()
+    check_once(path, id_field, [ids[row] for row in rows], "each identifier once", place, rows)
     queues, queue_names = coded([queue[row] or "default" for row in rows])
     users, user_names = coded([user[row] for row in rows])
     titles, title_names = coded([title[row] if title is not None else "" for row in rows])
     total, parts = gpus[keep], np.maximum(nodes[keep], 1)
     even = (total % parts == 0) & (nodes[keep] > 0)
     jobs = make_workload(
-        name,
+        path.name,
         submit[keep],
         runtime[keep],
         np.where(even, total // parts, total),

@@ -5,14 +5,13 @@ Zhao et al., "Multi-Resource Interleaving for Deep Learning Training", SIGCOMM'2
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from kant.model.errors import InputError
 from kant.model.units import SECOND
-from kant.workload.table import MAX_GPUS, MAX_TIME, Field, Ints, Table, coded, read_table
+from kant.workload.table import MAX_GPUS, MAX_TIME, Field, Ints, Table, check_once, coded, read_table
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
@@ -52,9 +51,8 @@ def parse(path: Path) -> Trace:
     table = read_table(path, FIELDS)
     trace, names = coded(table.texts["trace"])
     ids = table.texts["job_id"]
-    repeated = [key for key, count in Counter(zip(table.texts["trace"], ids, strict=True)).items() if count > 1]
-    if repeated:
-        raise InputError(f"{path}, field job_id", "each identifier once in a trace", "/".join(repeated[0]))
+    pairs = [f"{label}/{name}" for label, name in zip(table.texts["trace"], ids, strict=True)]
+    check_once(path, "job_id", pairs, "each identifier once in a trace", table.place)
     jobs = make_workload(
         path.name,
         table.numbers["submit_time"] * MS,

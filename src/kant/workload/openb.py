@@ -6,14 +6,13 @@ Descent", ATC'23 (artifact, Apache-2.0).
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from kant.model.errors import InputError
 from kant.model.units import GPU
-from kant.workload.table import MAX_TIME, Field, coded, read_table
+from kant.workload.table import MAX_TIME, Field, check_once, coded, read_table
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
@@ -43,9 +42,8 @@ def parse(path: Path) -> Trace:
     labels = table.texts.get("workload", ["default"] * n)
     slices, names = coded(labels)
     ids = table.texts["name"]
-    repeated = [key for key, count in Counter(zip(labels, ids, strict=True)).items() if count > 1]
-    if repeated:
-        raise InputError(f"{path}, field name", "each pod once in a workload", "/".join(repeated[0]))
+    pairs = [f"{label}/{name}" for label, name in zip(labels, ids, strict=True)]
+    check_once(path, "name", pairs, "each pod once in a workload", table.place)
     nothing = np.flatnonzero((numbers["num_gpu"] > 0) & (numbers["gpu_milli"] == 0))
     if len(nothing):
         where = f"{path}, pod {ids[nothing[0]]}, field gpu_milli"

@@ -14,7 +14,7 @@ import numpy as np
 from kant.model.units import GPU
 from kant.workload.logged import left_out
 from kant.workload.source import head
-from kant.workload.table import MAX_TIME, Field, Ints, coded, read_table
+from kant.workload.table import MAX_TIME, Field, Ints, check_once, coded, made_unique, read_table
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
@@ -82,7 +82,7 @@ def parse(path: Path) -> Trace:
         submit,
         runtime[keep],
         gpus[keep],
-        ids=_unique([f"{names[row]}/{tasks[row]}" for row in rows]),
+        ids=made_unique([f"{names[row]}/{tasks[row]}" for row in rows], "#"),
         pods=pods[keep],
         milli=np.maximum(percent[keep] * (GPU // 100) // gpus[keep], 1),
         cpu=numbers["plan_cpu"][keep] * 10 // _HUNDREDTHS,
@@ -98,11 +98,19 @@ def parse(path: Path) -> Trace:
 
 
 def _jobs(path: Path) -> tuple[dict[str, int], dict[str, str]]:
-    """Submission and user by job; nothing where there is no such file."""
+    """Submission and user by job; nothing where there is no such file.
+
+    Raises InputError where it says two things of one job. A row that repeats another one says nothing new.
+    """
     if not path.is_file():
         return {}, {}
     table = read_table(path, _JOB_FIELDS, header=_header(path, JOB_HEADER))
     names, starts = table.texts["job_name"], table.numbers["start_time"].tolist()
+    if len(set(names)) < len(names):
+        said: dict[tuple[str, int, str], int] = {}
+        for row, own in enumerate(zip(names, starts, table.texts["user"], strict=True)):
+            said.setdefault(own, row)
+        check_once(path, "job_name", [name for name, _, _ in said], "each job once", table.place, list(said.values()))
     submitted = {name: start for name, start in zip(names, starts, strict=True) if start >= 0}
     return submitted, dict(zip(names, table.texts["user"], strict=True))
 
@@ -111,13 +119,3 @@ def _header(path: Path, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """The names of the columns where the file has no row of them."""
     lines = head(path).decode("utf-8-sig", "replace").splitlines()
     return None if names[0] in next(csv.reader(lines[:1]), []) else names
-
-
-def _unique(ids: list[str]) -> list[str]:
-    """Each identifier once: later ones of a name get a number."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in ids:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return found

@@ -60,7 +60,9 @@ def parse(path: Path) -> Trace:
         raise InputError(str(path), f"a cluster_job_log of Philly, a JSON list of jobs ({error})") from None
     submit = [_moment(path, job.jobid, "submitted_time", job.submitted_time) for job in found]
     return logged_jobs(
-        path.name,
+        path,
+        "jobid",
+        lambda row: f"job {row + 1} of the list",
         ids=[job.jobid for job in found],
         submit=np.array(submit, dtype=np.int64),
         runtime=np.array([sum(_span(path, job.jobid, each) for each in job.attempts) for job in found], dtype=np.int64),

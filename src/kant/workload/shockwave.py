@@ -19,7 +19,7 @@ from kant.model.adaptive import LARGEST_BATCH, SAMPLES, AdaptiveJob, EpochRun, M
 from kant.model.errors import InputError
 from kant.model.units import SECOND
 from kant.workload.source import open_text
-from kant.workload.table import MAX_GPUS, MAX_TIME, Field, coded, read_table
+from kant.workload.table import MAX_GPUS, MAX_TIME, Field, check_once, coded, read_table
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
@@ -108,12 +108,10 @@ def _read(path: Path) -> tuple[list[AdaptiveJob], list[str]]:
     traces = texts["trace"]
     queues = texts.get("queue", ["default"] * table.rows)
     jobs: list[AdaptiveJob] = []
-    seen: set[tuple[str, str]] = set()
+    pairs = [f"{label}/{name}" for label, name in zip(traces, texts["job"], strict=True)]
+    check_once(path, "job", pairs, "each identifier once in a trace", table.place)
     for i, name in enumerate(texts["job"]):
         where, mode, model = f"{path}, job {name}", texts["mode"][i], texts["model"][i]
-        if (traces[i], name) in seen:
-            raise InputError(f"{path}, field job", "each identifier once in a trace", f"{traces[i]}/{name}")
-        seen.add((traces[i], name))
         if mode not in get_args(Mode):
             raise InputError(f"{where}, field mode", f"one of {', '.join(get_args(Mode))}", mode)
         if mode != "static" and model not in LARGEST_BATCH:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -61,11 +61,19 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns of a file. A column that it lacks holds the default (numbers) or is absent (texts)."""
+    """The columns of a file. A column that it lacks holds the default (numbers) or is absent (texts).
+
+    `lines` has the line of each row; None where the file has no lines.
+    """
 
     rows: int
     numbers: dict[str, Ints]
     texts: dict[str, list[str]]
+    lines: Ints | None = None
+
+    def place(self, row: int) -> str:
+        """Where a row stands, for people: its line, or its number from 1."""
+        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
 
 def parse_number(field: Field, text: str) -> int:
@@ -152,10 +160,11 @@ def _read(
     at = [header.index(field.name) for field in present]
     parts: dict[str, list[Ints]] = {field.name: [] for field in present if field.kind != "text"}
     texts: dict[str, list[str]] = {field.name: [] for field in present if field.kind == "text"}
-    total = 0
+    total, numbered = 0, [_empty()]
     for lines, rows in _batches(path, reader, len(header)):
         cells = list(zip(*rows, strict=True))
         total += len(rows)
+        numbered.append(np.array(lines, dtype=np.int64))
         for field, index in zip(present, at, strict=True):
             if field.kind == "text":
                 texts[field.name] += _texts(path, field, lines, cells[index])
@@ -165,7 +174,7 @@ def _read(
     for field in fields:
         if field.name not in header and isinstance(field.default, int):
             numbers[field.name] = np.full(total, field.default, dtype=np.int64)
-    return Table(total, numbers, texts)
+    return Table(total, numbers, texts, np.concatenate(numbered))
 
 
 def _batches(path: Path, reader: Iterator[list[str]], width: int) -> Iterator[tuple[list[int], list[list[str]]]]:
@@ -238,3 +247,38 @@ def coded(texts: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
     codes: dict[str, int] = {}
     column = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int64, count=len(texts))
     return column, tuple(codes)
+
+
+def check_once(
+    path: Path, field: str, ids: Sequence[str], expected: str, place: Callable[[int], str], rows: Sequence[int] = ()
+) -> None:
+    """Raises InputError naming the file, the place and the identifier, where one of `ids` occurs a second time.
+
+    `rows` are the rows, from 0, that the identifiers are of (empty: all), and `place` says where a row stands.
+    """
+    if len(set(ids)) == len(ids):
+        return
+    seen: set[str] = set()
+    for at, name in enumerate(ids):
+        if name in seen:
+            raise InputError(f"{path}, {place(rows[at] if rows else at)}, field {field}", expected, name)
+        seen.add(name)
+
+
+def made_unique(ids: Iterable[str], mark: str) -> list[str]:
+    """Each identifier once: where one repeats, the later ones get the mark and a number that makes them new."""
+    wanted = list(ids)
+    taken, times = set(wanted), dict[str, int]()
+    if len(taken) == len(wanted):
+        return wanted
+    found = []
+    for name in wanted:
+        number = times[name] = times.get(name, 0) + 1
+        own = name
+        while number > 1 and own in taken:
+            own = f"{name}{mark}{number}"
+            number += 1
+        times[name] = max(times[name], number - 1)
+        taken.add(own)
+        found.append(own)
+    return found

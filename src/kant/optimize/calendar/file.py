@@ -52,7 +52,7 @@ def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
         raise InputError(f"{path}, header", f"each column once, and of {', '.join((*needed, *OPTIONAL))}", header)
     bookings: list[Booking] = []
     instances: dict[str, None] = {}
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for line, cells in rows[1:]:
         where = f"{path}, line {line}"
         if len(cells) != len(header):
@@ -62,9 +62,10 @@ def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
         if row.get("instance", "") != (instance or "") and instance is not None:
             continue
         booking = _booking(row, needed, timed, where)
-        if booking.id in seen and len(instances) == 1:
+        name = row.get("instance", ""), booking.id
+        if name in seen:
             raise InputError(f"{where}, field id", "a name that no other row has", booking.id)
-        seen.add(booking.id)
+        seen.add(name)
         bookings.append(booking)
     known = ", ".join(instances)
     if instance is not None and not bookings:
