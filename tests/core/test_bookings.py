@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -22,8 +23,10 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, Allocation, Booking
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER, GPU, HOUR, SECOND
+from kant.placement.placer import Placer
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.cycle import Scheduler
+from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness, make_cluster, make_job, make_profile
 
 DISCIPLINES = ("strict", "best-effort", "backfill", "easy", "conservative", "preemptive")
@@ -222,6 +225,79 @@ def test_what_contradicts_a_booking_is_refused_by_the_state() -> None:
     harness.now = HOUR
     with pytest.raises(StateError, match="has begun"):
         book(harness, "s", 5 * HOUR, 6 * HOUR, (0, 1))
+
+
+def preempting(name: str) -> Any:
+    """A shipped profile that may evict jobs: then preemptible ones may run where others have booked for later."""
+    return replace(builtin_profile(name), preemption=Preemption(min_run_s=0))
+
+
+PREEMPTING = ("kant", "e-binpack", "fifo", "fifo-best-effort", "easy", "conservative", "first-fit", "best-fit", "fgd")
+
+
+@pytest.mark.parametrize("name", PREEMPTING)
+@given(
+    nodes=st.lists(st.sampled_from((2, 2, 4)), min_size=1, max_size=6),
+    held=st.lists(st.integers(0, 3), min_size=6, max_size=6),
+    gpus=st.integers(1, 4),
+    hours=st.integers(1, 4),
+)
+@settings(max_examples=examples(15), deadline=None)
+def test_of_equal_nodes_a_job_takes_one_that_is_not_booked_while_it_runs(
+    name: str, nodes: list[int], held: list[int], gpus: int, hours: int
+) -> None:
+    """Nodes of one leaf. Where the chosen one is booked within the run, no idle one of its size is not."""
+    harness = Harness(make_cluster(*nodes, leaf=6), preempting(name))
+    for node, bits in enumerate(held[: len(nodes)]):
+        if bits:
+            book(harness, f"r{node}", 2 * HOUR, 3 * HOUR, (node, bits))
+    harness.submit(make_job("j", gpus, estimate=hours * HOUR))
+    harness.cycle()
+    if harness.running() != ["j"]:
+        return
+    ((chosen, mask),) = harness.state.running[0][:, [NODE, MASK]].tolist()
+    if hours <= 2 or not mask & held[chosen]:
+        return
+    free = [size - bits.bit_count() for size, bits in zip(nodes, held, strict=False)]
+    assert not any(free[node] >= gpus for node in range(len(nodes)) if nodes[node] == nodes[chosen] and not held[node])
+    assert free[chosen] < gpus, "other devices of the node are clear"
+
+
+@pytest.mark.parametrize("name", PREEMPTING)
+@given(st.lists(st.sampled_from((2, 2, 4)), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 3))
+@settings(max_examples=examples(10), deadline=None)
+def test_a_booking_that_begins_after_the_run_decides_nothing(name: str, nodes: list[int], gpus: int, pods: int) -> None:
+    places = []
+    for booked in (False, True):
+        harness = Harness(make_cluster(*nodes, leaf=6), preempting(name))
+        for node, size in enumerate(nodes if booked else ()):
+            book(harness, f"r{node}", 2 * HOUR, 3 * HOUR, (node, (1 << size) - 1))
+        harness.submit(make_job("j", gpus, pods, estimate=2 * HOUR))
+        harness.cycle()
+        places.append([held.tolist() for held in harness.state.running.values()])
+    assert places[0] == places[1]
+
+
+def test_a_gang_and_a_share_move_to_equal_places_that_are_clear() -> None:
+    """Three nodes of four, the first two booked soon: a gang of four pods of two takes the third and one of them."""
+    harness = Harness(make_cluster(4, 4, 4), preempting("first-fit"))
+    book(harness, "r", HOUR, 2 * HOUR, (0, 0b1111), (1, 0b0011))
+    harness.submit(make_job("gang", 2, pods=2, estimate=2 * HOUR))
+    harness.cycle()
+    assert harness.nodes_of("gang") == ["n2"]
+    harness.submit(make_job("share", milli=500, estimate=2 * HOUR), make_job("brief", 1, estimate=HOUR))
+    harness.cycle()
+    assert harness.nodes_of("brief") == ["n0"]
+    ((node, mask),) = harness.state.running[harness.state.rows["share"]][:, [NODE, MASK]].tolist()
+    assert node == 1 and mask & 0b0011 == 0
+
+
+def test_without_bookings_nobody_asks_for_clear_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Placer, "clear_of_bookings", None)
+    harness = Harness(make_cluster(4, 4), preempting("kant"))
+    harness.submit(make_job("j", 2, estimate=HOUR))
+    harness.cycle()
+    assert harness.running() == ["j"]
 
 
 # --- properties ---------------------------------------------------------------------------------------------------

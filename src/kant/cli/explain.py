@@ -123,6 +123,8 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
         section("how", [f"a solver proposed it ({decided.proposed}), and the proposal was carried out whole"])
     elif found.how == "wish":
         section("how", ["pod by pod, by what the job or its workload wishes beside a level of the fabric"])
+    elif found.how == "clear":
+        section("how", ["of equal places one that nobody has booked for the time that the job is expected to run"])
     elif found.how == "plan":
         section("how", ["the search for a start in time proved this place; the placement itself found none"])
     if found.stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,9 +58,9 @@ class StartExplanation:
 
     With `agrees` the cycle decides the same when it is run again. `how` says what chose: `policy`, explained by
     `account`; `wish`, where the policy spreads or the job names segments, affinity or the like (rules that are not
-    explained); `plan` (the search for a start in time found the place, the policy found none); or `proposed` (a solver,
-    as the journal says). `stopped` jobs were
-    preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that the job
+    explained); `clear` (of places that are equal for the policy, one that is clear of bookings); `plan` (the search for
+    a start in time found the place, the policy found none); or `proposed` (a solver, as the journal says). `stopped`
+    jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that the job
     asks for (empty: none), and `required` whether it is a hard requirement.
     """
 
@@ -84,6 +85,7 @@ class TracingPlacer:
         self.trial: Trial = placer.trial
         self.row = row
         self.seen: tuple[Table, Shape, Allocation] | None = None
+        self.moved = False  # to an equal place that is clear of bookings
 
     @property
     def calendar(self) -> Calendar:
@@ -95,6 +97,15 @@ class TracingPlacer:
         if before is not None and not isinstance(result, NoFit):
             self.seen = before, shape, result
         return result
+
+    def clear_of_bookings(
+        self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
+    ) -> Allocation:
+        clear = self.placer.clear_of_bookings(shape, allocation, booked, without)
+        if self.seen is not None and self.seen[2] is allocation:
+            self.moved = not np.array_equal(clear, allocation)
+            self.seen = *self.seen[:2], clear
+        return clear
 
     def replace_nodes(
         self, shape: Shape, held: Allocation, bad: tuple[int, ...], job_row: int, bound: bool
@@ -138,10 +149,11 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
     before = chosen[0] if chosen is not None else state.table
     policy, seed = scheduler.placer.policy_of(shape), scheduler.placer.seed
     wishes = policy.spreads or bool(shape.cuts) or shape.has_affinity
+    how = "plan" if chosen is None else "clear" if tracing.moved else "wish" if wishes else "policy"
     return StartExplanation(
-        job=job, now=now, place=place, agrees=agrees, how="plan" if chosen is None else "wish" if wishes else "policy",
+        job=job, now=now, place=place, agrees=agrees, how=how,
         account=explain_placement(state, before, policy, seed, chosen[1], row, place)
-        if chosen is not None and agrees and not wishes else None,
+        if chosen is not None and agrees and how == "policy" else None,
         effect=effect(slowdowns, before, _at_its_size(state, shape, place), place), choice=either,
         within=LEVELS[shape.level] if shape.level >= 0 else "", required=shape.required,
         stopped=tuple(d.job for d in cycle.plan.decisions if isinstance(d, Preempt) and d.by == job) if agrees else (),

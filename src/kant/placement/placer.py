@@ -6,6 +6,7 @@ How jobs of a shape are placed is decided once, when the shape comes first: by t
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.capacity import NodeScores, tie_order
+from kant.placement.clear_of_bookings import clear_of_bookings
 from kant.placement.draft import Draft
 from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
@@ -112,6 +114,19 @@ class Placer:
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).place(job_row)
+
+    def clear_of_bookings(
+        self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
+    ) -> Allocation:
+        """An equal place for a gang that is not `booked`, as far as there is one (`clear_of_bookings.py`).
+
+        The trial is as before the gang was placed.
+        """
+        route = self._routes[shape.index]
+        if not isinstance(route, ScoredPlacement | DomainPlacement):
+            return allocation
+        anywhere = isinstance(route, ScoredPlacement)
+        return clear_of_bookings(self.trial.table, allocation, booked, anywhere, without)
 
     def missing(self, shape: Shape, job_row: int = 0) -> int:
         """How many pods of a group do not fit now; 0 where `place` finds a place. Nothing is taken."""

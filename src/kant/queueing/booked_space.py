@@ -66,6 +66,11 @@ class BookedSpace:
             if booking.start < until and self.now < booking.end and not (makes_way and booking.start > self.now)
         ]
 
+    def begins_within(self, span: int) -> dict[int, int]:
+        """The GPUs that are booked from a time after now and before `span` microseconds are over, as bits by node."""
+        until = min(self.now + span, FOREVER)
+        return self._inside(tuple(name for name, one in self.state.bookings.items() if self.now < one.start < until))
+
     def closed_to(self, row: int) -> dict[int, int]:
         """The GPUs that the job may not have, as bits by node. What is booked for itself must have begun."""
         name = self.own(row)

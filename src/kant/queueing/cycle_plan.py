@@ -32,11 +32,12 @@ from kant.model.decision import (
     Reserve,
     Start,
 )
-from kant.model.placement import WIDTH, Allocation
+from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission
 from kant.queueing.booked_space import BookedSpace
 from kant.queueing.bucket import ANY_START
+from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
 from kant.queueing.pending import PendingQueue
@@ -45,6 +46,9 @@ from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.shares import Shares
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
+
+GIVEN = Estimates()
+"""Run times as their owners say them, where the profile does not plan ahead."""
 
 
 class Evictor(Protocol):
@@ -159,7 +163,11 @@ class CyclePlan:
             if not self.booked.has_begun(row):
                 return NoFit(0, shape.groups[0].count, 0)
             with self.beside_bookings(row):
-                return self._place(row, shape, held, False)
+                mark = self.placer.trial.checkpoint()
+                result = self._place(row, shape, held, False)
+                if isinstance(result, NoFit) or held is not None:
+                    return result
+                return self._clear_of_bookings(row, shape, result, mark)
         placer, bad = self.placer, self.bad_nodes(row)
         if bad:
             with placer.trial.without(bad):
@@ -167,6 +175,24 @@ class CyclePlan:
             if not isinstance(result, NoFit):
                 return result
         return placer.place(shape, row) if held is None else placer.extend(shape, held, row)
+
+    def _clear_of_bookings(self, row: int, shape: Shape, placed: Allocation, mark: int) -> Allocation:
+        """An equal place on the trial that nobody has booked for the time that the job is expected to run."""
+        if shape.has_affinity or self.booked.own(row):
+            return placed
+        booked = self.booked.begins_within(self._expected_run(row, shape))
+        if not any(mask & booked.get(node, 0) for node, mask in placed[:, [NODE, MASK]].tolist()):
+            return placed
+        self.placer.trial.rollback(mark)
+        clear = self.placer.clear_of_bookings(shape, placed, booked, self.bad_nodes(row))
+        self.placer.trial.restore(clear)
+        return clear
+
+    def _expected_run(self, row: int, shape: Shape) -> int:
+        """For how long the job is expected to run, µs: up to its limit; FOREVER where nobody knows."""
+        estimates = GIVEN if self.forecast is None else self.forecast.estimates
+        limit = self.state.jobs.item(row, J_LIMIT)
+        return min(estimates.duration(self.state, row, shape.pods), limit if limit >= 0 else FOREVER)
 
     def bad_nodes(self, row: int) -> tuple[int, ...]:
         """Where the job has failed, and should not be while other nodes suffice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -49,6 +50,10 @@ class Placer(Protocol):
     trial: Trial
 
     def place(self, shape: Shape, job_row: int = 0) -> Allocation | NoFit: ...
+
+    def clear_of_bookings(
+        self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
+    ) -> Allocation: ...
 
     def missing(self, shape: Shape, job_row: int = 0) -> int: ...
 

@@ -1,0 +1,81 @@
+"""Among equal places, those clear of bookings: a job goes where nobody has booked for the time that it will run.
+
+Policies score a node by its row and take devices by their free thousandths. So two nodes with equal rows are equal for
+every policy, and so are two devices of one node with as much free that are in no narrower block. Only such places are
+exchanged: what the policy prefers stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from kant.cluster.columns import BLOCKS, DEVICES, GPUS, HBD, LEAF, MIG, SUPERSPINE, Table
+from kant.model.placement import MASK, NODE, Allocation
+
+
+def clear_of_bookings(
+    table: Table, allocation: Allocation, booked: Mapping[int, int], anywhere: bool, without: Collection[int] = ()
+) -> Allocation:
+    """The allocation, with other devices or nodes in place of those that are `booked` (bits by node).
+
+    `table` is that before the allocation was taken. A node is exchanged for one in the same domains, or with `anywhere`
+    for any, but for none `without`. What has no equal that is clear stays.
+    """
+    moved = allocation.copy()
+    taken = {*moved[:, NODE].tolist(), *without}
+    for node in dict.fromkeys(allocation[:, NODE].tolist()):
+        at = np.flatnonzero(allocation[:, NODE] == node)
+        masks = allocation[at, MASK].tolist()
+        if not any(mask & booked.get(node, 0) for mask in masks):
+            continue
+        devices = _other_devices(table, node, masks, booked[node])
+        if devices is not None:
+            moved[at, MASK] = devices
+            continue
+        for other in _equals(table, node, anywhere):
+            devices = None if other in taken else _other_devices(table, other, masks, booked.get(other, 0))
+            if devices is not None:
+                moved[at, NODE], moved[at, MASK] = other, devices
+                taken.add(other)
+                break
+    return moved
+
+
+def _other_devices(table: Table, node: int, masks: list[int], booked: int) -> list[int] | None:
+    """The masks of the pieces on a node, with equal devices in place of booked ones; None where there are too few."""
+    gpus = int(table[node, GPUS])
+    if not any(mask & booked for mask in masks):
+        return masks
+    if table[node, MIG] or (table[node, BLOCKS : BLOCKS + 3] != gpus).any():
+        return None
+    free = table[node, DEVICES : DEVICES + gpus].tolist()
+    used = 0
+    for mask in masks:
+        used |= mask
+    instead: dict[int, int] = {}
+    for device in range(gpus):
+        if (used & booked) >> device & 1:
+            clear = (other for other in range(gpus) if free[other] == free[device] and not (used | booked) >> other & 1)
+            found = next(clear, None)
+            if found is None:
+                return None
+            instead[device] = found
+            used |= 1 << found
+    for device, other in instead.items():
+        masks = [mask & ~(1 << device) | 1 << other if mask >> device & 1 else mask for mask in masks]
+    return masks
+
+
+def _equals(table: Table, node: int, anywhere: bool) -> list[int]:
+    """The other nodes whose rows are equal, the domains of the fabric aside; these count unless `anywhere`."""
+    equal = (table[:, :HBD] == table[node, :HBD]).all(axis=1)
+    equal &= (table[:, SUPERSPINE + 1 :] == table[node, SUPERSPINE + 1 :]).all(axis=1)
+    if not anywhere:
+        domains, sizes = table[:, HBD], np.bincount(table[:, HBD] - table[:, HBD].min())
+        alone = sizes[domains - domains.min()] == 1
+        equal &= (table[:, LEAF : SUPERSPINE + 1] == table[node, LEAF : SUPERSPINE + 1]).all(axis=1)
+        equal &= (domains == domains[node]) | (alone & alone[node])
+    equal[node] = False
+    return [int(other) for other in np.flatnonzero(equal)]
