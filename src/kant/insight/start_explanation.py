@@ -60,8 +60,8 @@ class StartExplanation:
     `account`; `wish`, where the policy spreads or the job names segments, affinity or the like (rules that are not
     explained); `clear` (of places that are equal for the policy, one that is clear of bookings); `plan` (the search for
     a start in time found the place, the policy found none); or `proposed` (a solver, as the journal says). `stopped`
-    jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that the job
-    asks for (empty: none), and `required` whether it is a hard requirement.
+    jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that
+    the job asks for (empty: none), and `required` whether it is a hard requirement.
     """
 
     job: str

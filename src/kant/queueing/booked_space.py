@@ -103,8 +103,7 @@ class BookedSpace:
         """What is free of a table and closed to the job, as pieces that are nobody's pods.
 
         Each GPU takes its part of the CPU and memory of its node along, where these are limited; of a node of which a
-        reservation has no GPU its
-        jobs get nothing.
+        reservation has no GPU its jobs get nothing.
         """
         closed, whole = self.closed_to(row), bool(self.own(row))
         nodes = np.fromiter(closed, dtype=np.int64, count=len(closed))
