@@ -36,7 +36,7 @@ def philly(*names: str) -> str:
 
 TWICE = {
     "kant": ("id,submit_s,runtime_s,gpus\na,0,1,1\n\nb,0,1,1\na,1,1,1\n", "line 5, field id", "a"),
-    "helios": (logged(HELIOS, ("1", 1), ("2", 1), ("1", 2)), "line 4, field job_id", "1"),
+    "helios": (logged(HELIOS, ("0", 0), ("1", 1), ("2", 1), ("1", 2)), "line 5, field job_id", "1"),
     "acme": (logged(ACME, ("1", 1), ("2", 1), ("2", 2)), "line 4, field job_id", "2"),
     "philly-log": (philly("a", "b", "a"), "job 3 of the list, field jobid", "a"),
     "muri": (
