@@ -18,9 +18,10 @@ from tests.patience import PATIENCE_S
 
 from kant.gateway.backends import Source
 from kant.gateway.dispatch import Dispatcher, Limits
-from kant.gateway.proxy import ProxyOptions
+from kant.gateway.proxy import TIMEOUTS, ProxyOptions
 from kant.gateway.server import RouterServer, ServerOptions
 from kant.gateway.tenants import Tenants, everybody
+from kant.gateway.timeouts import Timeouts
 from kant.serving.engine import EngineSettings
 from kant.serving.latency import latency_model
 from kant.serving.policies import policy_named
@@ -81,11 +82,12 @@ async def routing(
     hold_s: float = PATIENCE_S,
     shares: int = 0,
     source: Source | None = None,
+    timeouts: Timeouts = TIMEOUTS,
 ) -> AsyncIterator[tuple[RouterServer, str]]:
     """A router that never looks at its backends by itself, and its address; with `shares` it shares that port."""
     listen = f"127.0.0.1:{shares}"
     options = ServerOptions(listen, "127.0.0.1:0", bool(shares), scrape_s=86400.0, drain_s=PATIENCE_S)
-    server = RouterServer(chosen, tenants or everybody(), ProxyOptions(retries, hold_s), options, source)
+    server = RouterServer(chosen, tenants or everybody(), ProxyOptions(retries, hold_s, timeouts), options, source)
     async with server:
         yield server, f"http://127.0.0.1:{server.port}"
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.gateway.rig import dispatcher
 
 from kant.gateway.ask import RefusedError, read_ask
-from kant.gateway.dispatch import Dispatcher, Placement
+from kant.gateway.backend import Placement
+from kant.gateway.dispatch import Dispatcher
 from kant.gateway.scrape import Scraped
 from kant.serving.policies import POLICIES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +15,20 @@ from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
+    from kant.gateway.outliers import Ejection
     from kant.kube.user.endpoints import ServiceEndpoints
 
 
 HERE = Kube()
+MOST_EJECTED_S = 300.0
 ServiceName = Annotated[
     str | None, Parameter(help="A Service of Kubernetes instead: its pods are the backends, as they come and go.")
 ]
 ServicePort = Annotated[str, Parameter(help="The port of its pods, by name or number. Default: the only one.")]
+EjectAfter = Annotated[
+    int, Parameter(help="Failed answers in a row that eject a backend for a while. 0: never.", converter=whole)
+]
+EjectSeconds = Annotated[float, Parameter(help="Seconds of its first ejection; each further one takes twice as long.")]
 
 
 def _need_aiohttp() -> None:
@@ -42,6 +49,21 @@ def _count(option: str, value: int, least: int, most: int) -> int:
     if not least <= value <= most:
         raise InputError(option, f"a whole number from {least} to {most}", value)
     return value
+
+
+def _ejection(after: int, seconds: float) -> Ejection:
+    from kant.gateway.outliers import Ejection
+
+    base = _seconds("--eject-s", seconds, 0.001)
+    return Ejection(_count("--eject-after", after, 0, 1 << 20), base, max(base, MOST_EJECTED_S))
+
+
+def _log() -> logging.Logger:
+    """Say on standard error what happens to backends."""
+    from kant.live.logs import set_up
+
+    set_up("logfmt")
+    return logging.getLogger("kant.gateway")
 
 
 def route(
@@ -69,7 +91,14 @@ def route(
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
     held: Annotated[int, Parameter(help="Requests that may wait in the router.", converter=whole)] = 10_000,
     hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the router.")] = 30.0,
-    retries: Annotated[int, Parameter(help="Further backends for what has not begun.", converter=whole)] = 2,
+    retries: Annotated[int, Parameter(help="Further backends for what one has not taken.", converter=whole)] = 2,
+    first_byte_s: Annotated[
+        float, Parameter(help="Seconds that a backend has to begin its answer; without a stream, to end it. 0: any.")
+    ] = 600.0,
+    idle_s: Annotated[float, Parameter(help="Seconds between two pieces of an answer. 0: any.")] = 300.0,
+    total_s: Annotated[float, Parameter(help="Seconds from a request to the end of its answer. 0: any.")] = 0.0,
+    eject_after: EjectAfter = 3,
+    eject_s: EjectSeconds = 10.0,
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
     drain_s: Annotated[float, Parameter(help="Seconds that requests in flight have at the end.")] = 60.0,
     engine: EngineOptions = ENGINE,
@@ -83,13 +112,20 @@ def route(
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.server import RouterServer, ServerOptions, address, run
     from kant.gateway.tenants import everybody, read_tenants
+    from kant.gateway.timeouts import Timeouts
     from kant.serving.policies import policy_named
     from kant.serving.predictor import LengthRanker
     from kant.serving.router import router_named
 
+    _log()
     urls, source = _where(backends, service, port, kube)
     limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
-    proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001))
+    timeouts = Timeouts(
+        _seconds("--first-byte-s", first_byte_s, 0.0), _seconds("--idle-s", idle_s, 0.0),
+        _seconds("--total-s", total_s, 0.0),
+    )  # fmt: skip
+    proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001), timeouts)
+    ejection = _ejection(eject_after, eject_s)
     options = ServerOptions(
         listen, operators, share_port, _seconds("--scrape-s", scrape_s, 0.05), _seconds("--drain-s", drain_s, 0.0)
     )
@@ -100,7 +136,7 @@ def route(
     model = None if ranker is None else LengthRanker.load(ranker)
 
     def make() -> RouterServer:
-        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model)
+        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model, ejection)
         return RouterServer(dispatcher, allowed, proxy_options, options, source)
 
     def ready(server: RouterServer) -> None:
@@ -125,6 +161,8 @@ def pick(
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
     held: Annotated[int, Parameter(help="Requests that may wait in the picker.", converter=whole)] = 10_000,
     hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the picker.")] = 30.0,
+    eject_after: EjectAfter = 3,
+    eject_s: EjectSeconds = 10.0,
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
@@ -142,6 +180,7 @@ def pick(
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
 
+    _log()
     urls, source = _where(backends, service, port, kube)
     limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
     _seconds("--hold-s", hold_s, 0.001)
@@ -150,7 +189,7 @@ def pick(
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
 
     def make() -> PickerServer:
-        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed)
+        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
         return PickerServer(dispatcher, listen, hold_s, scrape_s, source)
 
     def ready(server: PickerServer) -> None:
@@ -173,12 +212,9 @@ def _where(
     with needs("kube"):
         from kant.kube.connect.config import load
         from kant.kube.user.endpoints import ServiceEndpoints
-    import logging
+    from kant.live.logs import log_event
 
-    from kant.live.logs import log_event, set_up
-
-    set_up("logfmt")
-    log = logging.getLogger("kant.gateway")
+    log = _log()
     config = load(kube.kubeconfig, kube.context)
 
     def trouble(sentence: str) -> None:

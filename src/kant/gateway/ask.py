@@ -202,6 +202,16 @@ class _Answer(msgspec.Struct):
 
 
 _ANSWER = msgspec.json.Decoder(_Answer)
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+
+
+def is_json(answer: bytes) -> bool:
+    """Whether an answer is one JSON document."""
+    try:
+        _ANY.decode(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def usage_of(answer: bytes) -> tuple[int, int] | None:

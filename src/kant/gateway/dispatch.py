@@ -8,22 +8,27 @@ Nothing here reads a clock or a network: what comes, what was said and what ende
 from __future__ import annotations
 
 import asyncio
-import heapq
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from kant.gateway.ask import PRIORITIES, Ask, RefusedError
-from kant.gateway.scrape import Scraped
+from kant.gateway.backend import Backend, Placement
+from kant.gateway.held import Held, held_for
+from kant.gateway.outliers import Ejection
+from kant.live.logs import log_event
 from kant.serving import columns as c
 from kant.serving.engine import Engine, EngineSettings
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
-from kant.serving.routing import HOLD, PROGRAMS, Incoming, Overtaking, Router, decide
+from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
 from kant.serving.site import ObservedSite
+
+log = logging.getLogger("kant.gateway")
+EJECTION = Ejection()
 
 NOBODY = -1
 FIRST_GUESS = 256.0
@@ -45,85 +50,6 @@ class Limits:
     at_once: int = 16_384
 
 
-@dataclass(slots=True)
-class Backend:
-    """A real engine: where it is, whether it gets requests, and what is known of those that it has."""
-
-    number: int
-    url: str
-    site: ObservedSite
-    up: bool = True
-    draining: bool = False
-    """Whether an operator lets it get no new requests."""
-    leaving: bool = False
-    """Whether whoever runs it takes it away: it gets no new requests, and is gone when it has none."""
-    gone: bool = False
-    models: frozenset[str] | None = None
-    scraped: Scraped = field(default_factory=Scraped)
-    rows: dict[int, Placement] = field(default_factory=dict)
-    """Its requests, by their rows."""
-    excess: list[tuple[int, int]] = field(default_factory=list)
-
-    host: str = ""
-    """Its host and port, as a request names them."""
-
-    def __post_init__(self) -> None:
-        self.host = urlsplit(self.url).netloc
-
-    @property
-    def open(self) -> bool:
-        """Whether it may get new requests."""
-        return self.up and not self.draining and not self.leaving
-
-    def serves(self, model: str) -> bool:
-        """Whether it may have the model; where it has not said, it may."""
-        return not model or self.models is None or model in self.models
-
-    def compare(self, scraped: Scraped, own_requests: int, own_tokens: int) -> None:
-        """Note what it says to have beyond our requests: the least of three looks, as some are always on the way."""
-        self.scraped = scraped
-        if scraped.blocks and scraped.block_size:
-            settings = self.site.settings
-            known = EngineSettings(
-                settings.latency, scraped.blocks, scraped.block_size, settings.max_num_seqs,
-                settings.max_num_batched_tokens,
-            )  # fmt: skip
-            self.site.settings = known
-        used = round(scraped.usage * self.site.settings.tokens)
-        self.excess = [*self.excess, (scraped.requests - own_requests, used - own_tokens)][-3:]
-        if len(self.excess) == 3:
-            self.site.other_requests = max(0, min(requests for requests, _ in self.excess))
-            others = max(0, min(tokens for _, tokens in self.excess))
-            self.site.other_tokens = others if self.site.other_requests else 0
-
-
-@dataclass(slots=True, eq=False)
-class Placement:
-    """A request from its coming to its end, and where it is: `backend` is None while it is held."""
-
-    row: int
-    order: int
-    ask: Ask
-    prompt: int
-    predicted: float
-    program: int
-    priority: float
-    backend: Backend | None = None
-    without: frozenset[int] = frozenset()
-    placed: asyncio.Future[None] | None = None
-    over: bool = False
-    withdraw: Callable[[], None] | None = None
-    """Called where its backend is found to be lost."""
-
-    @property
-    def size(self) -> float:
-        """Tokens of prompt and predicted output."""
-        return self.prompt + self.predicted
-
-    def __lt__(self, other: Placement) -> bool:
-        return (self.priority, self.order) < (other.priority, other.order)
-
-
 class Dispatcher:
     """All requests that are here, and all backends."""
 
@@ -136,8 +62,9 @@ class Dispatcher:
         limits: Limits,
         seed: int = 0,
         ranker: LengthRanker | None = None,
+        ejection: Ejection = EJECTION,
     ) -> None:
-        self.settings = settings
+        self.settings, self.ejection = settings, ejection
         self.numbers = 0
         """How many backends there have been; each has a number of its own."""
         self.backends: list[Backend] = []
@@ -147,8 +74,13 @@ class Dispatcher:
         self.draw = np.random.Generator(np.random.PCG64(seed))
         self.book = Engine(settings, limits.at_once)
         self.free = list(range(limits.at_once))[::-1]
-        self.held: dict[str, list[Placement]] = {}
-        self.count = 0
+        self.held: dict[str, Held] = {}
+        """What waits, by model; no queue is empty."""
+        self.waiting = 0
+        """How many wait."""
+        self.count = self.sent = 0
+        self.panics = False
+        """Whether requests go to ejected backends, as no other is left."""
         self.now = self.began = 0.0
         self.output = FIRST_GUESS
         self.bytes_per_token = 4.0
@@ -205,29 +137,32 @@ class Dispatcher:
         Raises RefusedError where no backend has its model, or too many are held.
         """
         model = placed.ask.model
-        overtaking = Overtaking(self.router)
-        for waits in self.held.get(model, ()):
-            if placed < waits:  # it goes first by priority
-                continue
-            overtaking.held(waits.size)
-            if not self.router.overtaken:
-                break
-        if overtaking.may_ask(placed.size) and self._place(placed):
+        queue = self.held.get(model)
+        if (queue is None or queue.may_ask(placed)) and self._place(placed):
             return True
         if self.backends and not any(backend.serves(model) for backend in self.backends):
             raise RefusedError(404, f"the model {model[:100]!r} is not served here", "invalid_request_error")
-        if sum(map(len, self.held.values())) >= self.limits.held:
+        if self.waiting >= self.limits.held:
             raise RefusedError(503, f"at most {self.limits.held} requests wait here", "overloaded", 1)
         placed.placed = asyncio.get_running_loop().create_future()
-        heapq.heappush(self.held.setdefault(model, []), placed)
+        if queue is None:
+            queue = self.held[model] = held_for(self.router)
+        queue.push(placed)
+        self.waiting += 1
         return False
+
+    def in_service(self, model: str, without: frozenset[int]) -> list[Backend]:
+        """Backends that may get a request for a model, whether or not they have room.
+
+        Those that are ejected are among them only where no other is left: as Envoy's panic mode has it, then all are.
+        """
+        may = [b for b in self.backends if b.open and b.number not in without and b.serves(model)]
+        return [b for b in may if b.health.may_get(self.now)] or may
 
     def _open(self, placed: Placement) -> Iterable[Backend]:
         """Backends that may get a request now."""
-        for backend in self.backends:
-            if not backend.open or backend.number in placed.without:
-                continue
-            if backend.serves(placed.ask.model) and len(backend.rows) < self.limits.in_flight:
+        for backend in self.in_service(placed.ask.model, placed.without):
+            if len(backend.rows) < self.limits.in_flight:
                 if self.policy.limits and not self._admits(backend, placed):
                     continue
                 yield backend
@@ -253,33 +188,38 @@ class Dispatcher:
             return False
         placed.backend = backend = backends[k]
         backend.rows[placed.row] = placed
+        self.sent += 1
+        placed.sent = self.sent
+        if backend.health.ejected:
+            placed.tests = backend.health.tested = True
         backend.site.send(placed.row, placed.prompt, placed.predicted)
         return True
 
     def ask_again(self) -> None:
         """Place who is held, in order of priority, until one of them must still wait; each model has its own queue."""
-        for model in list(self.held):
-            queue = self.held[model]
-            overtaking = Overtaking(self.router)
-            stay: list[Placement] = []
-            while queue:
-                placed = heapq.heappop(queue)
-                if overtaking.may_ask(placed.size) and self._place(placed):
-                    assert placed.placed is not None
-                    placed.placed.set_result(None)
-                    continue
-                overtaking.held(placed.size)
-                stay.append(placed)
-                if not self.router.overtaken:
-                    break
-            self.held[model] = stay + queue
-            heapq.heapify(self.held[model])
-            if not self.held[model]:
+        for model, queue in list(self.held.items()):
+            queue.place(self._released)
+            if not queue:
                 del self.held[model]
 
+    def _released(self, placed: Placement) -> bool:
+        """Place a request that is held, and tell who waits for it; False where it must still wait."""
+        assert placed.placed is not None
+        if placed.placed.cancelled():  # whoever waited has gone, and will say so
+            placed.placed = None
+        elif self._place(placed):
+            placed.placed.set_result(None)
+        else:
+            return False
+        self.waiting -= 1
+        return True
+
     def move(self, placed: Placement, other: Backend) -> None:
-        """A request turns out to be on another backend."""
+        """A request turns out to be on another backend: the one that it was sent to has failed it."""
         assert placed.backend is not None
+        self.answered(placed, False)
+        if placed.tests:
+            self._tested(placed, placed.backend)
         placed.backend.rows.pop(placed.row)
         sent = placed.backend.site.end(placed.row)
         placed.backend = other
@@ -291,18 +231,59 @@ class Dispatcher:
         """So many tokens of its output have come."""
         if placed.backend is not None:
             placed.backend.site.said(placed.row, done)
+            if placed.tests:
+                self._tested(placed, placed.backend)  # it answers: the next one may come
+
+    def answered(self, placed: Placement, good: bool) -> float:
+        """The backend of a request has answered well, or has failed.
+
+        Returns for how many seconds it is ejected for this; 0.0 where it is not.
+        """
+        backend = placed.backend
+        if backend is None:
+            return 0.0
+        health = backend.health
+        if good:
+            if health.good(placed.sent, self.now):
+                log_event(log, "back in service", backend=backend.number, url=backend.url)
+                self._watch_panic()
+                self.ask_again()
+            return 0.0
+        if not health.bad(placed.sent, self.now, self.sent, self.ejection):
+            return 0.0
+        log_event(
+            log, "ejected, as its answers fail", logging.WARNING, backend=backend.number, url=backend.url,
+            failures=health.failures, seconds=health.lasts,
+        )  # fmt: skip
+        self._watch_panic()
+        return health.lasts
+
+    def _watch_panic(self) -> None:
+        """Say once when every open backend is ejected, so that all are used, and once when that is over."""
+        opened = [backend.health.ejected for backend in self.backends if backend.open]
+        panics = bool(opened) and all(opened)
+        if panics != self.panics:
+            self.panics = panics
+            if panics:
+                log_event(log, "every backend is ejected, so all are used", logging.WARNING)
+
+    @staticmethod
+    def _tested(placed: Placement, backend: Backend) -> None:
+        placed.tests = backend.health.tested = False
 
     def take_back(self, placed: Placement) -> int:
         """A request leaves its backend, or who is held; it may be offered again. Returns its tokens so far."""
         done = 0
         if placed.backend is not None:
+            if placed.tests:
+                self._tested(placed, placed.backend)
             placed.backend.rows.pop(placed.row, None)
             done = placed.backend.site.end(placed.row).done
             placed.backend = None
         elif placed.placed is not None:
             queue = self.held[placed.ask.model]
-            queue.remove(placed)
-            heapq.heapify(queue)
+            queue.discard(placed)
+            self.waiting -= 1
             if not queue:
                 del self.held[placed.ask.model]
         placed.placed = None
@@ -358,9 +339,14 @@ class Dispatcher:
             backend.gone = backend.leaving and not backend.rows and backend.url not in self.addresses
         self.backends = [backend for backend in self.backends if not backend.gone]
 
+    def unreachable(self, backend: Backend) -> None:
+        """No connection to a backend can be opened: it gets nothing until a look finds it; what it has goes on."""
+        backend.up = False
+        self._watch_panic()
+
     def lost(self, backend: Backend) -> None:
         """A backend does not answer any more: it gets nothing, and what it has is taken back."""
-        backend.up = False
+        self.unreachable(backend)
         for placed in list(backend.rows.values()):
             if placed.withdraw is not None:
                 placed.withdraw()
@@ -369,4 +355,5 @@ class Dispatcher:
         """A backend answers again."""
         if not backend.up:
             backend.up = True
+            self._watch_panic()
             self.ask_again()

@@ -6,7 +6,8 @@ import asyncio
 
 import aiohttp
 
-from kant.gateway.dispatch import Backend, Dispatcher
+from kant.gateway.backend import Backend
+from kant.gateway.dispatch import Dispatcher
 from kant.gateway.scrape import read_metrics, read_models
 
 LOOK_S = 5.0

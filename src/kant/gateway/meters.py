@@ -25,7 +25,18 @@ class Meters:
             "kant_router_tenant_limited", "Requests over a tenant's limits.", ["tenant"], registry=registry
         )
         self.retried = Counter(
-            "kant_router_retries", "Requests sent again, as their backend was lost or refused.", ["backend"],
+            "kant_router_retries", "Requests sent again, as a backend was away, refused or closed.", ["backend"],
+            registry=registry,
+        )  # fmt: skip
+        self.over_budget = Counter(
+            "kant_router_retries_over_budget", "Requests not sent again, as too many were being so.", registry=registry
+        )
+        self.timed_out = Counter(
+            "kant_router_timeouts", "Requests whose backend took too long, by whether it had begun its answer.",
+            ["backend", "begun"], registry=registry,
+        )  # fmt: skip
+        self.ejections = Counter(
+            "kant_router_ejections", "Times that a backend was ejected for its answers.", ["backend"],
             registry=registry,
         )  # fmt: skip
         self.lost = Counter(
@@ -49,11 +60,15 @@ class Meters:
             registry=registry,
         )  # fmt: skip
         self.held = Gauge("kant_router_held", "Requests that are held now.", registry=registry)
+        self.panic = Gauge(
+            "kant_router_panic", "1 where every open backend is ejected, so that all are used.", registry=registry
+        )
         self.shown: set[int] = set()
         by_backend = {
             "in_flight": "Requests on a backend.",
             "tokens": "Tokens that these have, as tracked.",
             "up": "1 where a backend answers.",
+            "ejected": "1 where a backend gets no new requests, as its answers fail.",
             "draining": "1 where a backend gets no further requests.",
             "other_requests": "Requests that a backend says to have from others.",
             "engine_running": "Requests that run, as the engine says.",
@@ -67,7 +82,8 @@ class Meters:
 
     def text(self, dispatcher: Dispatcher) -> bytes:
         """All metrics now, in Prometheus' text format."""
-        self.held.set(sum(map(len, dispatcher.held.values())))
+        self.held.set(dispatcher.waiting)
+        self.panic.set(dispatcher.panics)
         gone = self.shown - {backend.number for backend in dispatcher.backends}
         for gauge in self.backends.values():
             for number in gone:
@@ -78,6 +94,7 @@ class Meters:
                 "in_flight": len(backend.rows),
                 "tokens": backend.site.tokens(),
                 "up": backend.up,
+                "ejected": backend.health.ejected,
                 "draining": backend.draining or backend.leaving,
                 "other_requests": backend.site.other_requests,
                 "engine_running": backend.scraped.running,

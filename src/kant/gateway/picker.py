@@ -19,9 +19,11 @@ import grpc
 from google.protobuf import struct_pb2
 
 from kant.gateway.ask import FORWARDS, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.backend import Backend, Placement
 from kant.gateway.backends import Backends, Source
-from kant.gateway.dispatch import Backend, Dispatcher, Placement
+from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
+from kant.gateway.outliers import judged
 from kant.gateway.proxy import MOST_ANSWER, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
@@ -134,8 +136,9 @@ class _Exchange:
         await self._wait(self.placed)
         chosen = self.placed.backend
         assert chosen is not None
-        others = [b for b in self.dispatcher.backends if b is not chosen and self._eligible(b) and b.serves(ask.model)]
-        others.sort(key=lambda b: (b.site.requests, b.number))
+        without = self.placed.without | {chosen.number}
+        others = self.dispatcher.in_service(ask.model, without)
+        others.sort(key=lambda b: (b.health.ejected, b.site.requests, b.number))
         priority = self.dispatcher.sent_priority(self.placed)
         body = ask.forwarded(priority, self.dispatcher.policy.by_priority)
         return self._destination([chosen, *others[:FALLBACKS]], body)
@@ -216,6 +219,10 @@ class _Exchange:
         """The response is whole."""
         if self.placed is None or self.placed.over:
             return
+        good = judged(self.status)
+        if good is not None:
+            self.dispatcher.now = time.monotonic()
+            self.dispatcher.answered(self.placed, good)
         usage = self.count.usage if self.streams else usage_of(bytes(self.answer))
         output = self.count.events if self.streams else usage[1] if usage else None
         self.dispatcher.end(self.placed, output if self.status == 200 else None, usage[0] if usage else None)
@@ -304,6 +311,7 @@ class PickerServer:
         while True:
             await asyncio.sleep(TICK_S)
             if self.dispatcher.held:
+                self.dispatcher.now = time.monotonic()
                 self.dispatcher.ask_again()
 
     async def drain(self) -> None:

@@ -1,14 +1,19 @@
 """The proxy: an OpenAI-compatible server that forwards each request to the backend that the dispatcher chooses.
 
-Answers are streamed as they come. A request that fails before anything of its answer was sent to the client is sent to
-another backend; afterwards it cannot be, and the client is told in the stream. A client that goes away ends its request
-on the backend.
+Answers are streamed as they come. A client that goes away ends its request on the backend.
+
+Requests to engines change nothing but caches, so to send one twice is safe for its client. It is not safe for engines:
+the request may be what has broken the first. So a request of which a byte was sent to a backend is sent again only
+where the backend has refused it (429, 503), or where the connection was closed before any byte of the answer and the
+backend then answers `GET /health` on a new one: the failure was the connection's, and the backend lives. A request that
+has killed its engine is answered 502, and so one request kills at most one engine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -16,10 +21,14 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from kant.gateway.ask import FORWARDS, Ask, EventCount, RefusedError, error_body, read_ask, usage_of
-from kant.gateway.dispatch import Dispatcher, Placement
+from kant.gateway.ask import FORWARDS, Ask, EventCount, RefusedError, error_body, is_json, read_ask, usage_of
+from kant.gateway.backend import Backend, Placement
+from kant.gateway.dispatch import Dispatcher
 from kant.gateway.meters import Meters
+from kant.gateway.outliers import judged
+from kant.gateway.retries import Retries, RetryBudget
 from kant.gateway.tenants import Tenant, Tenants
+from kant.gateway.timeouts import Stopwatch, TimedOutError, Timeouts
 from kant.gateway.upstream import Connection, Head, UnreachableError, UpstreamError, Upstreams
 from kant.model.errors import InputError
 
@@ -28,8 +37,8 @@ MOST_ANSWER = 64 << 20
 """Bytes of an answer that is not streamed."""
 
 CONNECT_S = 5.0
-TRY_ELSEWHERE = frozenset({429, 502, 503, 504})
-"""Statuses with which a backend says that it cannot just now."""
+REFUSALS = frozenset({429, 503})
+"""Statuses with which a backend says that it has not taken a request."""
 
 HOP_BY_HOP = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
@@ -49,23 +58,38 @@ PRESSURE = 256 << 10
 PROGRAM = "x-kant-program"
 PREDICTED = "x-kant-predicted-tokens"
 BACKEND = "x-kant-backend"
+TIMEOUTS = Timeouts()
 JSON = {"Content-Type": "application/json"}
 
 
 class BackendLostError(Exception):
-    """A backend did not answer, or broke off; `begun` says whether the client has something of the answer."""
+    """A backend did not answer, or broke off: `status` is what the client hears of it."""
 
-    def __init__(self, why: str, begun: bool, unreachable: bool = False) -> None:
+    def __init__(self, why: str, status: int = 502) -> None:
         super().__init__(why)
-        self.begun, self.unreachable = begun, unreachable
+        self.status = status
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's type of the error."""
+        return "timeout" if self.status == 504 else "backend_lost"
+
+
+class ElsewhereError(BackendLostError):
+    """A backend has not taken the request: it may be sent to another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """`retries` on other backends; seconds for which a request may be held."""
+    """`retries` on other backends; seconds for which a request may be held; how long an engine may take.
+
+    Requests that are retried are at most `retry_share` of all that there are at once.
+    """
 
     retries: int = 2
     hold_s: float = 30.0
+    timeouts: Timeouts = TIMEOUTS
+    retry_share: float = 0.2
 
 
 def origin(url: str) -> str:
@@ -89,6 +113,7 @@ class Proxy:
         self.in_flight = 0
         self.idle = asyncio.Event()
         self.upstreams = Upstreams(CONNECT_S)
+        self.budget = RetryBudget(options.retry_share)
 
     def close(self) -> None:
         self.upstreams.close()
@@ -162,42 +187,75 @@ class Proxy:
         return tenant
 
     async def _serve(self, request: web.BaseRequest, placed: Placement, began: float) -> web.StreamResponse:
-        """Try backends until one answers."""
-        left = self.options.retries
-        while True:
-            await self._place(placed, began)
-            backend = placed.backend
-            assert backend is not None
-            attempt = _Attempt(self, request, placed, began, last=left == 0)
-            try:
-                return await attempt.run()
-            except BackendLostError as error:
-                if error.unreachable:
-                    self.dispatcher.lost(backend)
-                if error.begun or left == 0:
-                    self.meters.requests.labels(str(backend.number), "502").inc()
-                    if not error.begun:
-                        raise RefusedError(502, f"no backend has answered ({error})", "backend_lost", 1) from None
+        """Try backends until one takes the request."""
+        retries = Retries(self.budget, self.options.retries)
+        try:
+            while True:
+                await self._place(placed, began)
+                backend = placed.backend
+                assert backend is not None
+                attempt = _Attempt(self, request, placed, began, retries)
+                try:
+                    return await attempt.run()
+                except ElsewhereError as error:
+                    if retries.left <= 0:
+                        raise self._failed(backend, error) from None
+                    retries.left -= 1
+                except BackendLostError as error:
+                    if attempt.response is None:
+                        raise self._failed(backend, error) from None
+                    self.meters.requests.labels(str(backend.number), str(error.status)).inc()
                     self.meters.lost.labels(str(backend.number)).inc()
-                    return await attempt.say_lost(str(error))
-                left -= 1
+                    return await attempt.say_lost(error)
                 self.meters.retried.labels(str(backend.number)).inc()
                 self.dispatcher.take_back(placed)
                 placed.without |= {backend.number}
-                if not any(b.up and not b.leaving and b.number not in placed.without for b in self.dispatcher.backends):
+                if not self.others(placed):
                     placed.without = frozenset()  # whoever comes back first
                 self.dispatcher.ask_again()
+        finally:
+            retries.close()
+
+    def others(self, placed: Placement, *but: Backend) -> bool:
+        """Whether a backend in service is left that a request has not had, `but` for these."""
+        without = placed.without | {backend.number for backend in but}
+        return any(not b.health.ejected for b in self.dispatcher.in_service(placed.ask.model, without))
+
+    def _failed(self, backend: Backend, error: BackendLostError) -> RefusedError:
+        """What the client hears of a request of whose answer nothing was sent to it."""
+        self.meters.requests.labels(str(backend.number), str(error.status)).inc()
+        if isinstance(error, ElsewhereError):
+            return RefusedError(error.status, f"no backend has answered ({error})", error.kind, 1)
+        said = f"backend {backend.number} has failed ({error}); what it had begun is not sent to another"
+        return RefusedError(error.status, said, error.kind, 1)
+
+    def answered(self, placed: Placement, good: bool) -> None:
+        """A backend has answered well, or has failed."""
+        self.dispatcher.now = time.monotonic()
+        backend = placed.backend
+        seconds = self.dispatcher.answered(placed, good)
+        if seconds and backend is not None:
+            self.meters.ejections.labels(str(backend.number)).inc()
+            asyncio.get_running_loop().call_later(seconds, self._ask_again)
+
+    def _ask_again(self) -> None:
+        """A backend may be tested now: perhaps somebody waits for it."""
+        self.dispatcher.now = time.monotonic()
+        self.dispatcher.ask_again()
 
     async def _place(self, placed: Placement, began: float) -> None:
-        """Wait until the request has a backend, but no longer than it may be held."""
+        """Wait until the request has a backend, but no longer than it may be held, or may take in all."""
         if self.dispatcher.offer(placed):
             return
         assert placed.placed is not None
-        left = self.options.hold_s - (time.monotonic() - began)
+        total_s = self.options.timeouts.total_s or math.inf
+        gone = time.monotonic() - began
         try:
-            async with asyncio.timeout(max(left, 0)):
+            async with asyncio.timeout(max(min(self.options.hold_s, total_s) - gone, 0)):
                 await placed.placed
         except TimeoutError:
+            if total_s <= self.options.hold_s:
+                raise RefusedError(504, f"no backend has had room for {total_s:g} seconds", "timeout", 1) from None
             raise RefusedError(
                 503, f"no backend has had room for {self.options.hold_s:g} seconds", "overloaded", 1
             ) from None
@@ -207,13 +265,16 @@ class Proxy:
 class _Attempt:
     """One request on one backend."""
 
-    def __init__(self, proxy: Proxy, request: web.BaseRequest, placed: Placement, began: float, last: bool) -> None:
+    def __init__(
+        self, proxy: Proxy, request: web.BaseRequest, placed: Placement, began: float, retries: Retries
+    ) -> None:
         assert placed.backend is not None
-        self.proxy, self.request, self.placed, self.began, self.last = proxy, request, placed, began, last
+        self.proxy, self.request, self.placed, self.began, self.retries = proxy, request, placed, began, retries
         self.backend = placed.backend
         self.response: web.StreamResponse | None = None
         self.count = EventCount()
         self.connection: Connection | None = None
+        self.stopwatch: Stopwatch | None = None
         self.client: asyncio.Transport | None = None
         self.chunked = False
         self.relief: asyncio.Task[None] | None = None
@@ -227,19 +288,27 @@ class _Attempt:
         priority = dispatcher.sent_priority(self.placed) if ask.path != "/tokenize" else None
         body = ask.forwarded(priority, dispatcher.policy.by_priority)
         try:
-            connection = self.connection = await self.proxy.upstreams.connection(self.backend.url)
-            self.placed.withdraw = lambda: connection.fail(UpstreamError("it was lost"))
-            head = await connection.ask(self._head(ask.path, len(body)), body)
-            if head.status in TRY_ELSEWHERE and not self.last and self._others():
-                raise BackendLostError(f"it answered {head.status}", begun=False)
+            connection, head = await self._ask(self._head(ask.path, len(body)), body)
+            if head.status in REFUSALS and self.proxy.others(self.placed, self.backend) and self._may_retry():
+                if head.status == 503:
+                    self.proxy.answered(self.placed, False)
+                raise ElsewhereError(f"it answered {head.status}")
             if head.content_type == "text/event-stream":
                 await self._stream(connection, head)
             else:
                 await self._whole(connection, head, ask)
+        except TimedOutError as error:
+            self.proxy.meters.timed_out.labels(str(self.backend.number), str(self.stopwatch_begun).lower()).inc()
+            if error.stalled:
+                self.proxy.answered(self.placed, False)
+            raise BackendLostError(str(error), 504) from None
         except UpstreamError as error:
-            raise BackendLostError(str(error), self.response is not None, isinstance(error, UnreachableError)) from None
+            self.proxy.answered(self.placed, False)
+            raise BackendLostError(str(error)) from None
         finally:
             self.placed.withdraw = None
+            if self.stopwatch is not None:
+                self.stopwatch.stop()
             if self.connection is not None:
                 self.connection.release()
         assert self.response is not None
@@ -247,11 +316,68 @@ class _Attempt:
             await self.response.write_eof()
         return self.response
 
-    def _others(self) -> bool:
-        return any(
-            b.open and b is not self.backend and b.number not in self.placed.without
-            for b in self.proxy.dispatcher.backends
-        )
+    @property
+    def stopwatch_begun(self) -> bool:
+        """Whether something of the answer's body has come."""
+        return self.stopwatch is not None and self.stopwatch.begun
+
+    async def _ask(self, head: bytes, body: bytes) -> tuple[Connection, Head]:
+        """Send the request, and wait for the head of its answer."""
+        upstreams, url = self.proxy.upstreams, self.backend.url
+        try:
+            connection = self.connection = await upstreams.connection(url)
+        except UnreachableError as error:  # nothing was sent
+            self.proxy.dispatcher.unreachable(self.backend)
+            raise ElsewhereError(str(error)) from None
+        self.placed.withdraw = lambda: connection.fail(UpstreamError("it was lost"))
+        self.stopwatch = Stopwatch(self.proxy.options.timeouts, self.began, self._expired)
+        try:
+            return connection, await connection.ask(head, body)
+        except TimedOutError:
+            raise
+        except UpstreamError as error:
+            if connection.heard or not await self._lives():
+                raise
+            if not connection.kept:  # else it had been idle for too long
+                self.proxy.answered(self.placed, False)
+            if not self._may_retry():
+                raise BackendLostError(str(error)) from None
+            raise ElsewhereError(str(error)) from None
+
+    async def _lives(self) -> bool:
+        """Whether the backend answers on a new connection."""
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                connection = await self.proxy.upstreams.connection(self.backend.url, fresh=True)
+                head = await connection.ask(f"GET /health HTTP/1.1\r\nHost: {self.backend.host}\r\n\r\n".encode(), b"")
+            return head.status < 500
+        except UnreachableError:
+            self.proxy.dispatcher.unreachable(self.backend)
+            return False
+        except (UpstreamError, TimeoutError):
+            return False
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _expired(self, error: TimedOutError) -> None:
+        """The answer takes too long: end the connection, and so the request on the backend."""
+        assert self.connection is not None
+        if self.relief is not None and self.client is not None:  # it is the client who takes nothing
+            self.client.abort()
+            self.connection.fail(ClientGoneError("it reads nothing"))
+        else:
+            self.connection.fail(error)
+
+    def _may_retry(self) -> bool:
+        """Whether the request may be sent again: that uses up one retry, and some of the budget."""
+        if self.retries.left <= 0:
+            return False
+        allowed = self.retries.take(self.proxy.in_flight)
+        if not allowed:
+            self.proxy.meters.over_budget.inc()
+        return allowed
 
     def _head(self, path: str, length: int) -> bytes:
         """The head of the request as the engine gets it."""
@@ -281,7 +407,7 @@ class _Attempt:
         await begun
         if not self.early:
             await whole
-            raise BackendLostError("its stream was empty", begun=False)
+            raise UpstreamError("its stream was empty")
         self.response = web.StreamResponse(status=head.status, headers=self._answer_headers(head))
         self.proxy.meters.first_s.observe(time.monotonic() - self.began)
         await _to_client(self.response.prepare(self.request))
@@ -292,13 +418,20 @@ class _Attempt:
         self.client = self.request.transport
         if self.client is None:
             raise ClientGoneError("it has closed its connection")
-        await whole
+        try:
+            await whole
+        except TimedOutError:
+            if not self.count.finished:  # else the client has all there is
+                raise
         if not (head.framed or self.count.finished):  # nothing but [DONE] says that such a stream is whole
-            raise BackendLostError("its stream has no end", begun=True)
-        self._over(head.status, self.count.events, self.count.usage)
+            raise UpstreamError("its stream has no end")
+        said = self.count.events > 0 or self.count.finished
+        self._over(head.status, self.count.events, self.count.usage, said)
 
     def _take(self, piece: bytes, chunks: bytes | None) -> None:
         """A piece of a stream has come: count its tokens, and write it to the client, in whose frame it may be."""
+        assert self.stopwatch is not None
+        self.stopwatch.heard()
         done = self.count.feed(piece)
         if done:
             self.proxy.dispatcher.said(self.placed, done)
@@ -339,6 +472,8 @@ class _Attempt:
 
         def take(piece: bytes, _: bytes | None) -> None:
             nonlocal size
+            assert self.stopwatch is not None
+            self.stopwatch.heard()
             size += len(piece)
             if size > MOST_ANSWER:
                 raise RefusedError(502, f"the answer is longer than {MOST_ANSWER} bytes", "backend_lost")
@@ -346,14 +481,20 @@ class _Attempt:
 
         await connection.pieces(take)
         body = b"".join(parts)
+        plain = head.headers.get("content-encoding", "identity").lower() == "identity"
+        if head.status == 200 and plain and not is_json(body):
+            raise UpstreamError("its answer is no JSON")
         self.response = web.Response(body=body, status=head.status, headers=self._answer_headers(head))
         usage = usage_of(body) if head.status == 200 and ask.path.startswith("/v1/") else None
         self._over(head.status, usage[1] if usage else None, usage)
         self.proxy.meters.first_s.observe(time.monotonic() - self.began)
         await _to_client(self.response.prepare(self.request))
 
-    def _over(self, status: int, output: int | None, usage: tuple[int, int] | None) -> None:
-        """The answer is whole: its place is free before the client knows."""
+    def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
+        """The answer is whole, and says something: its place is free before the client knows."""
+        good = judged(status)
+        if good is not None:
+            self.proxy.answered(self.placed, good and said)
         meters, placed, number = self.proxy.meters, self.placed, str(self.backend.number)
         meters.requests.labels(number, str(status)).inc()
         meters.whole_s.observe(time.monotonic() - self.began)
@@ -362,13 +503,13 @@ class _Attempt:
             meters.tokens.labels(number).inc(output)
         self.proxy.dispatcher.end(placed, output if status == 200 else None, usage[0] if usage else None)
 
-    async def say_lost(self, why: str) -> web.StreamResponse:
+    async def say_lost(self, error: BackendLostError) -> web.StreamResponse:
         """Tell the client that the stream has lost its backend: an error in the stream, and no `[DONE]`."""
         assert self.response is not None
         tokens = self.count.events
-        text = f"the backend was lost after {tokens} tokens ({why}); what has come is all there is"
+        text = f"the backend was lost after {tokens} tokens ({error}); what has come is all there is"
         with contextlib.suppress(ConnectionError):
-            await self.response.write(b"data: " + error_body(502, text, "backend_lost") + b"\n\n")
+            await self.response.write(b"data: " + error_body(error.status, text, error.kind) + b"\n\n")
             await self.response.write_eof()
         return self.response
 

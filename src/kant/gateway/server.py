@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
@@ -15,8 +16,9 @@ import msgspec
 from aiohttp import web
 
 from kant.gateway.ask import error_body
+from kant.gateway.backend import Backend
 from kant.gateway.backends import Backends, Source
-from kant.gateway.dispatch import Backend, Dispatcher
+from kant.gateway.dispatch import Dispatcher
 from kant.gateway.meters import Meters
 from kant.gateway.proxy import MOST_BODY, Proxy, ProxyOptions
 from kant.gateway.tenants import Tenants
@@ -126,6 +128,7 @@ class RouterServer:
         """A router that holds is asked again, whatever happens."""
         while True:
             await asyncio.sleep(TICK_S)
+            self.dispatcher.now = time.monotonic()
             self.dispatcher.ask_again()
 
     # --- operators --------------------------------------------------------------------------------------------------
@@ -154,6 +157,7 @@ class RouterServer:
             "backend": backend.number,
             "url": backend.url,
             "up": backend.up,
+            "ejected": backend.health.ejected,
             "draining": backend.draining,
             "leaving": backend.leaving,
             "in_flight": len(backend.rows),

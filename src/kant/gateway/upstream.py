@@ -60,6 +60,10 @@ class Connection(asyncio.Protocol):
         self.loop, self.idle = loop, idle
         self.since = 0.0
         self.closed = False
+        self.kept = False
+        """Whether an earlier request was answered on it: the backend may close it just when the next one comes."""
+        self.heard = False
+        """Whether a byte has come since the request was sent."""
         self._head: asyncio.Future[Head] | None = None
         self._whole: asyncio.Future[None] | None = None
         self._piece: Piece | None = None
@@ -76,7 +80,7 @@ class Connection(asyncio.Protocol):
         """Send a request and wait for the head of its answer; raises UpstreamError where none comes."""
         self._head, self._whole, self._piece = self.loop.create_future(), None, None
         self._chunked = self._keep = self._over = False
-        self._data, self._left = b"", 0
+        self._data, self._left, self.heard = b"", 0, False
         if len(body) < MOST_HEAD:
             self.transport.write(head + body)
         else:
@@ -117,7 +121,7 @@ class Connection(asyncio.Protocol):
         """The request is over: keep the connection for the next one, if it can be kept."""
         if self._over and self._keep and not self._data and not self.closed:
             self.hold(False)
-            self.since = self.loop.time()
+            self.since, self.kept = self.loop.time(), True
             self._head = self._whole = self._piece = None
             self.idle.append(self)
         else:
@@ -156,6 +160,7 @@ class Connection(asyncio.Protocol):
         if self._head is None:  # nobody has asked
             self.close()
             return
+        self.heard = True
         self._data = self._data + data if self._data else data
         try:
             if not self._head.done():
@@ -298,11 +303,14 @@ class Upstreams:
         self._idle: dict[str, list[Connection]] = {}
         self._secure: ssl.SSLContext | None = None
 
-    async def connection(self, url: str) -> Connection:
-        """A connection to `http[s]://HOST[:PORT]` that is free; raises UnreachableError where none can be opened."""
+    async def connection(self, url: str, fresh: bool = False) -> Connection:
+        """A connection to `http[s]://HOST[:PORT]` that is free, or a `fresh` one.
+
+        Raises UnreachableError where none can be opened.
+        """
         loop = asyncio.get_running_loop()
         idle = self._idle.setdefault(url, [])
-        while idle:
+        while idle and not fresh:
             kept = idle.pop()
             if not kept.closed and loop.time() - kept.since < IDLE_S:
                 return kept

@@ -1,0 +1,99 @@
+"""A real engine as the dispatcher knows it, and a request on its way to one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from kant.gateway.ask import Ask
+from kant.gateway.outliers import Health
+from kant.gateway.scrape import Scraped
+from kant.serving.engine import EngineSettings
+from kant.serving.site import ObservedSite
+
+
+@dataclass(slots=True)
+class Backend:
+    """A real engine: where it is, whether it gets requests, and what is known of those that it has."""
+
+    number: int
+    url: str
+    site: ObservedSite
+    up: bool = True
+    draining: bool = False
+    """Whether an operator lets it get no new requests."""
+    leaving: bool = False
+    """Whether whoever runs it takes it away: it gets no new requests, and is gone when it has none."""
+    gone: bool = False
+    models: frozenset[str] | None = None
+    scraped: Scraped = field(default_factory=Scraped)
+    rows: dict[int, Placement] = field(default_factory=dict)
+    """Its requests, by their rows."""
+    excess: list[tuple[int, int]] = field(default_factory=list)
+    health: Health = field(default_factory=Health)
+    """What its answers say of it."""
+
+    host: str = ""
+    """Its host and port, as a request names them."""
+
+    def __post_init__(self) -> None:
+        self.host = urlsplit(self.url).netloc
+
+    @property
+    def open(self) -> bool:
+        """Whether it may get new requests."""
+        return self.up and not self.draining and not self.leaving
+
+    def serves(self, model: str) -> bool:
+        """Whether it may have the model; where it has not said, it may."""
+        return not model or self.models is None or model in self.models
+
+    def compare(self, scraped: Scraped, own_requests: int, own_tokens: int) -> None:
+        """Note what it says to have beyond our requests: the least of three looks, as some are always on the way."""
+        self.scraped = scraped
+        if scraped.blocks and scraped.block_size:
+            settings = self.site.settings
+            known = EngineSettings(
+                settings.latency, scraped.blocks, scraped.block_size, settings.max_num_seqs,
+                settings.max_num_batched_tokens,
+            )  # fmt: skip
+            self.site.settings = known
+        used = round(scraped.usage * self.site.settings.tokens)
+        self.excess = [*self.excess, (scraped.requests - own_requests, used - own_tokens)][-3:]
+        if len(self.excess) == 3:
+            self.site.other_requests = max(0, min(requests for requests, _ in self.excess))
+            others = max(0, min(tokens for _, tokens in self.excess))
+            self.site.other_tokens = others if self.site.other_requests else 0
+
+
+@dataclass(slots=True, eq=False)
+class Placement:
+    """A request from its coming to its end, and where it is: `backend` is None while it is held."""
+
+    row: int
+    order: int
+    ask: Ask
+    prompt: int
+    predicted: float
+    program: int
+    priority: float
+    backend: Backend | None = None
+    without: frozenset[int] = frozenset()
+    placed: asyncio.Future[None] | None = None
+    over: bool = False
+    withdraw: Callable[[], None] | None = None
+    """Called where its backend is found to be lost."""
+    sent: int = 0
+    """Its number among all requests that were sent to a backend."""
+    tests: bool = False
+    """Whether its answer decides if its backend comes back into service."""
+
+    @property
+    def size(self) -> float:
+        """Tokens of prompt and predicted output."""
+        return self.prompt + self.predicted
+
+    def __lt__(self, other: Placement) -> bool:
+        return (self.priority, self.order) < (other.priority, other.order)

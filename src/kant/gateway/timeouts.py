@@ -1,0 +1,76 @@
+"""How long an engine may take: to its first byte, between two pieces of its answer, and in all."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kant.gateway.upstream import UpstreamError
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; 0 for no limit.
+
+    `first_byte_s`: from sending a request to the first byte of its answer's body, which is its first token where it
+    streams, and its last where it does not. `idle_s`: between two pieces. `total_s`: from the coming of a request to
+    the end of its answer, waiting in the router included.
+    """
+
+    first_byte_s: float = 600.0
+    idle_s: float = 300.0
+    total_s: float = 0.0
+
+
+class TimedOutError(UpstreamError):
+    """A backend has taken too long; `stalled` says that it has sent nothing, rather than too much for too long."""
+
+    def __init__(self, why: str, stalled: bool) -> None:
+        super().__init__(why)
+        self.stalled = stalled
+
+
+class Stopwatch:
+    """Watches one answer; `expired` gets the error, once. To note a piece costs one look at the clock."""
+
+    def __init__(self, timeouts: Timeouts, began: float, expired: Callable[[TimedOutError], None]) -> None:
+        self.timeouts, self.expired = timeouts, expired
+        self.last = time.monotonic()
+        self.begun = False
+        self.end = began + (timeouts.total_s or math.inf)
+        self.timer: asyncio.TimerHandle | None = None
+        self._look()
+
+    def heard(self) -> None:
+        """A piece has come."""
+        self.last = time.monotonic()
+        if not self.begun:
+            self.begun = True
+            self.stop()
+            self._look()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _look(self) -> None:
+        """Tell that the time is over, or look again when it would be."""
+        allowed = self.timeouts.idle_s if self.begun else self.timeouts.first_byte_s
+        due = min(self.last + (allowed or math.inf), self.end)
+        left = due - time.monotonic()
+        if left > 0:
+            if due < math.inf:
+                self.timer = asyncio.get_running_loop().call_later(left, self._look)
+            return
+        self.timer = None
+        if due == self.end:
+            self.expired(TimedOutError(f"it has not ended after {self.timeouts.total_s:g} seconds", False))
+        elif self.begun:
+            self.expired(TimedOutError(f"it has sent nothing more for {allowed:g} seconds", True))
+        else:
+            self.expired(TimedOutError(f"it has sent nothing for {allowed:g} seconds", True))
