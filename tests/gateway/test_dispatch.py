@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.gateway.rig import dispatcher
+from tests.gateway.rig import SETTINGS, dispatcher
 
 from kant.gateway.ask import RefusedError, read_ask
 from kant.gateway.backend import Placement
-from kant.gateway.dispatch import Dispatcher
+from kant.gateway.dispatch import Dispatcher, Limits
 from kant.gateway.scrape import Scraped
-from kant.serving.policies import POLICIES
+from kant.serving.policies import POLICIES, policy_named
+from kant.serving.router import ROUTERS, router_named
+from kant.serving.routing import least
 
 EVENTS = st.lists(
     st.tuples(st.sampled_from(["come", "said", "end", "retry", "turn", "have"]), st.integers(0, 15)), max_size=60
@@ -179,3 +182,24 @@ def test_programs_that_strangers_name_do_not_fill_the_memory(monkeypatch: pytest
         chosen.end(placed, 5)
     assert len(chosen.programs) == 10
     assert len(chosen.policy.service) <= 11  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", sorted(set(ROUTERS) - {"round-robin"}))
+def test_routers_that_see_the_same_do_not_all_choose_the_first(name: str) -> None:
+    """Each of 64 routers sends one request to four engines that have nothing: each engine gets some."""
+    urls = [f"http://{k}" for k in range(4)]
+    counts = [0] * 4
+    for seed in range(64):
+        chosen = Dispatcher(urls, SETTINGS, policy_named("fcfs"), router_named(name), Limits(), seed)
+        placed = come(chosen, 30)
+        assert chosen.offer(placed) and placed.backend is not None
+        counts[placed.backend.number] += 1
+    assert min(counts) >= 5
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 99))
+def test_a_least_one_is_drawn_and_each_is(values: list[int], seed: int) -> None:
+    draw = np.random.Generator(np.random.PCG64(seed))
+    best = {k for k, value in enumerate(values) if value == min(values)}
+    drawn = [least(values, draw) for _ in range(40 * len(best))]
+    assert set(drawn) == best

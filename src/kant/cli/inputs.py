@@ -61,12 +61,12 @@ def whole(kind: type, tokens: Sequence[Token]) -> int:
     return int(token.value)
 
 
-def _check_seed(kind: type, seed: int) -> None:
-    if not 0 <= seed < 1 << 63:
+def check_seed(kind: type, seed: int | None) -> None:
+    if seed is not None and not 0 <= seed < 1 << 63:
         raise InputError("--seed", "a whole number from 0 to 2^63 - 1", seed)
 
 
-Seed = Annotated[int, Parameter(help="Of everything that is drawn.", converter=whole, validator=_check_seed)]
+Seed = Annotated[int, Parameter(help="Of everything that is drawn.", converter=whole, validator=check_seed)]
 
 
 def effort(limit: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from kant.cli.extras import needs
-from kant.cli.inputs import Seed, whole
+from kant.cli.inputs import check_seed, whole
 from kant.cli.kube_options import Kube
 from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
@@ -29,6 +29,14 @@ EjectAfter = Annotated[
     int, Parameter(help="Failed answers in a row that eject a backend for a while. 0: never.", converter=whole)
 ]
 EjectSeconds = Annotated[float, Parameter(help="Seconds of its first ejection; each further one takes twice as long.")]
+TieSeed = Annotated[
+    int | None,
+    Parameter(
+        help="Of everything that is drawn, such as which of two equal backends. Default: another each time.",
+        converter=whole,
+        validator=check_seed,
+    ),
+]
 
 
 def _need_aiohttp() -> None:
@@ -103,7 +111,7 @@ def route(
     drain_s: Annotated[float, Parameter(help="Seconds that requests in flight have at the end.")] = 60.0,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
-    seed: Seed = 0,
+    seed: TieSeed = None,
 ) -> None:
     """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
     _need_aiohttp()
@@ -166,7 +174,7 @@ def pick(
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
-    seed: Seed = 0,
+    seed: TieSeed = None,
 ) -> None:
     """Pick endpoints for Envoy: the Gateway API Inference Extension's protocol 1.0, until told to stop."""
     with needs("picker"):

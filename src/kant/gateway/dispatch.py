@@ -60,7 +60,7 @@ class Dispatcher:
         policy: Policy,
         router: Router,
         limits: Limits,
-        seed: int = 0,
+        seed: int | None = 0,
         ranker: LengthRanker | None = None,
         ejection: Ejection = EJECTION,
     ) -> None:

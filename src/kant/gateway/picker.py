@@ -56,6 +56,8 @@ class Picker:
 
     def __init__(self, dispatcher: Dispatcher, hold_s: float) -> None:
         self.dispatcher, self.hold_s = dispatcher, hold_s
+        self.draw = dispatcher.draw.spawn(1)[0]
+        """For what the simulator does not draw."""
 
     async def process(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:
         """ExternalProcessor/Process: one HTTP request and its response."""
@@ -123,10 +125,12 @@ class _Exchange:
         """Choose an endpoint; the answers to the request's head and body."""
         path = self.headers.get(":path", "").partition("?")[0]
         if bodiless or path not in FORWARDS:  # nothing to count: any backend will do
-            chosen = next((b for b in self.dispatcher.backends if self._eligible(b)), None)
-            if chosen is None:
+            may = [b for b in self.dispatcher.in_service("", frozenset()) if self._eligible(b)]
+            if not may:
                 raise RefusedError(503, "no endpoint is ready", "overloaded")
-            return self._destination([chosen], None if bodiless else bytes(self.body))
+            return self._destination(
+                [may[int(self.picker.draw.integers(len(may)))]], None if bodiless else bytes(self.body)
+            )
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
         self.dispatcher.now = time.monotonic()
         self.placed = self.dispatcher.come(ask, predicted_tokens(self.headers.get(PREDICTED)))
@@ -138,7 +142,8 @@ class _Exchange:
         assert chosen is not None
         without = self.placed.without | {chosen.number}
         others = self.dispatcher.in_service(ask.model, without)
-        others.sort(key=lambda b: (b.health.ejected, b.site.requests, b.number))
+        self.picker.draw.shuffle(others)
+        others.sort(key=lambda b: b.site.requests)
         priority = self.dispatcher.sent_priority(self.placed)
         body = ask.forwarded(priority, self.dispatcher.policy.by_priority)
         return self._destination([chosen, *others[:FALLBACKS]], body)

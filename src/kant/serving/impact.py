@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from kant.model.taxonomy import Tags, tagged
-from kant.serving.routing import ROUTES, Draw, Incoming, Router
+from kant.serving.routing import ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
 
 MANY = 128
@@ -47,5 +47,4 @@ class Impact(Router):
     alpha: float = 0.5
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        scores = [impact(request, site, self.alpha) for site in sites]
-        return max(range(len(sites)), key=scores.__getitem__)
+        return least([-impact(request, site, self.alpha) for site in sites], draw)

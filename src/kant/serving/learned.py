@@ -21,7 +21,7 @@ from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.serving.columns import Times
 from kant.serving.impact import impact
-from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router
+from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
 
 HEAVY = 250
@@ -90,7 +90,7 @@ class Intelligent(Router):
         weights = np.array(self.weights)
         rows = np.array([features(request, site) for site in sites])
         scores = rows @ weights[:SCORES]
-        k = int(scores.argmax())
+        k = least((-scores).tolist(), draw)
         heavy = request.predicted >= HEAVY
         if heavy:
             hold = float(weights[SCORES:] @ (1.0, float(rows[:, FEATURES.index("peak")].min())))

@@ -1,7 +1,8 @@
 """Routers: which engine a request goes to when it comes. Each sees the engines as they are at that moment.
 
-A router is one small class; what it counts is its own. A request is told by `Incoming`; the output that is only
-predicted is what routers may use. The same objects route in the simulator and before real engines.
+A router is one small class; what it counts is its own. Of engines that are equal to it, one is drawn at random. A
+request is told by `Incoming`; the output that is only predicted is what routers may use. The same objects route in the
+simulator and before real engines.
 """
 
 from __future__ import annotations
@@ -15,13 +16,8 @@ from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.impact import Impact
 from kant.serving.learned import Intelligent
-from kant.serving.routing import LAST, PROGRAMS, ROUTES, Draw, Incoming, Router
+from kant.serving.routing import LAST, PROGRAMS, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
-
-
-def least(values: Sequence[float]) -> int:
-    """The place of the least value, the first of equals."""
-    return min(range(len(values)), key=values.__getitem__)
 
 
 @dataclass(slots=True)
@@ -58,20 +54,18 @@ class TwoChoices(Router):
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         drawn = draw.permutation(len(sites))[:2].tolist()
-        return int(min(drawn, key=lambda i: (sites[i].requests, i)))
+        return int(min(drawn, key=lambda i: sites[i].requests))  # of two equals the first drawn
 
 
 @dataclass(frozen=True, slots=True)
 class ShortestQueue(Router):
-    """The engine with the fewest requests that run or wait; among equals, one drawn at random."""
+    """The engine with the fewest requests that run or wait."""
 
     source: ClassVar[str] = "join the shortest queue"
     tags: ClassVar[Tags] = ROUTES
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        counts = [site.requests for site in sites]
-        best = [i for i, count in enumerate(counts) if count == min(counts)]
-        return best[int(draw.integers(len(best)))]
+        return least([site.requests for site in sites], draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +76,7 @@ class LeastTokens(Router):
     tags: ClassVar[Tags] = ROUTES
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        return least([site.tokens() for site in sites])
+        return least([site.tokens() for site in sites], draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,7 @@ class Llumnix(Router):
     tags: ClassVar[Tags] = ROUTES
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        return least([-site.freeness() for site in sites])
+        return least([-site.freeness() for site in sites], draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,7 @@ class Lmetric(Router):
     tags: ClassVar[Tags] = ROUTES
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        return least([(request.prompt + site.pending_prefill()) * (site.requests + 1) for site in sites])
+        return least([(request.prompt + site.pending_prefill()) * (site.requests + 1) for site in sites], draw)
 
 
 @dataclass(slots=True)
@@ -122,7 +116,7 @@ class ProgramAffinity(Router):
     pinned: dict[int, int] = field(default_factory=dict, init=False)
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        used = least([site.requests for site in sites])
+        used = least([site.requests for site in sites], draw)
         if request.prompt <= self.short or request.program < 0:
             return used
         wanted = self.pinned.get(request.program)
@@ -154,7 +148,7 @@ class Block(Router):
         chosen = list(range(len(sites)))
         if 0 < self.candidates < len(sites):
             chosen = sorted(draw.permutation(len(sites))[: self.candidates].tolist())
-        return min(chosen, key=lambda i: (*self.predict(request, sites[i]), i))
+        return chosen[least([self.predict(request, sites[i]) for i in chosen], draw)]
 
     def predict(self, request: Incoming, site: Site) -> tuple[float, float]:
         """When the request would have its first token (or its last) there, and the load of the engine then."""

@@ -85,6 +85,16 @@ class Overtaking:
         self.least = min(self.least, size) if self.router.overtaken else -math.inf
 
 
+def least(values: Sequence[float | tuple[float, float]], draw: Draw) -> int:
+    """The place of the least value; of equal ones any, each as likely.
+
+    Routers that see the same engines would otherwise all send to the first of those that have nothing to do.
+    """
+    low = min(values)
+    best = [place for place, value in enumerate(values) if value == low]
+    return best[int(draw.integers(len(best)))] if len(best) > 1 else best[0]
+
+
 def decide(router: Router, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
     """What the router says; nobody is held where no engine has anything to do."""
     if len(sites) == 1 and not router.holds:
