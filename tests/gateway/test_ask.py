@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -218,6 +219,12 @@ def test_tenants_are_known_by_their_keys(tmp_path: Path) -> None:
         ("[default]\nin_flight = 0", "default.in_flight"),
         ("[default]\nspeed = 1", "default.speed"),
         ("default = 1", "default"),
+        ("[default]\npriority = 1.5", "default.priority"),
+        ("[default]\npriority = true", "default.priority"),
+        ('[default]\ntrusted = "yes"', "default.trusted"),
+        ("metrics = 1", "metrics"),
+        ("[metrics]", "metrics"),
+        ('[metrics]\nkey_sha256 = "abc"', "metrics.key_sha256"),
     ],
 )
 def test_a_file_of_tenants_that_is_wrong_is_said_in_one_sentence(text: str, where: str, tmp_path: Path) -> None:
@@ -233,3 +240,44 @@ def test_addresses_of_backends_are_checked() -> None:
     for wrong in ("a:8000", "ftp://a", "http://", "http://a/b", "http://u@a", "http://a:x", "http://[a"):
         with pytest.raises(InputError):
             origin(wrong)
+
+
+PRIORITIES_SAID = st.one_of(
+    st.integers(-(10**12), 10**12), st.floats(-1e12, 1e12), st.booleans(), st.none(), st.text(max_size=5),
+    st.sampled_from(["-100", [], {}]),
+)  # fmt: skip
+
+
+@given(st.integers(-100, 100), PRIORITIES_SAID, st.booleans(), st.booleans())
+def test_no_request_is_more_urgent_than_its_tenant_is(given_: int, said: object, has: bool, trusted: bool) -> None:
+    fields = {"prompt": [1], "vllm_xargs": {"program_id": "fresh", "a": 1}, **({"priority": said} if has else {})}
+    ask = read_ask("/v1/completions", json.dumps(fields).encode(), "fresh")
+    Tenant("lab", priority=given_, trusted=trusted).rank(ask)
+    sent = json.loads(ask.forwarded(None, False))
+    assert ask.priority >= given_ and (sent.get("priority") or 0) >= given_
+    number = isinstance(said, int | float) and not isinstance(said, bool)
+    if has and number and given_ <= said <= 1 << 31:  # type: ignore[operator]
+        assert ask.priority == said and sent["priority"] == said  # a client may stand back
+    else:
+        assert ask.priority in (given_, 1 << 31)
+    assert ask.program == ("fresh" if trusted else "")
+    assert sent["vllm_xargs"] == {**({"program_id": "fresh"} if trusted else {}), "a": 1}
+    if not has and trusted and not given_:
+        assert ask.body == json.dumps(fields).encode()  # to the byte
+
+
+def test_metrics_are_read_with_a_key(tmp_path: Path) -> None:
+    lab, scraper = (hashlib.sha256(key).hexdigest() for key in (b"password", b"scrape"))
+    path = tmp_path / "tenants.toml"
+    path.write_text(f'[default]\n[tenants.lab]\nkey_sha256 = "{lab}"\npriority = -3\ntrusted = true\n')
+    tenants = read_tenants(path)
+    assert (tenants.of("Bearer password").priority, tenants.of("Bearer password").trusted) == (-3, True)
+    assert (tenants.of("").priority, tenants.of("").trusted) == (0, False)
+    tenants.read_metrics("Bearer password")
+    path.write_text(path.read_text() + f'[metrics]\nkey_sha256 = "{scraper.upper()}"\n')
+    apart = read_tenants(path)
+    apart.read_metrics("bearer scrape")
+    for wrong, key in ((tenants, ""), (tenants, "Bearer scrape"), (apart, "Bearer password"), (apart, "")):
+        with pytest.raises(RefusedError, match="expected a bearer token"):
+            wrong.read_metrics(key)
+    Tenants({}, None).read_metrics("")

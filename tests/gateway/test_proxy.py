@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import signal
 import socket
@@ -155,6 +156,58 @@ def test_a_tenant_over_its_limit_waits_for_nobody(mocks: list[Mock]) -> None:
             assert [client.tokens for client in conductor.clients] == [5, 5]
 
     asyncio.run(run())
+
+
+def test_what_the_router_knows_is_behind_the_key_and_a_client_cannot_go_first(mocks: list[Mock]) -> None:
+    urls = [mocks[0].url]
+    keys = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("lab", "urgent")}
+    tenants = Tenants({keys["lab"]: Tenant("lab", priority=5), keys["urgent"]: Tenant("urgent", priority=-5)}, None)
+
+    async def run() -> list[tuple[int, int]]:
+        chosen = dispatcher(urls, policy="priority", in_flight=1)
+        order = []
+        async with routing(chosen, tenants) as (server, url), aiohttp.ClientSession() as session:
+            for path in ("/metrics", "/v1/models"):
+                for method in ("GET", "HEAD"):
+                    for key, status in (("", 401), ("Bearer guess", 401), ("Bearer lab", 200)):
+                        async with session.request(method, url + path, headers={"Authorization": key}) as answer:
+                            assert answer.status == status
+                            assert status == 200 or b"kant" not in await answer.read()
+            async with session.get(url + "/health") as answer:
+                assert answer.status == 200 and not await answer.read()
+            async with session.get(f"http://127.0.0.1:{server.operators_port}/metrics") as answer:
+                assert answer.status == 200
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+            await conductor.send(10, 5, headers={"Authorization": "Bearer lab"})
+            asks: list[tuple[str, dict[str, object], dict[str, str]]] = [
+                ("lab", {"priority": -1000}, {}),
+                ("lab", {"priority": 7}, {}),
+                ("lab", {}, {"x-kant-predicted-tokens": "0", "x-kant-program": "new"}),
+                ("lab", {"priority": "-9"}, {}),
+                ("urgent", {}, {}),
+                ("urgent", {"priority": -6}, {}),
+            ]
+            for i, (key, fields, more) in enumerate(asks):
+                client = Client()
+                conductor.clients.append(client)
+                headers = {"Authorization": f"Bearer {key}", **more}
+                conductor.tasks.append(
+                    asyncio.create_task(stream(session, url, 11 + i, 5, client, headers=headers, **fields))
+                )
+                await conductor.settle(lambda i=i: chosen.waiting == i + 1)
+            for k in range(len(asks)):
+                await conductor.clock(urls[0], until=200.0 + k)
+                async with asyncio.timeout(PATIENCE_S):
+                    while (row := await conductor.clock(urls[0]))["requests"] < 2 + k:
+                        await asyncio.sleep(0.001)
+                prompt = next(p for p in chosen.backends[0].rows.values()).prompt
+                order.append((prompt - 11, row["latest"]["priority"]))  # type: ignore[index]
+            await conductor.clock(urls[0], until=1000.0)
+            await asyncio.gather(*conductor.tasks)
+        return order
+
+    assert asyncio.run(run()) == [(4, -5), (5, -5), (0, 5), (2, 5), (3, 5), (1, 7)]
 
 
 def test_a_client_that_goes_away_ends_its_request_on_the_engine(mocks: list[Mock]) -> None:

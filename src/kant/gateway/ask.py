@@ -66,6 +66,27 @@ class Ask:
         """Tokens of the prompt, at least one."""
         return max(1, self.ids + round(len(self.text) / bytes_per_token))
 
+    def yield_to(self, priority: int) -> None:
+        """Have this priority, lower first, unless the client asks for a less urgent one; the engine is told the same.
+
+        A body without a priority stays as it is where this is 0, as engines take it so.
+        """
+        said = self.fields.get("priority")
+        known = isinstance(said, int | float) and not isinstance(said, bool)
+        self.priority = max(self.priority, float(priority)) if known else float(priority)
+        if said != self.priority and ("priority" in self.fields or (priority and self.path in GENERATES)):
+            self._write({**self.fields, "priority": int(self.priority)})
+
+    def forget_program(self) -> None:
+        """Be no program's call, for engines too."""
+        self.program = ""
+        extra = self.fields.get("vllm_xargs")
+        if isinstance(extra, dict) and "program_id" in extra:
+            self._write({**self.fields, "vllm_xargs": {k: v for k, v in extra.items() if k != "program_id"}})
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        self.fields, self.body = fields, msgspec.json.encode(fields)
+
     def forwarded(self, priority: int | None, pass_program: bool) -> bytes:
         """The body that the engine gets: vLLM's `priority` (lower first), and the program for its plug-ins."""
         program = self.program if pass_program else ""

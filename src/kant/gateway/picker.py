@@ -132,6 +132,7 @@ class _Exchange:
                 [may[int(self.picker.draw.integers(len(may)))]], None if bodiless else bytes(self.body)
             )
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
+        ask.yield_to(0)  # the gateway knows of no tenant that may have more
         self.dispatcher.now = time.monotonic()
         self.placed = self.dispatcher.come(ask, predicted_tokens(self.headers.get(PREDICTED)))
         self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))

@@ -139,9 +139,12 @@ class Proxy:
         if request.path == "/health":
             ready = not self.draining and any(backend.up for backend in self.dispatcher.backends)
             return web.Response(status=200 if ready else 503)
+        key = request.headers.get("Authorization", "")
         if request.path == "/metrics":
+            self.tenants.read_metrics(key)
             return self.metrics()
         if request.path == "/v1/models":
+            self.tenants.of(key)
             names = sorted({name for b in self.dispatcher.backends if b.up for name in b.models or ()})
             rows = [{"id": name, "object": "model", "created": 0, "owned_by": "kant"} for name in names]
             return web.Response(body=msgspec.json.encode({"object": "list", "data": rows}), headers=JSON)
@@ -163,8 +166,10 @@ class Proxy:
             if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for it with long bodies
             ask = read_ask(request.path, await request.read(), request.headers.get(PROGRAM, ""))
+            tenant.rank(ask)
             self.dispatcher.now = began
-            placed = self.dispatcher.come(ask, predicted_tokens(request.headers.get(PREDICTED)))
+            predicted = predicted_tokens(request.headers.get(PREDICTED)) if tenant.trusted else None
+            placed = self.dispatcher.come(ask, predicted)
             return await self._serve(request, placed, began)
         except (asyncio.CancelledError, ConnectionError):
             self.meters.gone.inc()

@@ -1,13 +1,18 @@
-"""Who may ask how much: a file of tenants, known by their keys, with limits for each.
+"""Who may ask how much, and how urgently: a file of tenants, known by their keys, with limits for each.
 
 [default]                # who has no key of the file; without this part such requests are refused
 in_flight = 64           # requests at once
 requests_per_s = 20.0    # in the mean
 burst = 40               # requests at once above the mean
+priority = 10            # lower first; a client may ask for less urgency, never for more
 
 [tenants.research]
 key_sha256 = "9f86d0…"   # of the bearer token, in hexadecimal
 in_flight = 512
+trusted = true           # what its clients say of outputs and programs may order their requests
+
+[metrics]
+key_sha256 = "2c26b4…"   # who reads /metrics; without this part any tenant's key does
 """
 
 from __future__ import annotations
@@ -19,21 +24,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kant.gateway.ask import RefusedError
+from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.model.errors import InputError
 
 MOST = 1_000_000
-KEYS = {"key_sha256", "in_flight", "requests_per_s", "burst"}
+KEYS = {"key_sha256", "in_flight", "requests_per_s", "burst", "priority", "trusted"}
 
 
 @dataclass(slots=True)
 class Tenant:
-    """A tenant, its limits, and what it uses: requests in flight, and what is left of its bucket of requests."""
+    """A tenant, its limits, and what it uses: requests in flight, and what is left of its bucket of requests.
+
+    `priority` is the most urgent that its requests may be, lower first. `trusted` says whether what its clients say of
+    their outputs and programs is believed, as policies order by it.
+    """
 
     name: str
     in_flight: int = MOST
     requests_per_s: float = math.inf
     burst: float = 1.0
+    priority: int = 0
+    trusted: bool = False
     used: int = 0
     level: float = math.inf
     filled: float = 0.0
@@ -56,6 +67,12 @@ class Tenant:
             self.level -= 1
         self.used += 1
 
+    def rank(self, ask: Ask) -> None:
+        """Let a request be no more urgent than the tenant's are, and order it by nothing that is not believed."""
+        if not self.trusted:
+            ask.forget_program()
+        ask.yield_to(self.priority)
+
     def give_back(self) -> None:
         """One of its requests is over."""
         self.used -= 1
@@ -63,10 +80,11 @@ class Tenant:
 
 @dataclass(slots=True)
 class Tenants:
-    """All tenants: those with a key by its digest, and who has none."""
+    """All tenants: those with a key by its digest, and who has none; and the digest of who reads the metrics."""
 
     by_digest: dict[str, Tenant]
     default: Tenant | None
+    metrics: str | None = None
 
     @property
     def keyed(self) -> bool:
@@ -75,18 +93,39 @@ class Tenants:
 
     def of(self, authorization: str) -> Tenant:
         """The tenant of an `Authorization` header; raises RefusedError with 401 where there is none."""
-        if self.by_digest and authorization[:7].lower() == "bearer ":
-            digest = hashlib.sha256(authorization[7:].strip().encode("utf-8", "surrogateescape")).hexdigest()
-            if digest in self.by_digest:
-                return self.by_digest[digest]
+        tenant = self.by_digest.get(_digest(authorization)) if self.by_digest else None
+        if tenant is not None:
+            return tenant
         if self.default is None:
-            raise RefusedError(401, "expected a bearer token that this router knows", "authentication_error")
+            raise _unknown()
         return self.default
+
+    def read_metrics(self, authorization: str) -> None:
+        """Let the metrics be read; raises RefusedError with 401 where keys are configured, and this is none of them.
+
+        With a key of their own that one reads them; else that of any tenant.
+        """
+        if self.metrics is None and not self.by_digest:
+            return
+        digest = _digest(authorization)
+        if digest != self.metrics if self.metrics is not None else digest not in self.by_digest:
+            raise _unknown()
+
+
+def _digest(authorization: str) -> str:
+    """The digest of a bearer token; empty where there is none."""
+    if authorization[:7].lower() != "bearer ":
+        return ""
+    return hashlib.sha256(authorization[7:].strip().encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _unknown() -> RefusedError:
+    return RefusedError(401, "expected a bearer token that this router knows", "authentication_error")
 
 
 def everybody() -> Tenants:
-    """No file: one tenant without limits."""
-    return Tenants({}, Tenant("default"))
+    """No file: one tenant without limits, who is trusted."""
+    return Tenants({}, Tenant("default", trusted=True))
 
 
 def read_tenants(path: Path) -> Tenants:
@@ -98,23 +137,41 @@ def read_tenants(path: Path) -> Tenants:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(str(path), f"TOML ({error})") from None
     named = content.get("tenants", {})
-    if unknown := sorted(set(content) - {"default", "tenants"}):
-        raise InputError(f"{path}: {unknown[0]}", "[default] or [tenants.NAME]")
+    if unknown := sorted(set(content) - {"default", "tenants", "metrics"}):
+        raise InputError(f"{path}: {unknown[0]}", "[default], [tenants.NAME] or [metrics]")
     if not isinstance(named, dict) or not all(isinstance(row, dict) for row in named.values()):
         raise InputError(f"{path}: tenants", "a table for each tenant, [tenants.NAME]")
     by_digest: dict[str, Tenant] = {}
     for name, row in named.items():
         where = f"{path}: tenants.{name}"
-        digest = row.get("key_sha256")
-        if not isinstance(digest, str) or len(digest) != 64 or set(digest.lower()) - set("0123456789abcdef"):
-            raise InputError(f"{where}.key_sha256", "the SHA-256 of its bearer token, 64 hexadecimal digits", digest)
-        if digest.lower() in by_digest:
+        digest = _key(where, row)
+        if digest in by_digest:
             raise InputError(f"{where}.key_sha256", "a key that no other tenant has")
-        by_digest[digest.lower()] = _tenant(where, name, row)
+        by_digest[digest] = _tenant(where, name, row)
     default = content.get("default")
     if default is not None and not isinstance(default, dict):
         raise InputError(f"{path}: default", "a table, [default]")
-    return Tenants(by_digest, None if default is None else _tenant(f"{path}: default", "default", default))
+    return Tenants(
+        by_digest,
+        None if default is None else _tenant(f"{path}: default", "default", default),
+        _metrics(f"{path}: metrics", content.get("metrics")),
+    )
+
+
+def _metrics(where: str, table: object) -> str | None:
+    """The digest of who reads the metrics."""
+    if table is None:
+        return None
+    if not isinstance(table, dict) or set(table) != {"key_sha256"}:
+        raise InputError(where, "a table with key_sha256 alone, [metrics]")
+    return _key(where, table)
+
+
+def _key(where: str, row: dict[str, Any]) -> str:
+    digest = row.get("key_sha256")
+    if not isinstance(digest, str) or len(digest) != 64 or set(digest.lower()) - set("0123456789abcdef"):
+        raise InputError(f"{where}.key_sha256", "the SHA-256 of its bearer token, 64 hexadecimal digits", digest)
+    return digest.lower()
 
 
 def _tenant(where: str, name: str, row: dict[str, Any]) -> Tenant:
@@ -123,7 +180,12 @@ def _tenant(where: str, name: str, row: dict[str, Any]) -> Tenant:
     rate = _number(where, row, "requests_per_s", math.inf, 1e-6)
     burst = _number(where, row, "burst", max(1.0, rate if rate < math.inf else 1.0), 1.0)
     in_flight = _number(where, row, "in_flight", MOST, 1.0)
-    return Tenant(name, int(in_flight), rate, burst, level=burst)
+    priority, trusted = row.get("priority", 0), row.get("trusted", False)
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) >= PRIORITIES:
+        raise InputError(f"{where}.priority", "a whole number, lower for more urgent", priority)
+    if not isinstance(trusted, bool):
+        raise InputError(f"{where}.trusted", "true or false", trusted)
+    return Tenant(name, int(in_flight), rate, burst, priority, trusted, level=burst)
 
 
 def _number(where: str, row: dict[str, Any], key: str, default: float, least: float) -> float:
