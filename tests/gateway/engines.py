@@ -33,7 +33,7 @@ class FakeEngine:
         self.readers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
 
     async def open(self) -> str:
-        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=4096)
         return f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
 
     def die(self) -> None:

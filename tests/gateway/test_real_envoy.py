@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.gateway.engines import FakeEngine, answer, engines, well
 from tests.gateway.rig import RUNNER, SETTINGS, Client, Conductor, Mock, dispatcher, start_mocks, stream
 from tests.gateway.test_proxy import drawn
 from tests.patience import PATIENCE_S
@@ -51,10 +53,22 @@ async def before(
     envoy: str, folder: Path, chosen: Dispatcher, hold_s: float = PATIENCE_S
 ) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
     """A picker, and Envoy before it and two engines; gives Envoy's address, and a session of a client."""
-    async with PickerServer(chosen, "127.0.0.1:0", hold_s, 86400.0) as picker, aiohttp.ClientSession() as session:
-        ports = [backend.url.rpartition(":")[2] for backend in chosen.backends]
+    async with (
+        PickerServer(chosen, "127.0.0.1:0", hold_s, 86400.0) as picker,
+        envoy_before(envoy, folder, picker.port, [backend.url for backend in chosen.backends]) as found,
+    ):
+        yield found
+
+
+@asynccontextmanager
+async def envoy_before(
+    envoy: str, folder: Path, picker: int, urls: Sequence[str]
+) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+    """Envoy before two engines, and a picker on this port or nobody; gives its address, and a session of a client."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        ports = [url.rpartition(":")[2] for url in urls]
         text = CONFIGURATION.read_text(encoding="utf-8")
-        for port, ours in (("10000", "0"), ("9002", str(picker.port)), ("8000", ports[0]), ("8001", ports[1])):
+        for port, ours in (("10000", "0"), ("9002", str(picker)), ("8000", ports[0]), ("8001", ports[1])):
             text = text.replace(f"port_value: {port} ", f"port_value: {ours} ")
         text += "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n"
         (folder / "envoy.yaml").write_text(text, encoding="utf-8")
@@ -78,6 +92,9 @@ async def listening(session: aiohttp.ClientSession, admin: Path) -> str:
     if not (admin.is_file() and (address := admin.read_text(encoding="ascii"))):
         return ""
     try:
+        async with session.get(f"http://{address}/ready") as answer:
+            if answer.status != 200:  # it first looks whether the picker is there
+                return ""
         async with session.get(f"http://{address}/listeners") as answer:
             return (await answer.text()).partition("::")[2].strip()
     except aiohttp.ClientError:
@@ -175,5 +192,73 @@ def test_what_the_picker_refuses_the_client_hears_and_who_leaves_is_forgotten(
             await conductor.clock(urls[1], until=1000.0)
             await asyncio.gather(*conductor.tasks, return_exceptions=True)
             assert conductor.clients[1].finished
+
+    RUNNER.run(run())
+
+
+async def asked(session: aiohttp.ClientSession, url: str, padding: int = 0) -> int:
+    """Ask for an answer that does not stream; its status."""
+    async with session.post(url + "/v1/completions", json={"prompt": "x" * (1 + padding), "max_tokens": 3}) as answer:
+        body = await answer.read()
+        assert answer.status != 200 or b"usage" in body
+        return answer.status
+
+
+def test_more_requests_than_envoy_allows_by_itself_are_all_under_way_at_once(envoy: str, tmp_path: Path) -> None:
+    """1,500: the engines answer once they have all of them, so none may wait for another."""
+    count = 1500
+
+    async def together(engine: FakeEngine, writer: asyncio.StreamWriter, body: bytes) -> None:
+        if sum(len(one.asked) for one in made) >= count:
+            whole.set()
+        await whole.wait()
+        writer.write(answer(200))
+
+    made: list[FakeEngine] = []
+    whole = asyncio.Event()
+
+    async def run() -> None:
+        async with (
+            engines(together, together) as (opened, urls),
+            before(envoy, tmp_path, dispatcher(urls, router="least-tokens")) as (url, session),
+            asyncio.timeout(PATIENCE_S),
+        ):
+            made.extend(opened)
+            statuses = await asyncio.gather(*(asked(session, url) for _ in range(count)))
+            assert Counter(statuses) == {200: count}
+            assert min(len(engine.asked) for engine in made) >= count // 3
+
+    RUNNER.run(run())
+
+
+@pytest.mark.parametrize("padding", [0, 300_000])
+@pytest.mark.parametrize("killed", [False, True])
+def test_without_a_picker_requests_are_served_all_the_same(
+    killed: bool, padding: int, envoy: str, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with engines(well, well) as (made, urls):
+            picker = PickerServer(dispatcher(urls), "127.0.0.1:0", PATIENCE_S, 86400.0)
+            async with picker:
+                if killed:
+                    async with envoy_before(envoy, tmp_path, picker.port, urls) as (url, session):
+                        assert await asked(session, url) == 200
+                        await picker.server.stop(0)
+                        await serves(session, url, made)
+            if not killed:  # it was never there
+                async with envoy_before(envoy, tmp_path, picker.port, urls) as (url, session):
+                    await serves(session, url, made)
+
+    async def serves(session: aiohttp.ClientSession, url: str, made: Sequence[FakeEngine]) -> None:
+        """All are served, but for the one whose body was on its way when Envoy found out."""
+        found_out = [await asked(session, url, padding)]
+        while found_out[-1] != 200:
+            found_out.append(await asked(session, url, padding))
+            assert len(found_out) <= 3
+        before = [len(engine.asked) for engine in made]
+        statuses = [await asked(session, url, padding) for _ in range(10)]
+        statuses += await asyncio.gather(*(asked(session, url, padding) for _ in range(40)))
+        assert Counter(statuses) == {200: 50}
+        assert all(len(engine.asked) - had >= 15 for engine, had in zip(made, before, strict=True))  # in turns
 
     RUNNER.run(run())

@@ -43,6 +43,9 @@ PIECE = 62 << 10
 FALLBACKS = 2
 """Further endpoints, for Envoy's retries."""
 
+PENDING = (("grpc.server.max_pending_requests", 100_000), ("grpc.server.max_pending_requests_hard_limit", 200_000))
+"""gRPC refuses some of more than 1,000 requests that come at once, at random; `Limits` says here what is too many."""
+
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 
 
@@ -284,7 +287,7 @@ class PickerServer:
         self.port = 0
 
     async def __aenter__(self) -> PickerServer:
-        self.server = grpc.aio.server()
+        self.server = grpc.aio.server(options=PENDING)
         process = grpc.stream_stream_rpc_method_handler(
             self.picker.process, ProcessingRequest.FromString, ProcessingResponse.SerializeToString
         )
