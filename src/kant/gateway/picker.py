@@ -19,12 +19,13 @@ import grpc
 from google.protobuf import struct_pb2
 
 from kant.gateway.ask import FORWARDS, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.attempt import MOST_ANSWER
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.backends import Backends, Source
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
 from kant.gateway.outliers import judged
-from kant.gateway.proxy import MOST_ANSWER, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
+from kant.gateway.proxy import MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
 

@@ -1,0 +1,332 @@
+"""One request on one backend: it is sent there, and what comes back is handed on to the client.
+
+Requests to engines change nothing but caches, so to send one twice is safe for its client. It is not safe for engines:
+the request may be what has broken the first. So a request of which a byte was sent to a backend is sent again only
+where the backend has refused it (429, 503), or where the connection was closed before any byte of the answer and the
+backend then answers `GET /health` on a new one: the failure was the connection's, and the backend lives. A request that
+has killed its engine is answered 502, and so one request kills at most one engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from kant.gateway.ask import Ask, EventCount, RefusedError, error_body, is_json, usage_of
+from kant.gateway.backend import Placement
+from kant.gateway.outliers import judged
+from kant.gateway.retries import Retries
+from kant.gateway.timeouts import Stopwatch, TimedOutError
+from kant.gateway.upstream import Connection, Head, UnreachableError, UpstreamError
+
+if TYPE_CHECKING:
+    from kant.gateway.proxy import Proxy
+
+MOST_ANSWER = 64 << 20
+"""Bytes of an answer that is not streamed."""
+
+REFUSALS = frozenset({429, 503})
+"""Statuses with which a backend says that it has not taken a request."""
+
+HOP_BY_HOP = frozenset(
+    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+     "transfer-encoding", "upgrade", "content-length")
+)  # fmt: skip
+"""Headers that concern one connection (RFC 9110, 7.6.1)."""
+
+NOT_SENT = HOP_BY_HOP | {"host", "accept-encoding", "expect", "content-encoding", "content-type"}
+"""And of requests those that the proxy sets itself."""
+
+BREAKS = frozenset("\r\n\0")
+"""Would break a head apart; no server lets them in."""
+
+PRESSURE = 256 << 10
+"""Bytes that a client may be behind before its engine is read more slowly."""
+
+BACKEND = "x-kant-backend"
+CONNECT_S = 5.0
+
+
+class BackendLostError(Exception):
+    """A backend did not answer, or broke off: `status` is what the client hears of it."""
+
+    def __init__(self, why: str, status: int = 502) -> None:
+        super().__init__(why)
+        self.status = status
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's type of the error."""
+        return "timeout" if self.status == 504 else "backend_lost"
+
+
+class ElsewhereError(BackendLostError):
+    """A backend has not taken the request: it may be sent to another one."""
+
+
+class Attempt:
+    """One request on one backend."""
+
+    def __init__(
+        self, proxy: Proxy, request: web.BaseRequest, placed: Placement, began: float, retries: Retries
+    ) -> None:
+        assert placed.backend is not None
+        self.proxy, self.request, self.placed, self.began, self.retries = proxy, request, placed, began, retries
+        self.backend = placed.backend
+        self.response: web.StreamResponse | None = None
+        self.count = EventCount()
+        self.connection: Connection | None = None
+        self.stopwatch: Stopwatch | None = None
+        self.client: asyncio.Transport | None = None
+        self.chunked = False
+        self.relief: asyncio.Task[None] | None = None
+        self.early: list[bytes] = []
+        """Pieces that have come before the client's answer has begun."""
+        self.begun: asyncio.Future[None] | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Forward, and hand the answer on; raises BackendLostError where the backend fails."""
+        ask, dispatcher = self.placed.ask, self.proxy.dispatcher
+        priority = dispatcher.sent_priority(self.placed) if ask.path != "/tokenize" else None
+        body = ask.forwarded(priority, dispatcher.policy.by_priority)
+        try:
+            connection, head = await self._ask(self._head(ask.path, len(body)), body)
+            if head.status in REFUSALS and self.proxy.others(self.placed, self.backend) and self._may_retry():
+                if head.status == 503:
+                    self.proxy.answered(self.placed, False)
+                raise ElsewhereError(f"it answered {head.status}")
+            if head.content_type == "text/event-stream":
+                await self._stream(connection, head)
+            else:
+                await self._whole(connection, head, ask)
+        except TimedOutError as error:
+            self.proxy.meters.timed_out.labels(str(self.backend.number), str(self.stopwatch_begun).lower()).inc()
+            if error.stalled:
+                self.proxy.answered(self.placed, False)
+            raise BackendLostError(str(error), 504) from None
+        except UpstreamError as error:
+            self.proxy.answered(self.placed, False)
+            raise BackendLostError(str(error)) from None
+        finally:
+            self.placed.withdraw = None
+            if self.stopwatch is not None:
+                self.stopwatch.stop()
+            if self.connection is not None:
+                self.connection.release()
+        assert self.response is not None
+        with contextlib.suppress(ConnectionError):
+            await self.response.write_eof()
+        return self.response
+
+    @property
+    def stopwatch_begun(self) -> bool:
+        """Whether something of the answer's body has come."""
+        return self.stopwatch is not None and self.stopwatch.begun
+
+    async def _ask(self, head: bytes, body: bytes) -> tuple[Connection, Head]:
+        """Send the request, and wait for the head of its answer."""
+        upstreams, url = self.proxy.upstreams, self.backend.url
+        try:
+            connection = self.connection = await upstreams.connection(url)
+        except UnreachableError as error:  # nothing was sent
+            self.proxy.dispatcher.unreachable(self.backend)
+            raise ElsewhereError(str(error)) from None
+        self.placed.withdraw = lambda: connection.fail(UpstreamError("it was lost"))
+        self.stopwatch = Stopwatch(self.proxy.options.timeouts, self.began, self._expired)
+        try:
+            return connection, await connection.ask(head, body)
+        except TimedOutError:
+            raise
+        except UpstreamError as error:
+            if connection.heard or not await self._lives():
+                raise
+            if not connection.kept:  # else it had been idle for too long
+                self.proxy.answered(self.placed, False)
+            if not self._may_retry():
+                raise BackendLostError(str(error)) from None
+            raise ElsewhereError(str(error)) from None
+
+    async def _lives(self) -> bool:
+        """Whether the backend answers on a new connection."""
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                connection = await self.proxy.upstreams.connection(self.backend.url, fresh=True)
+                head = await connection.ask(f"GET /health HTTP/1.1\r\nHost: {self.backend.host}\r\n\r\n".encode(), b"")
+            return head.status < 500
+        except UnreachableError:
+            self.proxy.dispatcher.unreachable(self.backend)
+            return False
+        except (UpstreamError, TimeoutError):
+            return False
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _expired(self, error: TimedOutError) -> None:
+        """The answer takes too long: end the connection, and so the request on the backend."""
+        assert self.connection is not None
+        if self.relief is not None and self.client is not None:  # it is the client who takes nothing
+            self.client.abort()
+            self.connection.fail(ClientGoneError("it reads nothing"))
+        else:
+            self.connection.fail(error)
+
+    def _may_retry(self) -> bool:
+        """Whether the request may be sent again: that uses up one retry, and some of the budget."""
+        if self.retries.left <= 0:
+            return False
+        allowed = self.retries.take(self.proxy.in_flight)
+        if not allowed:
+            self.proxy.meters.over_budget.inc()
+        return allowed
+
+    def _head(self, path: str, length: int) -> bytes:
+        """The head of the request as the engine gets it."""
+        keyed = self.proxy.tenants.keyed
+        lines = [
+            f"POST {path} HTTP/1.1\r\nHost: {self.backend.host}\r\nContent-Type: application/json\r\n"
+            f"Accept-Encoding: identity\r\nContent-Length: {length}"
+        ]
+        for name, value in self.request.headers.items():
+            low = name.lower()
+            if low in NOT_SENT or (keyed and low == "authorization") or not BREAKS.isdisjoint(value):
+                continue
+            lines.append(f"{name}: {value}")
+        lines.append("\r\n")
+        return "\r\n".join(lines).encode("utf-8", "surrogateescape")
+
+    def _answer_headers(self, head: Head) -> dict[str, str]:
+        kept = {name: value for name, value in head.headers.items() if name not in HOP_BY_HOP}
+        kept[BACKEND] = str(self.backend.number)
+        return kept
+
+    async def _stream(self, connection: Connection, head: Head) -> None:
+        """Hand each piece on as it comes; the client's answer begins with the first."""
+        begun = self.begun = asyncio.get_running_loop().create_future()
+        whole = connection.pieces(self._take)
+        whole.add_done_callback(lambda _: self._begin())
+        await begun
+        if not self.early:
+            await whole
+            raise UpstreamError("its stream was empty")
+        self.response = web.StreamResponse(status=head.status, headers=self._answer_headers(head))
+        self.proxy.meters.first_s.observe(time.monotonic() - self.began)
+        await _to_client(self.response.prepare(self.request))
+        while self.early:
+            pieces, self.early = b"".join(self.early), []
+            await _to_client(self.response.write(pieces))
+        self.chunked = self.response.headers.get("Transfer-Encoding") == "chunked"
+        self.client = self.request.transport
+        if self.client is None:
+            raise ClientGoneError("it has closed its connection")
+        try:
+            await whole
+        except TimedOutError:
+            if not self.count.finished:  # else the client has all there is
+                raise
+        if not (head.framed or self.count.finished):  # nothing but [DONE] says that such a stream is whole
+            raise UpstreamError("its stream has no end")
+        said = self.count.events > 0 or self.count.finished
+        self._over(head.status, self.count.events, self.count.usage, said)
+
+    def _take(self, piece: bytes, chunks: bytes | None) -> None:
+        """A piece of a stream has come: count its tokens, and write it to the client, in whose frame it may be."""
+        assert self.stopwatch is not None
+        self.stopwatch.heard()
+        done = self.count.feed(piece)
+        if done:
+            self.proxy.dispatcher.said(self.placed, done)
+        client = self.client
+        if client is None:
+            self.early.append(piece)
+            self._begin()
+            return
+        if client.is_closing():
+            raise ClientGoneError("it has closed its connection")
+        if self.chunked:
+            client.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunks is None else chunks)
+        else:
+            client.write(piece)
+        if client.get_write_buffer_size() > PRESSURE and self.relief is None:
+            self.relief = asyncio.create_task(self._relieve())
+
+    def _begin(self) -> None:
+        """The first piece has come, or none will."""
+        if self.begun is not None and not self.begun.done():
+            self.begun.set_result(None)
+
+    async def _relieve(self) -> None:
+        """The client is slower than the engine: read no more before it has what there is."""
+        assert self.connection is not None
+        self.connection.hold(True)
+        try:
+            await self.request.writer.drain()
+        except ConnectionError:
+            self.connection.fail(ClientGoneError("it has closed its connection"))
+        self.connection.hold(False)
+        self.relief = None
+
+    async def _whole(self, connection: Connection, head: Head, ask: Ask) -> None:
+        """An answer that is one JSON document: nothing is sent before all of it is here."""
+        parts: list[bytes] = []
+        size = 0
+
+        def take(piece: bytes, _: bytes | None) -> None:
+            nonlocal size
+            assert self.stopwatch is not None
+            self.stopwatch.heard()
+            size += len(piece)
+            if size > MOST_ANSWER:
+                raise RefusedError(502, f"the answer is longer than {MOST_ANSWER} bytes", "backend_lost")
+            parts.append(piece)
+
+        await connection.pieces(take)
+        body = b"".join(parts)
+        plain = head.headers.get("content-encoding", "identity").lower() == "identity"
+        if head.status == 200 and plain and not is_json(body):
+            raise UpstreamError("its answer is no JSON")
+        self.response = web.Response(body=body, status=head.status, headers=self._answer_headers(head))
+        usage = usage_of(body) if head.status == 200 and ask.path.startswith("/v1/") else None
+        self._over(head.status, usage[1] if usage else None, usage)
+        self.proxy.meters.first_s.observe(time.monotonic() - self.began)
+        await _to_client(self.response.prepare(self.request))
+
+    def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
+        """The answer is whole, and says something: its place is free before the client knows."""
+        good = judged(status)
+        if good is not None:
+            self.proxy.answered(self.placed, good and said)
+        meters, placed, number = self.proxy.meters, self.placed, str(self.backend.number)
+        meters.requests.labels(number, str(status)).inc()
+        meters.whole_s.observe(time.monotonic() - self.began)
+        meters.prompt.inc(usage[0] if usage else placed.prompt)
+        if output:
+            meters.tokens.labels(number).inc(output)
+        self.proxy.dispatcher.end(placed, output if status == 200 else None, usage[0] if usage else None)
+
+    async def say_lost(self, error: BackendLostError) -> web.StreamResponse:
+        """Tell the client that the stream has lost its backend: an error in the stream, and no `[DONE]`."""
+        assert self.response is not None
+        tokens = self.count.events
+        text = f"the backend was lost after {tokens} tokens ({error}); what has come is all there is"
+        with contextlib.suppress(ConnectionError):
+            await self.response.write(b"data: " + error_body(error.status, text, error.kind) + b"\n\n")
+            await self.response.write_eof()
+        return self.response
+
+
+class ClientGoneError(ConnectionError):
+    """The client has closed its connection."""
+
+
+async def _to_client(sending: object) -> None:
+    """Await something that is sent to the client; raises ClientGoneError where it has gone."""
+    try:
+        await sending  # type: ignore[misc]
+    except ConnectionError as error:
+        raise ClientGoneError(str(error)) from None
