@@ -11,6 +11,7 @@ from tests.gateway.engines import STREAM, TOKEN, Behaviour, FakeEngine, answer, 
 from tests.gateway.rig import dispatcher, routing
 from tests.patience import PATIENCE_S
 
+from kant.gateway.outliers import Ejection
 from kant.gateway.timeouts import Timeouts
 
 BODY = {"prompt": "x", "max_tokens": 3}
@@ -158,9 +159,10 @@ def test_a_connection_that_closes_just_when_it_is_used_again_costs_nothing() -> 
     async def run() -> None:
         async with engines(closes_once, well) as (made, urls), routing(dispatcher(urls)) as (server, url):
             server.dispatcher.backends[1].draining = True
+            server.dispatcher.ejection = Ejection(after=1)
             assert await closed_loop(url, 9, 1) == {200: 9}
             assert len(made[0].asked) == 17 and not made[1].asked  # all but the first were sent twice
-            assert server.dispatcher.backends[0].health.failures == 0
+            assert b"kant_router_ejections_total{" not in server.proxy.meters.text(server.dispatcher)
             assert b'kant_router_retries_total{backend="0"} 8.0' in server.proxy.meters.text(server.dispatcher)
 
     asyncio.run(run())
@@ -356,5 +358,30 @@ def test_a_request_that_is_held_ends_with_its_whole_time() -> None:
             status, text = await ask(session, url)
             assert status == 504 and "no backend has had room for 0.05 seconds" in text
             assert not server.dispatcher.held and server.dispatcher.waiting == 0
+
+    asyncio.run(run())
+
+
+def test_whoever_waits_goes_to_an_ejected_engine_when_its_time_is_over() -> None:
+    async def fails_once(engine: FakeEngine, writer: asyncio.StreamWriter, body: bytes) -> None:
+        writer.write(answer(500 if len(engine.asked) == 1 else 200))
+
+    async def run() -> None:
+        chosen = dispatcher([], in_flight=1)
+        chosen.ejection = Ejection(after=1, base_s=0.2)
+        async with (
+            engines(fails_once, stalls()) as (made, urls),
+            routing(chosen) as (_, url),
+            aiohttp.ClientSession() as session,
+            asyncio.timeout(PATIENCE_S),
+        ):
+            chosen.have({urls[0]: True})
+            assert (await ask(session, url))[0] == 500
+            chosen.have(dict.fromkeys(urls, True))
+            stalled = asyncio.create_task(ask(session, url))
+            while not made[1].asked:
+                await asyncio.sleep(0.001)
+            assert (await ask(session, url))[0] == 200 and len(made[0].asked) == 2
+            stalled.cancel()
 
     asyncio.run(run())

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.gateway.rig import dispatcher
 from tests.gateway.test_dispatch import come
 
@@ -40,6 +41,7 @@ def naive_place(waits: list[Placement], router: Router, room: set[int]) -> tuple
     ),
     st.sampled_from(["fcfs", "overtaking"]),
 )
+@settings(max_examples=examples(200))
 def test_it_asks_in_the_order_that_is_defined(events: list[tuple[int, int, str, int]], kind: str) -> None:
     router = router_named("intelligent" if kind == "overtaking" else "least-tokens")
     held: Held = HeldBySize() if kind == "overtaking" else HeldInOrder()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.gateway.rig import SETTINGS
 from tests.gateway.test_dispatch import come
 
@@ -61,12 +62,50 @@ def test_only_failures_of_the_engine_count() -> None:
     ]  # fmt: skip
 
 
+def test_one_request_tests_who_may_come_back_and_where_all_are_ejected_all_are_used() -> None:
+    async def run() -> None:
+        chosen = dispatcher(2)
+        for backend in chosen.backends:
+            backend.draining = True
+        first, second = chosen.backends
+
+        def send(*, fails: bool = False) -> Placement:
+            placed = come(chosen, 5)
+            assert chosen.offer(placed)
+            if fails:
+                chosen.answered(placed, False)
+                chosen.end(placed, None)
+            return placed
+
+        first.draining = False
+        for _ in range(3):
+            send(fails=True)
+        assert first.health.ejected and chosen.panics
+        early = send()  # nobody else is there
+        assert early.backend is first and early.tests
+        chosen.end(early, None)
+        chosen.now = 10.0
+        second.draining = False
+        chosen.found(second)
+        held = [send() for _ in range(3)]
+        assert [placed.backend for placed in held].count(first) == 1  # it has the fewest, and yet only one
+        test = next(placed for placed in held if placed.backend is first)
+        assert test.tests
+        chosen.said(test, 1)
+        assert first in [send().backend for _ in range(4)]  # it answers: the next one may come
+        chosen.now = 11.0
+        assert not first.health.bad(1, 11.0, chosen.sent, RULE)  # what was sent before says nothing now
+
+    asyncio.run(run())
+
+
 EVENTS = st.lists(
     st.tuples(st.sampled_from(["come", "good", "bad", "end", "wait", "turn", "said"]), st.integers(0, 9)), max_size=120
 )
 
 
 @given(EVENTS, st.integers(1, 4))
+@settings(max_examples=examples(200))
 def test_who_is_ejected_gets_nothing_while_another_is_in_service(events: list[tuple[str, int]], count: int) -> None:
     """An oracle that keeps all answers and decides anew from them who may get a request."""
 

@@ -190,7 +190,27 @@ def test_priorities_and_programs_are_written_into_long_bodies() -> None:
         destination(answers)
         assert json.loads(b"".join(_streamed(answer)[0] for answer in answers[1:])) == fields
 
+        fields["priority"] = -3  # no request is more urgent than others by its own word
+        answers = await Envoy(channel).request(json.dumps(fields).encode())
+        assert json.loads(b"".join(_streamed(answer)[0] for answer in answers[1:]))["priority"] == 0
+
     picked(play, dispatcher(URLS, policy="priority"))
+
+
+def test_an_endpoint_whose_answers_fail_is_ejected() -> None:
+    async def play(channel: grpc.aio.Channel, chosen: Dispatcher) -> None:
+        chosen.backends[1].draining = chosen.backends[2].draining = True
+        for _ in range(3):
+            envoy = Envoy(channel)
+            assert destination(await envoy.request(body_of(5))) == [ENDPOINTS[0]]
+            head = {"headers": _map({":status": "500"}), "end_of_stream": True}
+            await envoy.ask(ProcessingRequest(response_headers=head), answers=1)
+        chosen.backends[1].draining = False
+        assert chosen.backends[0].health.ejected
+        for path in ("/v1/completions", "/v1/models"):
+            assert destination(await Envoy(channel).request(body_of(5), path=path))[0] == ENDPOINTS[1]
+
+    picked(play, dispatcher(URLS))
 
 
 def test_what_is_too_much_is_shed_and_what_is_no_request_is_refused() -> None:

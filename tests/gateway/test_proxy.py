@@ -196,6 +196,7 @@ def test_what_the_router_knows_is_behind_the_key_and_a_client_cannot_go_first(mo
                     asyncio.create_task(stream(session, url, 11 + i, 5, client, headers=headers, **fields))
                 )
                 await conductor.settle(lambda i=i: chosen.waiting == i + 1)
+            assert all(placed.predicted == 5 for queue in chosen.held.values() for placed in queue)
             for k in range(len(asks)):
                 await conductor.clock(urls[0], until=200.0 + k)
                 async with asyncio.timeout(PATIENCE_S):
