@@ -85,8 +85,9 @@ def test_one_request_tests_who_may_come_back_and_where_all_are_ejected_all_are_u
         assert early.backend is first and early.tests
         chosen.end(early, None)
         chosen.now = 10.0
-        second.draining = False
-        chosen.found(second)
+        first.draining, second.draining = True, False
+        assert chosen.offer(come(chosen, 500))
+        first.draining = False
         held = [send() for _ in range(3)]
         assert [placed.backend for placed in held].count(first) == 1  # it has the fewest, and yet only one
         test = next(placed for placed in held if placed.backend is first)
