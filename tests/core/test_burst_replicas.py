@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.tenant_runs import USERS, draw_queues
 from tests.examples import examples
 
-from kant.model.decision import Plan, Start
+from kant.model.decision import Plan, Preempt, Start
 from kant.model.event import JobSubmitted, QueuesChanged
 from kant.model.job import Job
 from kant.model.tenant import QueueConfig
@@ -39,8 +39,13 @@ def starts(plan: Plan) -> list[str]:
 
 
 def startable_replicas(harness: Harness) -> list[str]:
-    """The burst replicas that wait and that a scheduler which sees the state for the first time starts now."""
+    """The burst replicas that wait and that a scheduler which sees the state for the first time starts now.
+
+    None where it evicts for them: what this cycle has started may be taken back for a job of higher priority.
+    """
     again = Scheduler(harness.state, harness.profile, harness.seed).cycle(harness.now)
+    if any(isinstance(decision, Preempt) for decision in again.decisions):
+        return []
     live, rows = harness.state.live, harness.state.rows
     return [job for job in starts(again) if live[rows[job]].base_job]
 
