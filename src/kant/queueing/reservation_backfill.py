@@ -8,6 +8,8 @@ are those of the sources (`kant.testing.textbook`).
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 
 from kant.cluster.columns import J_PRIORITY, J_SINCE
@@ -84,14 +86,16 @@ class ReservationBackfill:
             self._suspend(row)
             self.behind.pop(row, None)
             self.forecast.opened += 1
-        ranked = cycle.ranked()
+        ranked, passed, turns = list[int](), list[int](), cycle.ranked()
+        first = next(turns, -1)
         if not self.sticky:
-            for row in state.reserved.keys() - set(ranked[:1]):  # before the first there is nobody
+            for row in state.reserved.keys() - {first}:  # before the first there is nobody
                 self._suspend(row)
-        passed: list[int] = []
-        for place, row in enumerate(ranked):
+        for row in chain([first] if first >= 0 else (), turns):
+            ranked.append(row)
             if not self.sticky and row not in self.calendar and self._is_full():
-                passed = ranked[place:]
+                passed = [row, *turns]
+                ranked += passed[1:]
                 break
             if not self._serve_in_turn(row):
                 passed.append(row)
@@ -104,6 +108,9 @@ class ReservationBackfill:
         self.suspended.clear()
         for row in self._candidates(ranked, passed):
             if not self._fails_still(row):
+                self._serve(row)
+        while released := cycle.pending.take_released():  # burst replicas whose base jobs were candidates
+            for row in self._candidates(released, released):
                 self._serve(row)
         self.moves.tell()
         later = (start for _, start in self._reserved_starts() if start > cycle.now)  # who starts now needs no cycle
