@@ -55,7 +55,7 @@ def _at_level(
     # What they lost is no matter here, nor who goes first: the key of the search is then what they hold.
     whole = [candidate(cycle, victim, passed=victim in own.passed) for victim in own.rows]
     whole = [replace(who, cost=0, rank=()) for who in whole]
-    if not policy.forbids(cycle, rules, row, shape, own, NOBODY, level):
+    if not all(policy.forbids(cycle, rules, row, shape, own, NOBODY, admits)):
         chosen = choose(diagnosis.placer, shape, row, whole, int(policy.most * shape.gpu_milli), admits)
     else:
         chosen = choose(diagnosis.placer, shape, row, whole, UNLIMITED, admits)

@@ -36,6 +36,7 @@ class Allowed(NamedTuple):
     """The jobs that a job may stop, or shrink, at one level."""
 
     rows: list[int]
+    mask: Mask  # the same, of the rows of the entitlements
     found: list[int]  # those of them that have reached their minimum run time
     reclaimed: set[int]  # from which a queue reclaims what it is entitled to
     age: int  # when the next of them reaches its minimum run time; -1 where all have
@@ -43,9 +44,13 @@ class Allowed(NamedTuple):
     reclaims: Mask  # `reclaimed`, of the rows of the entitlements
     passed: frozenset[int]  # those of `found` that passed the job
 
+    def later(self) -> Allowed:
+        """The same once all of them have reached their minimum run time."""
+        return self._replace(found=self.rows, age=-1, may_leave=self.mask)
+
 
 NO_ONE = np.zeros(0, dtype=np.bool_)
-NOBODY = Allowed([], [], set(), -1, NO_ONE, NO_ONE, frozenset())
+NOBODY = Allowed([], NO_ONE, [], set(), -1, NO_ONE, NO_ONE, frozenset())
 
 
 class Seat(NamedTuple):
@@ -119,33 +124,25 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if to_shrink is not None:
             levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
         best: tuple[Preference, Seat] | None = None
+        cap = int(self.most * shape.gpu_milli)
         for level in levels:
             own = allowed_victims(rules, level)
             wide = allowed_victims(to_shrink, level) if to_shrink is not None else NOBODY
             protected = [age for age in (own.age, wide.age) if age >= 0]
+            admits = partial(rules.admits, level=level) if rules.node >= 0 else None
             if protected:
                 if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
                     continue
-                if self.forbids(cycle, rules, row, shape, own, wide, level):
+                forbidden, exact = self.forbids(cycle, rules, row, shape, own, wide, admits)
+                if forbidden and exact:
                     continue
-                retry_at = _sooner(retry_at, min(protected))
+                definitive &= exact
+                if not forbidden:
+                    retry_at = _sooner(retry_at, min(protected))
             if not own.found and not wide.found:
                 continue
-            admits = partial(rules.admits, level=level) if rules.node >= 0 else None
-            mark, cap = cycle.placer.trial.checkpoint(), int(self.most * shape.gpu_milli)
-            alone = None
-            if shape.pods == 1 and not rules.short and len(own.found) > EXACT and not wide.found:
-                alone = on_one_node(cycle, rules, shape, own, cap, admits)
-            if alone is not None:
-                whole = [candidate(cycle, r, r in own.reclaimed, r in own.passed) for r in alone]
-                chosen, exact = choose(cycle.placer, shape, row, whole, cap), True
-            else:
-                whole = [candidate(cycle, r, r in own.reclaimed, r in own.passed) for r in own.found]
-                surplus = [
-                    surplus_candidate(cycle, r, shape, r in wide.reclaimed, r in wide.passed) for r in wide.found
-                ]
-                chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, cap, admits)
-                exact = len(whole) + len(surplus) <= EXACT
+            mark = cycle.placer.trial.checkpoint()
+            chosen, exact = choose_victims(cycle, rules, row, shape, own, wide, cap, admits)
             if chosen is None:
                 # Costs grow with time, so a later search may find a set. Not so where it was exact or all are too few.
                 definitive &= exact or (surely and not fits_without(entitlements, own.found, row, shape, wide.found))
@@ -170,26 +167,27 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         shape: Shape,
         own: Allowed,
         wide: Allowed,
-        level: int,
-    ) -> bool:
-        """Whether it is proven that no set of these jobs makes room within `most`, however long they have run."""
-        entitlements, cap = rules.entitlements, int(self.most * shape.gpu_milli)
-        passed = own.passed
+        admits: Admits | None,
+    ) -> tuple[bool, bool]:
+        """Whether no set of these jobs makes room within `most`, however long they have run; and whether that is sure.
+
+        The search is exact among few jobs. Among many it may miss a set.
+        """
+        cap, passed = int(self.most * shape.gpu_milli), own.passed
         held = cycle.state.jobs[own.rows, J_MILLI].tolist()
         sizes = [(victim, 0 if victim in passed else milli) for victim, milli in zip(own.rows, held, strict=True)]
         if wide.rows or sum([milli for _, milli in sizes]) <= cap:
-            return False
+            return False, True
         light = [victim for victim, milli in sizes if milli <= cap]
-        if len(light) < len(sizes) and not shape.order_dependent and not fits_without(entitlements, light, row, shape):
-            return True
-        if len(light) > EXACT:
-            return False
+        plain = not shape.order_dependent  # more room never makes it fit less
+        if len(light) < len(sizes) and plain and not fits_without(rules.entitlements, light, row, shape):
+            return True, True
+        if len(light) > EXACT and (rules.node >= 0 or not plain):
+            return False, True
         mark = cycle.placer.trial.checkpoint()
-        admits = partial(rules.admits, level=level) if rules.node >= 0 else None
-        whole = [candidate(cycle, victim, victim in own.reclaimed, victim in passed) for victim in light]
-        found = choose(cycle.placer, shape, row, whole, cap, admits)
+        found, exact = choose_victims(cycle, rules, row, shape, own.later(), wide, cap, admits)
         cycle.placer.trial.rollback(mark)
-        return found is None
+        return found is None, exact or found is not None
 
     def entitlements(self, cycle: CyclePlan) -> Entitlements:
         """The running jobs as the plan leaves them. The table is made once a cycle."""
@@ -240,6 +238,7 @@ def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
     passed = frozenset[int]() if rules.passed is None else frozenset(entitlements.rows[allowed & rules.passed].tolist())
     return Allowed(
         rows.tolist(),
+        allowed,
         rows[~protected].tolist(),
         set(entitlements.rows[reclaims].tolist()),
         int(until[protected].min()) if protected.any() else -1,
@@ -247,6 +246,32 @@ def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
         reclaims,
         passed,
     )
+
+
+def choose_victims(
+    cycle: CyclePlan,
+    rules: PreemptionRules,
+    row: int,
+    shape: Shape,
+    own: Allowed,
+    wide: Allowed,
+    cap_milli: int,
+    admits: Admits | None,
+) -> tuple[tuple[list[Candidate], Allocation] | None, bool]:
+    """The best victims found among the jobs `own` and the surplus of the gangs `wide`, and the placement without them.
+
+    With it: whether the search was exact, so that there is no set where it has found none. On success the placement is
+    taken on the trial; otherwise nothing changes.
+    """
+    if shape.pods == 1 and not rules.short and len(own.found) > EXACT and not wide.found:
+        alone = on_one_node(cycle, rules, shape, own, cap_milli, admits)
+        if alone is not None:
+            whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in alone]
+            return choose(cycle.placer, shape, row, whole, cap_milli), True
+    whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
+    surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
+    chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits)
+    return chosen, len(whole) + len(surplus) <= EXACT
 
 
 def on_one_node(
