@@ -52,6 +52,11 @@ def replay(
             console.print(
                 f"first at {show_duration(then.time)}: recorded {then.decisions[:2]}, now {now.decisions[:2]}"
             )
+        if again.lacks_cycles:
+            console.print(
+                f"The journal is of Kant {again.header.version}, which did not record when it looked and decided "
+                "nothing: who is told to wait may differ."
+            )
     if other is not None:
         show_runs(results)
     return 0 if again.equal else 1

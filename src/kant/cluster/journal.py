@@ -83,6 +83,7 @@ class Journal:
         self.sink = sink
         self.decisions = 0
         self._news = False  # something has happened since the last cycle
+        self._review_at = -1  # when the last plan asked for another cycle, although nothing may have happened
         self._cycled = -1  # when a cycle decided nothing about it: a line, once something follows
         self._digest = hashlib.blake2b(digest_size=16)
 
@@ -108,8 +109,11 @@ class Journal:
         """Record the decisions of one cycle.
 
         Without any, and unless `always`, it is a `Cycled` line, which the digest leaves out, or nothing where the cycle
-        had nothing new to look at, or is the last.
+        had nothing new to look at, or is the last. What a plan has asked to be looked at again by now is new too.
         """
+        due = 0 <= self._review_at <= plan.time
+        if not (plan.mending or plan.proposed):
+            self._review_at = plan.review_at
         if plan.decisions or always:
             if self._cycled >= 0:
                 self._follow()
@@ -120,7 +124,7 @@ class Journal:
                 self.sink(line)
         elif plan.mending or plan.proposed:  # of no cycle
             return
-        elif self._news and self.sink is not None:
+        elif (self._news or due) and self.sink is not None:
             if self._cycled >= 0:
                 self._follow()
             self._cycled = plan.time

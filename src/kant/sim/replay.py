@@ -30,6 +30,7 @@ from kant.sim.checks import check_profile
 from kant.sim.journal_metrics import JournalMetrics
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
+from kant.sim.unsaid_cycles import UnsaidCycles, is_recorded
 from kant.workload.faults_file import NodeHealth
 
 
@@ -56,6 +57,11 @@ class Replay:
     until: int = FOREVER  # when the record was cut
 
     @property
+    def lacks_cycles(self) -> bool:
+        """Whether the journal leaves out cycles and does not say when they were, so that it may come out otherwise."""
+        return self.header.zero > 0 and not is_recorded(self.header)
+
+    @property
     def equal(self) -> bool:
         return self.recorded == self.replayed
 
@@ -76,11 +82,19 @@ def replay(path: Path) -> Replay:
         nonlocal difference
         plan = walk.decide_again(metrics.scheduler, line)
         replayed.plan(plan, always)
+        if unsaid is not None:
+            unsaid.decided(plan)
         if difference is None and recorded.digest != replayed.digest:
             difference = (line, plan)
 
-    walk.cycled = lambda time: cycle(Plan(time, []), always=False)
+    def look(time: int) -> None:
+        cycle(Plan(time, []), always=False)
+
+    unsaid = UnsaidCycles() if not is_recorded(walk.header) and not walk.header.zero else None
+    walk.cycled = look
     for line in walk:
+        for time in unsaid.before(line) if unsaid is not None else ():
+            look(time)
         if isinstance(line, Plan):
             metrics.recorder.replaced += sum(isinstance(d, Start) and d.kept > 0 for d in line.decisions)
             metrics.decided(line)

@@ -1,0 +1,73 @@
+"""The cycles of a journal whose Kant did not record cycles that decided nothing.
+
+Kant 0.2 and before left them out, so replay has to find out when they were. For a simulated run that can be told: there
+is one cycle at the end of each instant, one more at the same instant where a plan stopped a job for another or at its
+limit, and one where the last plan asked for it. When a live driver looked again cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kant.cluster.journal import Header
+from kant.model.decision import Expire, Plan, Preempt, Shrink
+from kant.model.event import (
+    Event,
+    JobCancelled,
+    JobDemoted,
+    JobFailed,
+    JobGrown,
+    JobPreempted,
+    JobProgressed,
+    JobRejected,
+    JobReleased,
+    JobReserved,
+    JobShrunk,
+    JobStarted,
+    QueueOrdered,
+)
+
+RECORDED_FROM = (0, 3)
+"""The first version of Kant that records every cycle."""
+
+CARRIED_OUT = (
+    JobStarted, JobRejected, JobPreempted, JobShrunk, JobGrown, JobFailed, JobReserved, JobReleased, JobDemoted,
+    QueueOrdered, JobProgressed, JobCancelled,
+)  # fmt: skip
+"""What a plan leaves behind it at its own instant."""
+
+
+def is_recorded(header: Header) -> bool:
+    """Whether the journal has all cycles. A version that cannot be read is taken for one of today."""
+    try:
+        major, minor = (int(part) for part in header.version.split(".")[:2])
+    except ValueError:
+        return True
+    return (major, minor) >= RECORDED_FROM
+
+
+class UnsaidCycles:
+    """Says, line by line, when a simulated run cycled without leaving a line. Times are microseconds."""
+
+    def __init__(self) -> None:
+        self._time = 0
+        self._news = False  # something has happened since the last cycle
+        self._planned = False  # the last cycle was at `_time`, so what follows may carry out its plan
+        self._review_at = -1
+
+    def before(self, line: Event | Plan) -> Iterator[int]:
+        """The times of the cycles between the last line and this one; each is to be `decided` before the next."""
+        if line.time > self._time and self._news:
+            yield self._time
+        while 0 <= self._review_at < line.time:
+            yield self._review_at
+        if line.time > self._time:
+            self._time, self._planned = line.time, False
+        if not isinstance(line, Plan) and not (self._planned and isinstance(line, CARRIED_OUT)):
+            self._news = True
+
+    def decided(self, plan: Plan) -> None:
+        """A cycle has decided this, whether the journal has a line for it or not."""
+        self._time, self._planned, self._review_at = plan.time, True, plan.review_at
+        self._news = any(isinstance(each, Expire) or (isinstance(each, Preempt | Shrink) and each.by)
+                         for each in plan.decisions)  # fmt: skip
