@@ -68,6 +68,16 @@ def saturated_queues(days: float = 5, profile: str = "kant") -> Trace:
     return Trace("saturated-kant-queues", replace(workload, priority=priority), cluster(32, 8), profile, queue_config)
 
 
+def many_queues(queues: int, jobs: int = 1400) -> Trace:
+    """Jobs like those of Helios Venus that ask for twice the 256 GPUs. Each queue has an equal part of these as quota."""
+    workload = generate("helios-venus", gpus=256, load=2, days=6, seed=1).take(np.arange(jobs))
+    draw = np.random.Generator(np.random.PCG64(5))
+    names = tuple(f"q{i}" for i in range(queues))
+    workload = replace(workload, queue=draw.integers(0, queues, jobs), queues=names)
+    shares = [Queue(name, "all", quotas=(Quota(nominal=256 * GPU // queues),)) for name in names]
+    return Trace(f"{queues}-queues", workload, cluster(32, 8), "kant", QueueConfig((Queue("all"), *shares)))
+
+
 def cluster(nodes: int, per_leaf: int) -> ClusterSpec:
     """Nodes of 8 GPUs, `per_leaf` of them below each leaf switch."""
     return ClusterSpec(f"{nodes}x8", tuple(Node(f"n{i}", 8, leaf=f"l{i // per_leaf}") for i in range(nodes)))

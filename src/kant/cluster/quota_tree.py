@@ -53,7 +53,8 @@ class QuotaTree(QuotaLimits):
         super().__init__(queue_config)
         slots = len(self.queues) * len(self.keys)
         self._usage = [0] * slots
-        self._own = [0] * slots  # what the jobs of the queue itself hold
+        self.own_amounts = [0] * slots
+        """By slot, what the jobs of the queue itself hold."""
         self._held: dict[int, dict[int, int]] = {}  # by user, with all below, in slots where a user is limited
 
     # --- what is used ------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ class QuotaTree(QuotaLimits):
         for slot, amount in enumerate(amounts, start=queue * len(self.keys)):
             if amount == 0:
                 continue
-            self._own[slot] += amount
+            self.own_amounts[slot] += amount
             for limited in self._user_slots[slot]:
                 held = self._held.setdefault(limited, {})
                 held[user] = held.get(user, 0) + amount
@@ -84,7 +85,7 @@ class QuotaTree(QuotaLimits):
         for slot, amount in enumerate(amounts, start=first):
             if amount == 0:
                 continue
-            least = self._own[slot]
+            least = self.own_amounts[slot]
             for limited in self._user_slots[slot]:
                 least = min(least, self._of_user(limited, user))
             if amount > least:
@@ -93,7 +94,7 @@ class QuotaTree(QuotaLimits):
         for slot, amount in enumerate(amounts, start=first):
             if amount == 0:
                 continue
-            self._own[slot] -= amount
+            self.own_amounts[slot] -= amount
             for limited in self._user_slots[slot]:
                 held = self._held[limited]
                 held[user] -= amount
@@ -139,7 +140,7 @@ class QuotaTree(QuotaLimits):
 
     def own(self, queue: int, key: int) -> int:
         """What the jobs of the queue itself hold."""
-        return self._own[queue * len(self.keys) + key]
+        return self.own_amounts[queue * len(self.keys) + key]
 
     def borrowed(self, queue: int, key: int) -> int:
         """How far the queue, with all below it, is beyond its quota."""
@@ -202,7 +203,7 @@ class QuotaTree(QuotaLimits):
 
     def any_beyond_nominal(self) -> bool:
         """Whether the own jobs of some queue hold more than its part of the nominal quotas."""
-        return any(map(gt, self._own, self.nominal_parts))
+        return any(map(gt, self.own_amounts, self.nominal_parts))
 
     def within_nominal(self, queue: int, amounts: Amounts) -> bool:
         """Whether the queue may take `amounts` and nobody on its path to the root borrows for it.
@@ -242,7 +243,7 @@ class QuotaTree(QuotaLimits):
         other = object.__new__(QuotaTree)
         other.__dict__.update(self.__dict__)
         other._usage = self._usage.copy()
-        other._own = self._own.copy()
+        other.own_amounts = self.own_amounts.copy()
         other._held = {slot: held.copy() for slot, held in self._held.items()}
         return other
 
@@ -254,15 +255,15 @@ class QuotaTree(QuotaLimits):
             charged = sum(
                 max(0, self.usage(child, key) - self._guaranteed[child * width + key]) for child in self.children[node]
             )
-            if used != self._own[slot] + charged or self._own[slot] < 0:
+            if used != self.own_amounts[slot] + charged or self.own_amounts[slot] < 0:
                 raise StateError(
                     f"queue {self.queues[node].name!r} uses {used} of {self.keys[key]}, not what its own jobs hold "
-                    f"({self._own[slot]}) and what those below it hold beyond their guaranteed parts ({charged})"
+                    f"({self.own_amounts[slot]}) and what those below it hold beyond their guaranteed parts ({charged})"
                 )
         for slot in self._user_limit:
             node, key = divmod(slot, width)
             users = self._held.get(slot, {})
-            below = sum(own for other, own in enumerate(self._own[key::width]) if node in self.paths[other])
+            below = sum(own for other, own in enumerate(self.own_amounts[key::width]) if node in self.paths[other])
             if sum(users.values()) != below or min(users.values(), default=1) <= 0:
                 raise StateError(
                     f"what users hold of {self.keys[key]} in queue {self.queues[node].name!r} is not {below}"
@@ -271,7 +272,7 @@ class QuotaTree(QuotaLimits):
             fresh = QuotaTree(self.queue_config)
             for queue, user, amounts in held:
                 fresh.charge(queue, user, amounts)
-            if (fresh._own, fresh._usage, fresh._held) != (self._own, self._usage, self._held):
+            if (fresh.own_amounts, fresh._usage, fresh._held) != (self.own_amounts, self._usage, self._held):
                 raise StateError("does not hold: the usage of the quotas is the sum over the jobs")
 
     # --- finding the limit that binds --------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
-from kant.queueing.preemption.policy import NOBODY, Preemption, allowed_victims, candidate
+from kant.queueing.preemption.policy import NO_VICTIMS, Preemption, allowed_victims, candidate
 from kant.queueing.preemption.rules import PreemptionRules
 from kant.queueing.preemption.search import choose
 
@@ -55,7 +55,7 @@ def _at_level(
     # What they lost is no matter here, nor who goes first: the key of the search is then what they hold.
     whole = [candidate(cycle, victim, passed=victim in own.passed) for victim in own.rows]
     whole = [replace(who, cost=0, rank=()) for who in whole]
-    if not all(policy.forbids(cycle, rules, row, shape, own, NOBODY, admits)):
+    if not all(policy.forbids(cycle, rules, row, shape, own, NO_VICTIMS, admits)):
         chosen = choose(diagnosis.placer, shape, row, whole, int(policy.most * shape.gpu_milli), admits)
     else:
         chosen = choose(diagnosis.placer, shape, row, whole, UNLIMITED, admits)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_SINCE, J_STARTED, J_STATUS, J_SUBMIT
+from kant.cluster.columns import (
+    J_FIRST_START,
+    J_PREEMPTIBLE,
+    J_PRIORITY,
+    J_QUEUE,
+    J_SINCE,
+    J_STARTED,
+    J_STATUS,
+    J_SUBMIT,
+)
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.status import JobStatus
@@ -12,12 +21,17 @@ from kant.queueing.room_given import room_given
 
 RUNNING = JobStatus.RUNNING.value
 
+OTHERWISE = 1 << 50
+"""Room that no jobs give: what is known does not hold any more."""
+
 
 class Unserved(NamedTuple):
     """A late head lacks room for `missing` pods at least, even without the jobs that it may preempt.
 
     `unreclaimable`: even without all backfilled jobs. Otherwise some of these are protected by their minimum run time:
-    row `first` until `until` (µs), the others for longer. The rest says of which wait, nodes and changes this is known.
+    row `first` until `until` (µs), the others for longer. `allowed` are those that it had a right to, where quotas
+    decide that; None where they do not. Then `missing` is 0 once it may fit without those, and only that it would fit
+    without all backfilled jobs still holds. The rest says of which wait, nodes, changes and cycle (µs) this is known.
     """
 
     missing: int
@@ -27,6 +41,8 @@ class Unserved(NamedTuple):
     since: int
     node_version: int
     end: int
+    allowed: frozenset[int] | None = None
+    asked: int = -1
 
 
 class LateHeads:
@@ -34,7 +50,8 @@ class LateHeads:
 
     A job that starts takes room. One that stops gives room to a bounded number of pods: to as many as its own nodes
     hold. So an answer holds until the jobs that have stopped since may have made up for what was missing, until the
-    next job reaches its minimum run time, or until a node changes.
+    next job reaches its minimum run time, or until a node changes. Where quotas decide whom a head may preempt, it has
+    no right to more jobs until one of its own queue stops: who starts in quota does not borrow later.
     """
 
     def __init__(self, state: ClusterState, outgrown: bool = False) -> None:
@@ -42,15 +59,25 @@ class LateHeads:
         self.outgrown = outgrown
         self._known: dict[int, Unserved] = {}
 
-    def add(self, row: int, missing: int, unreclaimable: bool, until: int = -1, first: int = -1) -> None:
+    def add(
+        self,
+        row: int,
+        missing: int,
+        unreclaimable: bool,
+        until: int = -1,
+        first: int = -1,
+        allowed: frozenset[int] | None = None,
+        asked: int = -1,
+    ) -> None:
         """Remember that a head of one group lacks room for `missing` pods."""
         state = self.state
         if len(self._known) > 2 * len(state.pending):
             self._known = {row: known for row, known in self._known.items() if row in state.pending}
         since = int(state.jobs[row, J_SINCE])
         self._known[row] = Unserved(
-            missing, unreclaimable, until, first, since, state.node_version, state.job_changes.end
-        )
+            missing, unreclaimable, until, first, since, state.node_version, state.job_changes.end,
+            allowed, asked,
+        )  # fmt: skip
 
     def forget(self, row: int) -> None:
         """Drop what is known of a job."""
@@ -64,11 +91,14 @@ class LateHeads:
         if known.node_version != state.node_version or known.since != state.jobs.item(row, J_SINCE):
             return None
         if known.end != state.job_changes.end:
-            _, unreclaimable, until, first, since, version, end = known
-            missing = known.missing - self._room_given(row, shape, known, state.job_changes.since(end))
-            if missing <= 0:
+            room = self._room_given(row, shape, known, state.job_changes.since(known.end))
+            if room >= (known.missing if known.allowed is None else OTHERWISE):
                 return None
-            known = Unserved(missing, unreclaimable, until, first, since, version, state.job_changes.end)
+            _, unreclaimable, until, first, since, version, _, allowed, asked = known
+            missing = known.missing - room if known.missing > room else 0
+            known = Unserved(
+                missing, unreclaimable, until, first, since, version, state.job_changes.end, allowed, asked
+            )
         self._known[row] = known
         return known
 
@@ -80,9 +110,9 @@ class LateHeads:
     def _room_given(self, row: int, shape: Shape, known: Unserved, moved: list[int]) -> int:
         """For how many pods of the head the jobs that have changed may have made room, at most."""
         jobs, gone = self.state.jobs, []
-        priority = jobs.item(row, J_PRIORITY)
+        priority, queue, allowed = jobs.item(row, J_PRIORITY), jobs.item(row, J_QUEUE), known.allowed
         if not known.unreclaimable and known.first in moved:
-            return known.missing  # another job is the next unprotected one
+            return OTHERWISE if known.allowed is None else known.missing  # another job is the next unprotected one
         for other in moved:
             job = jobs[other].tolist()
             if job[J_STARTED] < 0:
@@ -91,14 +121,19 @@ class LateHeads:
             if known.unreclaimable:
                 if self.outgrown:
                     if job[J_STATUS] == JobStatus.RUNNING:
-                        return known.missing  # when it falls behind is not known yet
+                        return OTHERWISE  # when it falls behind is not known yet
                     gone.append(other)  # perhaps it was counted as free: then this asks too early
                     continue
                 if behind:
                     continue  # what it held was counted as free
             elif job[J_STATUS] == JobStatus.RUNNING:
                 if not behind:
-                    return known.missing  # room that could be preempted is less
-                continue
+                    return OTHERWISE  # room that could be preempted is less
+                if allowed is None or other in allowed or known.asked != job[J_STARTED] == job[J_FIRST_START]:
+                    continue  # it took room that was free; others may have left another place, or had taken it before
+            elif allowed is not None and job[J_QUEUE] == queue:
+                return known.missing  # it may have a right to more
+            elif allowed is not None and other in allowed:
+                continue  # what it held was counted as free
             gone.append(other)
         return room_given(self.state, shape, gone) if gone else 0

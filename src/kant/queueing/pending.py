@@ -411,7 +411,7 @@ class PendingQueue:
             wakes_on |= LIVE if until >= 0 or self.fair else JOBS
         if not self._asleep:
             self._watch, self.wakes_on = Watch(self.state), 0
-        if wakes_on & RIGHTS:
+        if wakes_on & RIGHTS and not self._watch.sees_rights:
             self._watch.rights()
         self.wakes_on |= wakes_on
         head = bucket.heap[0]

@@ -21,7 +21,13 @@ def room_given(state: ClusterState, shape: Shape, rows: Sequence[int]) -> int:
     It is `UNBOUNDED` where that cannot be told: for shares of a GPU, segments and affinity, and of elastic jobs.
     """
     demand = shape.groups[0].demand
-    if demand.gpus == 0 or demand.milli < GPU or len(shape.parts) > 1 or shape.cuts or shape.has_affinity:
+    if (
+        demand.gpus == 0
+        or demand.milli < GPU
+        or len(shape.parts) > 1
+        or shape.cuts
+        or (shape.affinity and shape.has_affinity)
+    ):
         return UNBOUNDED if rows else 0
     jobs = state.jobs.take(rows, axis=0)
     facts, pods = state.shapes.facts[jobs[:, J_SHAPE]], jobs[:, J_PODS]

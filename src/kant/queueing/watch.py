@@ -12,6 +12,7 @@ class Watch:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._bounds: tuple[int, bool] | None = None
+        self.sees_rights = False
         self._look()
 
     def _look(self) -> None:
@@ -22,8 +23,7 @@ class Watch:
 
     def rights(self) -> None:
         """From now on, watch who may be evicted at all. The state must be as at the last look."""
-        if self._bounds is None:
-            self._bounds = self.state.eviction_bounds()
+        self.sees_rights, self._bounds = True, self.state.eviction_bounds()
 
     def changes(self) -> tuple[int, int]:
         """What wakes buckets (NODES, QUOTA, RIGHTS), and the pools in which capacity came free, as bits; then look."""

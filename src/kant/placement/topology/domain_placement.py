@@ -88,7 +88,7 @@ class DomainPlacement:
     def missing(self) -> int | None:
         """How many pods the cluster does not hold; None where that does not decide whether the gang fits."""
         shape = self.shape
-        if len(shape.parts) > 1 or shape.required or shape.cuts or shape.has_affinity:
+        if len(shape.parts) > 1 or shape.required or shape.cuts or (shape.affinity and shape.has_affinity):
             return None
         return self._gangs[-1].missing()
 

@@ -149,4 +149,4 @@ def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:
     admission = cycle.admission
     if admission.closed(row) is not None:
         return True
-    return all(admission.shortage(row, option) for option in admission.options(row, shape))
+    return None not in [admission.shortage(row, option) for option in admission.options(row, shape)]

@@ -7,11 +7,11 @@ from itertools import repeat
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_SUBMIT
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
 from kant.cluster.shapes import Shape
 from kant.model.decision import Start
 from kant.model.placement import Allocation
-from kant.model.units import FOREVER
+from kant.model.units import FOREVER, GPU
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
@@ -116,23 +116,34 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
         return NotNow()
     late_heads, state = cycle.pending.late_heads, cycle.state
     known = None if cycle.stopped else late_heads.known(row, shape, cycle.now)  # what this plan frees may be enough
-    if known is not None:
+    if known is not None and known.allowed is None:
         cycle.wake_at(known.until)
         return NotNow(definitive=known.unreclaimable)
-    late_heads.forget(row)
     entitlements = cycle.evictor.entitlements(cycle) if cycle.evictor is not None else Entitlements(cycle, "off", 0)
+    if known is not None:
+        next_behind, next_allowed = _next_protected(entitlements, row, shape)
+        if known.missing or _still_missing(cycle, entitlements, row, shape, next_behind):
+            cycle.wake_at(-1 if next_allowed < 0 else int(entitlements.protected_until[next_allowed]))
+            return NotNow(definitive=False)
+    else:
+        late_heads.forget(row)
     above = entitlements.surplus() if cycle.state.elastic else None
     by_one = not shape.order_dependent  # of a gang of several groups less room may fit more
     behind, until = backfilled_after(entitlements, row, cycle.order)
     wide = backfilled_after(above, row, cycle.order)[0] if above else None
     if until >= 0:
         cycle.wake_at(until)
-    missing = missing_without_all(cycle, entitlements, above, row, shape, behind, wide) if by_one else 0
+    asks_all = by_one and known is None
+    missing = missing_without_all(cycle, entitlements, above, row, shape, behind, wide) if asks_all else 0
     if missing:
         late_heads.add(row, missing, True, until)
         return NotNow()
-    plain = by_one and not (cycle.limited or cycle.stopped or state.elastic or cycle.order.outgrown)
-    for option in cycle.admission.options(row, shape):
+    steady = by_one and not (cycle.stopped or state.elastic or cycle.order.outgrown)
+    options = cycle.admission.options(row, shape)
+    if cycle.limited and (len(options) > 1 or state.burst_replicas or state.books or entitlements.fair):
+        steady = False
+    least, counted = UNLIMITED, set[int]()
+    for option in options:
         if cycle.admission.shortage(row, option) is not None:
             continue
         rules = allowed_victims(entitlements, row, option, behind)
@@ -144,9 +155,9 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
                 surplus_rows = above.rows[_past_min_runtime(cycle, above, grown[0], option)].tolist()
             missing = missing_without(entitlements, allowed, row, option, surplus_rows) if by_one else 0
             if missing:
-                if plain:
-                    _remember(cycle, entitlements, row, shape, missing, behind)
+                least, counted = min(least, missing), counted.union(allowed) if counted else set(allowed)
                 continue
+            steady = False
             whole = [candidate(cycle, victim) for victim in allowed]
             surplus = [surplus_candidate(cycle, victim, option) for victim in surplus_rows]
             chosen = choose_shrinking_first(cycle, row, option, whole, surplus, UNLIMITED, admits)
@@ -154,17 +165,73 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
                 victims, allocation = chosen
                 evict_victims(cycle, victims, row, "backfill")
                 return allocation
+    if steady and least < UNLIMITED:
+        _remember(cycle, entitlements, row, shape, least, behind, counted)
     return NotNow(definitive=False)
 
 
-def _remember(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, missing: int, behind: Mask) -> None:
-    """Remember what the head lacks until the next backfilled job reaches its minimum run time, if one is protected."""
+def _remember(
+    cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, missing: int, behind: Mask, allowed: set[int]
+) -> None:
+    """Remember what the head lacks until the next backfilled job reaches its minimum run time, if one is protected.
+
+    Where quotas decide whom it may preempt that is remembered too, and holds where none is protected as well.
+    """
     near = behind & (entitlements.pools & shape.pool_bits != 0)
     protected = np.flatnonzero(near & (entitlements.protected_until > cycle.now))
+    until, first = -1, -1
     if len(protected):
-        first = protected[np.argmin(entitlements.protected_until[protected])]
-        until = int(entitlements.protected_until[first])
-        cycle.pending.late_heads.add(row, missing, False, until, int(entitlements.rows[first]))
+        at = protected[np.argmin(entitlements.protected_until[protected])]
+        until, first = int(entitlements.protected_until[at]), int(entitlements.rows[at])
+    rights = frozenset(allowed) if cycle.limited else None
+    if rights is not None or first >= 0:
+        cycle.pending.late_heads.add(row, missing, False, until, first, rights, cycle.now)
+
+
+def _still_missing(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, next_behind: int) -> bool:
+    """Whether the GPUs on the nodes prove that a head that would borrow does not fit without the jobs that it may
+    preempt. Then that is remembered.
+    """
+    state, demand = entitlements.state, shape.groups[0].demand
+    if entitlements.tree is None or not entitlements.reclaims or len(shape.parts) > 1:
+        return False
+    if demand.gpus == 0 or demand.milli < GPU:
+        return False
+    head = state.jobs[row].tolist()
+    node, amounts = state.quota_usage.node_of[head[J_QUEUE]], state.quota_usage.amounts(shape)
+    if node < 0 or not any(amounts) or entitlements.reach(node, amounts) != BORROWING:
+        return False
+    pods, allowed = entitlements.room.pods(cycle.placer.trial.table, row, head, demand.gpus * GPU)
+    if pods < shape.pods:
+        until, first = -1, -1
+        if next_behind >= 0:
+            until, first = int(entitlements.protected_until[next_behind]), int(entitlements.rows[next_behind])
+        cycle.pending.late_heads.add(row, shape.pods - pods, False, until, first, allowed, cycle.now)
+    return pods < shape.pods
+
+
+def _next_protected(entitlements: Entitlements, row: int, shape: Shape) -> tuple[int, int]:
+    """The places of the jobs behind the head, and of those that it has a right to, that are the next to reach their
+    minimum run time; -1 where none is protected.
+
+    The same as `_past_min_runtime` says of all sets of `allowed_victims`, looking at the protected jobs alone.
+    """
+    if not entitlements.protected:
+        return -1, -1
+    state, first = entitlements.state, -1
+    job = state.jobs[row].tolist()
+    node, amounts = state.quota_usage.node_of[job[J_QUEUE]], state.quota_usage.amounts(shape)
+    limited = entitlements.tree is not None and node >= 0 and any(amounts)
+    everyone = not entitlements.reclaims or (limited and entitlements.reach(node, amounts) != BORROWING)
+    for place in entitlements.protected:
+        other = state.jobs[int(entitlements.rows[place])].tolist()
+        later = (other[J_SUBMIT], int(entitlements.rows[place])) > (job[J_SUBMIT], row)
+        behind = other[J_PRIORITY] < job[J_PRIORITY] or (other[J_PRIORITY] == job[J_PRIORITY] and later)
+        if behind and other[J_STARTED] >= job[J_SINCE] and int(entitlements.pools[place]) & shape.pool_bits:
+            first = place if first < 0 else first
+            if everyone or entitlements.borrowing[place] or (limited and other[J_QUEUE] == job[J_QUEUE]):
+                return first, place
+    return first, -1
 
 
 def _past_min_runtime(cycle: CyclePlan, entitlements: Entitlements, right: Mask, shape: Shape) -> Mask:

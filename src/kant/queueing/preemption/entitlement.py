@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import copy
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from kant.cluster.state import ClusterState
 from kant.model.units import FOREVER
 from kant.queueing.ports import PlanSoFar
 from kant.queueing.preemption.one_node import HeldByNode
+from kant.queueing.preemption.room_bound import PreemptibleRoom
 
 Mask = NDArray[np.bool_]
 
@@ -52,6 +54,7 @@ class Entitlements:
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
         self.cycle, self.state, self.reclaims = cycle, cycle.state, reclaim != "off"
+        self.fair = reclaim == "fair-share"
         state, quota_usage = cycle.state, cycle.state.quota_usage
         self.rows = np.fromiter(cycle.state.running, np.int64, len(cycle.state.running))
         jobs = state.jobs.take(self.rows, axis=0)
@@ -105,6 +108,22 @@ class Entitlements:
             self.preemptible = self.preemptible & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
         self.lowest = int(self.priority[self.preemptible].min()) if self.preemptible.any() else FOREVER
         self.any_borrowing = self.tree is not None and bool((self.borrows.any(axis=1) & self.preemptible).any())
+
+    @cached_property
+    def protected(self) -> list[int]:
+        """The places of the preemptible jobs that have not reached their minimum run time; who does so next is first.
+
+        As the plan was when somebody asked first.
+        """
+        places = np.flatnonzero(self.preemptible & (self.protected_until > self.cycle.now))
+        found: list[int] = places[np.argsort(self.protected_until[places], kind="stable")].tolist()
+        return found
+
+    @cached_property
+    def room(self) -> PreemptibleRoom:
+        """What the preemptible jobs past their minimum run time hold. As the plan was when somebody asked first."""
+        places = self.preemptible & (self.protected_until <= self.cycle.now)
+        return PreemptibleRoom(self.state, self.rows[places], self.borrowing[places].astype(np.int64))
 
     def _count_floors(self) -> None:
         """Count elastic gangs as their floors; `above` has what they hold beside."""

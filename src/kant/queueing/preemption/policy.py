@@ -20,7 +20,7 @@ from kant.cluster.snapshot import Move
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
-from kant.queueing.ports import NotNow
+from kant.queueing.ports import NOBODY, NotNow
 from kant.queueing.preemption.candidate import Admits, Candidate
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask, Reclaim
 from kant.queueing.preemption.one_node import HeldByNode
@@ -50,7 +50,7 @@ class Allowed(NamedTuple):
 
 
 NO_ONE = np.zeros(0, dtype=np.bool_)
-NOBODY = Allowed([], NO_ONE, [], set(), -1, NO_ONE, NO_ONE, frozenset())
+NO_VICTIMS = Allowed([], NO_ONE, [], set(), -1, NO_ONE, NO_ONE, frozenset())
 
 
 class Seat(NamedTuple):
@@ -106,7 +106,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         # Jobs of lower priority that this plan starts are candidates once they run.
         retry_at, definitive = -1, int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
         if self._is_nobody_to_evict(cycle, row, shape):
-            return NotNow(-1, definitive, True)
+            return NOBODY if definitive else NotNow(-1, False, True)
         entitlements = self.entitlements(cycle)
         above = entitlements.surplus() if cycle.state.elastic else None
         if self._has_no_candidates(entitlements, row, shape) and (
@@ -127,7 +127,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         cap = int(self.most * shape.gpu_milli)
         for level in levels:
             own = allowed_victims(rules, level)
-            wide = allowed_victims(to_shrink, level) if to_shrink is not None else NOBODY
+            wide = allowed_victims(to_shrink, level) if to_shrink is not None else NO_VICTIMS
             protected = [age for age in (own.age, wide.age) if age >= 0]
             admits = partial(rules.admits, level=level) if rules.node >= 0 else None
             if protected:
@@ -208,9 +208,10 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             return True
         if self.reclaim == "fair-share":  # what is fair depends on all live jobs
             return False
-        parts, books = tree.nominal_parts[node * len(amounts) :], cycle.admission.quota_tree
-        for key, amount in enumerate(amounts):
-            if amount and books.own(node, key) + amount > parts[key]:  # it would borrow
+        first = node * len(amounts)
+        parts, own = tree.nominal_parts, cycle.admission.quota_tree.own_amounts
+        for slot, amount in enumerate(amounts, first):
+            if amount and own[slot] + amount > parts[slot]:  # it would borrow
                 return True
         return not tree.any_beyond_nominal()
 
@@ -342,7 +343,9 @@ def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False, passed: bool 
     than is counted on); then what is `reclaimed`; then low priority.
     """
     state = cycle.state
-    cost = sum([lost_work(cycle, unit) for unit in (row, *_running_replicas(cycle, row))])
+    cost = lost_work(cycle, row)
+    if state.burst_replicas:
+        cost += sum([lost_work(cycle, replica) for replica in _running_replicas(cycle, row)])
     milli, priority, base = state.jobs[row, [J_MILLI, J_PRIORITY, J_BASE]].tolist()
     rank = (int(base < 0), int(not reclaimed), priority)
     return Candidate(row, state.running[row], milli, cost, rank, passed=passed)
