@@ -69,7 +69,7 @@ def saturated_queues(days: float = 5, profile: str = "kant") -> Trace:
 
 
 def many_queues(queues: int, jobs: int = 1400) -> Trace:
-    """Jobs like those of Helios Venus that ask for twice the 256 GPUs. Each queue has an equal part of these as quota."""
+    """Jobs like those of Helios Venus that ask for twice the 256 GPUs, in queues with equal quotas."""
     workload = generate("helios-venus", gpus=256, load=2, days=6, seed=1).take(np.arange(jobs))
     draw = np.random.Generator(np.random.PCG64(5))
     names = tuple(f"q{i}" for i in range(queues))
