@@ -80,6 +80,19 @@ def queues_changed(state: StateData, event: ev.QueuesChanged) -> None:
     state.capacity_version += 1
 
 
+def queues_used(state: StateData, event: ev.QueuesUsed) -> None:
+    hours = state.quota_usage.hours
+    if hours is None:  # the order does not ask for it
+        return
+    new = [name for name in event.queues if name not in state.queues]
+    codes = state.queues | {name: len(state.queues) + i for i, name in enumerate(new)}
+    hours.restore(event.time, event.phase, {codes[name]: use for name, use in event.queues.items()})
+    for name in new:
+        state.queues[name] = codes[name]
+        state.quota_usage.queue_added(name)
+    state.quota_usage.quota_version += 1
+
+
 def typical_pods_given(state: StateData, event: ev.TypicalPodsGiven) -> None:
     state.given_pods = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
 

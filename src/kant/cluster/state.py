@@ -38,6 +38,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobPriced: job.priced,
     ev.QueueOrdered: job.ordered,
     ev.QueuesChanged: node.queues_changed,
+    ev.QueuesUsed: node.queues_used,
     ev.NodeChanged: node.node_changed,
     ev.DevicesChanged: node.devices_changed,
     ev.GpusBooked: booking.booked,

@@ -17,6 +17,7 @@ import numpy as np
 
 from kant.cluster.columns import Table
 from kant.model.errors import StateError
+from kant.model.event import QueueUse
 from kant.model.units import HOUR, SECOND
 
 HOURS = 28 * 24
@@ -66,6 +67,7 @@ class UsageHours:
 
     def __init__(self) -> None:
         self.running: list[int] = []
+        self._ahead = 0  # clock hours begin at multiples of HOUR less so many microseconds
         self._since: list[int] = []
         self._hour: list[int] = []
         self._used: list[int] = []
@@ -79,6 +81,7 @@ class UsageHours:
         """
         if queue >= len(self.running):
             self._admit(queue)
+        now += self._ahead
         running = self.running[queue]
         if running + milli_delta < 0:
             raise StateError(f"queue {queue} holds {running} milli-GPUs and cannot give back {-milli_delta}")
@@ -96,6 +99,7 @@ class UsageHours:
         """
         if half_life not in self._weights:
             self._weights[half_life] = weights(half_life)
+        now += self._ahead
         hour, queues = now // HOUR, len(self.running)
         present = np.zeros(queues, dtype=np.int64)
         for queue in range(queues):
@@ -106,6 +110,39 @@ class UsageHours:
         by_column = self._weights[half_life][(hour - np.arange(HOURS)) % HOURS]
         past: Table = (self._ring[:queues] * by_column >> _BITS).sum(axis=1)
         return past + present
+
+    def used(self, now: int) -> tuple[int, list[QueueUse]]:
+        """How long the present clock hour has lasted at `now`, µs, and what each queue has used up to then, by code."""
+        now += self._ahead
+        hour, found = now // HOUR, list[QueueUse]()
+        for queue in range(len(self.running)):
+            if hour > self._hour[queue]:
+                self._turn(queue, hour)
+            present = self._used[queue] + self.running[queue] * (now - self._since[queue])
+            past = self._ring[queue, (hour - np.arange(1, HOURS)) % HOURS].tolist()
+            found.append(QueueUse(present, tuple((age, used) for age, used in enumerate(past, 1) if used)))
+        return now % HOUR, found
+
+    def restore(self, now: int, phase: int, used: dict[int, QueueUse]) -> None:
+        """Go on at `now` with what queues, by code, have used up to then; the present clock hour began `phase` µs ago.
+
+        Raises StateError, and changes nothing, for what `used` cannot have said.
+        """
+        if not 0 <= phase < HOUR or any(
+            queue < 0 or use.present < 0 or any(not 0 < age < HOURS or spent < 0 for age, spent in use.hours)
+            for queue, use in used.items()
+        ):
+            raise StateError(f"use of GPUs by queues within the last {HOURS} hours is what can be restored")
+        if (last := max(used, default=-1)) >= len(self.running):
+            self._admit(last)
+        self._ahead = (phase - now) % HOUR
+        hour = (now + self._ahead) // HOUR
+        for queue in range(len(self.running)):
+            use = used.get(queue, QueueUse(0))
+            self._ring[queue] = 0
+            for age, spent in use.hours:
+                self._ring[queue, (hour - age) % HOURS] = spent
+            self._hour[queue], self._since[queue], self._used[queue] = hour, now + self._ahead, use.present
 
     def _admit(self, queue: int) -> None:
         new = queue + 1 - len(self.running)

@@ -14,6 +14,7 @@ from kant.cluster.journal import Footer, Header, Journal
 from kant.insight.calibration import CalibrationState
 from kant.insight.eta_calibrator import EtaCalibrator
 from kant.insight.past_jobs import PastJobs
+from kant.live.queue_use import SavedUse, goes_on, use_of
 from kant.live.sentences import public_id
 from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
@@ -136,8 +137,16 @@ class Core:
         later = self.zero - before.zero
         self.past = before.past
         self.past.begin(self.state, later)
+        self.recall_use(use_of(before.state, before.zero, before.now))
         if self.profile.text == before.profile.text:  # what is expected under another is wrong in another way
             self.recall(before.answers.remember(), later)
+
+    def recall_use(self, saved: SavedUse | None) -> None:
+        """Go on with what queues had used, so that shares that forget do so by age alone."""
+        now = self.now
+        event = goes_on(self.state, self.zero, now, saved) if saved is not None else None
+        if event is not None:
+            self.happen(event)
 
     def recall(self, memory: CalibrationState, later: int = 0) -> None:
         """Go on with what was learned about expected starts, on a clock that began `later` microseconds before."""

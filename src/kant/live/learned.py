@@ -1,4 +1,4 @@
-"""What a core has learned of expected starts and of run times, as it is kept for the next one.
+"""What a core has learned of expected starts and of run times, and what queues have used, kept for the next one.
 
 Corrections of expected starts are heeded under the very profile under which they were learned; run times are facts,
 whatever the profile.
@@ -14,6 +14,7 @@ from msgspec import Struct
 from kant.insight.calibration import CalibrationState
 from kant.insight.past_jobs import PastRun
 from kant.live.core import Core
+from kant.live.queue_use import SavedUse, use_of, use_version
 from kant.scheduler.profile import Profile
 
 NO_RUNS: tuple[PastRun, ...] = ()
@@ -26,11 +27,22 @@ class SavedCalibration(Struct):
     zero: int
     memory: CalibrationState
     runs: Sequence[PastRun] = NO_RUNS
+    used: SavedUse | None = None
 
 
 def saved_calibration(core: Core) -> SavedCalibration:
     """What this core has learned."""
-    return SavedCalibration(digest(core.profile), core.zero, core.answers.remember(), core.past.runs())
+    used = use_of(core.state, core.zero, core.now)
+    return SavedCalibration(digest(core.profile), core.zero, core.answers.remember(), core.past.runs(), used)
+
+
+def learned_version(core: Core) -> tuple[int, int, int]:
+    """Changes when there is something new to keep: of which core, what was learned, and what queues have used.
+
+    The last two are 0 where there is nothing to keep.
+    """
+    learned = 0 if core.answers.is_blank else 1 + core.answers.learned
+    return id(core), learned, use_version(core.state, core.now)
 
 
 def restore_calibration(core: Core, saved: SavedCalibration | None) -> None:
@@ -42,6 +54,7 @@ def restore_calibration(core: Core, saved: SavedCalibration | None) -> None:
         core.past.recall(run)
     if saved.profile == digest(core.profile):
         core.recall(saved.memory, core.zero - saved.zero)
+    core.recall_use(saved.used)
 
 
 def digest(profile: Profile) -> str:

@@ -235,6 +235,25 @@ class BookingEnded(_Event, frozen=True, tag="unbooked"):
     reservation: str
 
 
+class QueueUse(Struct, frozen=True, array_like=True):
+    """GPU time that a queue has used: `present` milli-GPU-microseconds in the present clock hour, and of each earlier
+    hour that has some its age in hours, from 1 on, and its milli-GPU-seconds."""
+
+    present: int
+    hours: tuple[tuple[int, int], ...] = ()
+
+
+class QueuesUsed(_Event, frozen=True, tag="used"):
+    """What queues have used up to now, in place of what is known of it: the record goes on from an earlier one.
+
+    The present clock hour began `phase` microseconds ago. A queue that is not named has used nothing. Shares that
+    forget weigh it by any half-life, as if no record had ended (`kant.cluster.usage`).
+    """
+
+    phase: int
+    queues: dict[str, QueueUse]
+
+
 class ProposedPlace(Struct, frozen=True, array_like=True):
     """Where a job is to run: so many pods on each node."""
 
@@ -282,6 +301,7 @@ Event = (
     | JobPriced
     | QueueOrdered
     | QueuesChanged
+    | QueuesUsed
     | NodeChanged
     | DevicesChanged
     | GpusBooked

@@ -11,7 +11,7 @@ import time
 import msgspec
 from msgspec.structs import replace
 
-from kant.live.learned import NO_RUNS, SavedCalibration, saved_calibration
+from kant.live.learned import NO_RUNS, SavedCalibration, learned_version, saved_calibration
 from kant.live.waits import Split
 from kant.local.driver import LocalDriver
 from kant.service.store import Store, StoreFullError
@@ -48,7 +48,7 @@ class WaitsWriter:
         self.store = store
         self.driver = driver
         self._written = b""
-        self._learned = (0, 0)
+        self._learned = (0, 0, 0)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -60,12 +60,12 @@ class WaitsWriter:
     def write(self) -> None:
         """Keep them as they are now."""
         core = self.driver.core
-        text, stands = msgspec.json.encode(core.waits.kept(core.now)), (id(core), core.answers.learned)
+        text, stands = msgspec.json.encode(core.waits.kept(core.now)), learned_version(core)
         try:
             if text != self._written:
                 self.store.keep(KEY, text)
                 self._written = text
-            if stands != self._learned and not core.answers.is_blank:
+            if stands != self._learned and any(stands[1:]):
                 saved = replace(saved_calibration(core), runs=NO_RUNS)  # the store has the jobs themselves
                 self.store.keep(LEARNED, msgspec.json.encode(saved))
                 self._learned = stands

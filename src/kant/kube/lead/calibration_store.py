@@ -23,7 +23,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.objects.config_maps import config_map
 from kant.kube.objects.views import Meta, View
 from kant.live.core import Core
-from kant.live.learned import SavedCalibration, digest, saved_calibration
+from kant.live.learned import SavedCalibration, digest, learned_version, saved_calibration
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
 
@@ -62,8 +62,8 @@ class CalibrationStore:
         self.path = folder / FILE if folder is not None else None
         self.note = ""
         self.written = 0  # how often
-        self._noted: tuple[int, int] = (0, 0)
-        self._kept: tuple[int, int] = (0, 0)
+        self._noted: tuple[int, int, int] = (0, 0, 0)
+        self._kept: tuple[int, int, int] = (0, 0, 0)
         self._at = time.monotonic()
 
     def read(self) -> SavedCalibration | None:
@@ -75,14 +75,14 @@ class CalibrationStore:
 
     def put(self, core: Core, last: bool = False) -> None:
         """Keep what is new: the file from time to time, or because it is the `last` one."""
-        stands = id(core), core.answers.learned
+        stands = learned_version(core)
         if stands != self._noted:
             self._noted, self.note = stands, note(core)
         now = time.monotonic()
         if self.path is None or stands == self._kept or (not last and now - self._at < EVERY):
             return
         self._kept, self._at = stands, now
-        if core.answers.is_blank:
+        if not any(stands[1:]):
             return
         beside = self.path.with_suffix(".tmp")
         try:
