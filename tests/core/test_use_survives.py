@@ -14,7 +14,7 @@ from kant.cluster.journal import Header, Journal, read_lines
 from kant.cluster.usage import UsageHours
 from kant.live.core import Core
 from kant.live.learned import learned_version, restore_calibration, saved_calibration
-from kant.live.queue_use import use_of
+from kant.live.queue_use import MOST, SavedUse, note_of, read_note, use_of
 from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted, QueuesUsed, QueueUse
 from kant.model.units import DAY, HOUR, SECOND
@@ -159,3 +159,38 @@ def test_a_what_if_begins_with_what_queues_had_used_before_the_journal(tmp_path:
     starts = dict(zip(found.jobs.id, found.jobs.first_start.tolist(), strict=True))
     assert starts["a"] - starts["b"] >= 10 * SECOND, starts
     assert replay(path).equal
+
+
+@given(st.integers(0, 60), st.integers(0, 671), st.integers(0, 2**32))
+def test_a_note_is_short_and_loses_no_use(queues: int, hours: int, seed: int) -> None:
+    draw = np.random.Generator(np.random.PCG64(seed))
+    saved = SavedUse(
+        1,
+        2,
+        {
+            f"queue{i}": QueueUse(
+                int(draw.integers(0, 10**12)),
+                tuple((age, int(draw.integers(1, 10**7))) for age in range(1, hours + 1)),
+            )
+            for i in range(queues)
+        },
+    )
+    text = note_of(saved)
+    assert len(text) <= MOST and bool(text) == bool(queues)
+    found = read_note(text)
+    if found is None:
+        assert not queues
+        return
+    assert (found.at, found.phase, list(found.queues)) == (1, 2, list(saved.queues))
+    for name, use in saved.queues.items():
+        own = found.queues[name]
+        assert own.present == use.present
+        assert sum(spent for _, spent in own.hours) == sum(spent for _, spent in use.hours)
+        assert all(0 < age <= 671 for age, _ in own.hours)
+    if queues * hours < 100:
+        assert found == saved
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "e30="])
+def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
+    assert read_note(text) is None

@@ -298,3 +298,41 @@ def test_who_follows_a_leader_that_was_killed_does_so_a_moment_after_its_time_is
         return acquired[1] - killed
 
     assert virtual.run(main()) < FAST["duration"] + 1.0
+
+
+class OneLease:
+    """A Lease with its annotations, and no network before it."""
+
+    def __init__(self) -> None:
+        self.stands: LeaseObject | None = None
+
+    async def call(self, method: str, path: str, body: bytes | None = None, *, view: Any, timeout: float) -> Any:
+        if method == "GET" and self.stands is None:
+            raise ApiError(404, "NotFound", "no lease")
+        if method != "GET":
+            wanted = msgspec.json.decode(body or b"", type=LeaseObject)
+            version = 1 + int(wanted.metadata.resource_version or 0)
+            meta = Meta(resource_version=str(version), annotations=wanted.metadata.annotations)
+            self.stands = LeaseObject(metadata=meta, spec=wanted.spec)
+        return self.stands
+
+
+def test_what_a_leader_has_told_stays_until_the_next_one_tells_it() -> None:
+    client, clock, notes = OneLease(), [0.0], {"used": "by a", "version": "1"}
+
+    def candidate(identity: str) -> Lease:
+        return Lease(client, "ns", "kant", identity, notes=lambda: notes, keeps=("used",), clock=lambda: clock[0])  # type: ignore[arg-type]
+
+    async def play() -> None:
+        nonlocal notes
+        assert await candidate("a")._acquire()
+        notes, other = {"version": "2"}, candidate("b")
+        assert not await other._acquire()
+        clock[0] += 100
+        assert await other._acquire()
+        assert client.stands is not None and client.stands.metadata.annotations == {"used": "by a", "version": "2"}
+        notes = {"used": "by b"}
+        await other._renew()
+        assert client.stands.metadata.annotations == {"used": "by b"}
+
+    asyncio.run(play())

@@ -45,16 +45,20 @@ def learned_version(core: Core) -> tuple[int, int, int]:
     return id(core), learned, use_version(core.state, core.now)
 
 
-def restore_calibration(core: Core, saved: SavedCalibration | None) -> None:
-    """Let a core whose state was built go on with what a process before has learned."""
+def restore_calibration(core: Core, saved: SavedCalibration | None, used: SavedUse | None = None) -> None:
+    """Let a core whose state was built go on with what a process before has learned.
+
+    `used` is what queues had used as somebody else knows it: the later of the two counts.
+    """
     core.inherit(None)
+    known = [each for each in (used, saved.used if saved is not None else None) if each is not None]
+    core.recall_use(max(known, key=lambda each: each.at, default=None))
     if saved is None:
         return
     for run in saved.runs:
         core.past.recall(run)
     if saved.profile == digest(core.profile):
         core.recall(saved.memory, core.zero - saved.zero)
-    core.recall_use(saved.used)
 
 
 def digest(profile: Profile) -> str:

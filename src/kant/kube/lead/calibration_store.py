@@ -24,6 +24,7 @@ from kant.kube.objects.config_maps import config_map
 from kant.kube.objects.views import Meta, View
 from kant.live.core import Core
 from kant.live.learned import SavedCalibration, digest, learned_version, saved_calibration
+from kant.live.queue_use import SavedUse, note_of, read_note, use_of
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
 
@@ -32,6 +33,8 @@ LEARNED = "kant-learned"
 """The ConfigMap."""
 KEY = "learned.json.gz"
 ANNOTATION = "scheduling.kant.dev/expected-starts"
+USED = "scheduling.kant.dev/used-by-queues"
+"""The annotation with what queues have used, for a leader on another machine (`kant.live.queue_use`)."""
 EVERY = 60.0
 """Seconds between two writings of the file at least."""
 
@@ -61,6 +64,7 @@ class CalibrationStore:
     def __init__(self, folder: Path | None) -> None:
         self.path = folder / FILE if folder is not None else None
         self.note = ""
+        self.used = ""
         self.written = 0  # how often
         self._noted: tuple[int, int, int] = (0, 0, 0)
         self._kept: tuple[int, int, int] = (0, 0, 0)
@@ -78,6 +82,7 @@ class CalibrationStore:
         stands = learned_version(core)
         if stands != self._noted:
             self._noted, self.note = stands, note(core)
+            self.used = note_of(use_of(core.state, core.zero, core.now))
         now = time.monotonic()
         if self.path is None or stands == self._kept or (not last and now - self._at < EVERY):
             return
@@ -111,6 +116,16 @@ async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibrati
         return msgspec.json.decode(gzip.decompress(base64.b64decode(packed)), type=SavedCalibration)
     except (ApiError, OSError, EOFError, ValueError, msgspec.MsgspecError):
         return None
+
+
+async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
+    """What queues have used, as the last leader told it; None where nobody did."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/kant"
+    try:
+        lease = await client.get(path, _Lease)
+    except ApiError:
+        return None
+    return read_note((lease.metadata.annotations or {}).get(USED, ""))
 
 
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:

@@ -26,7 +26,7 @@ from kant.kube.connect.client import ApiClient
 from kant.kube.follow.informers import Informers
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.lead.answers import Answers, LeadershipLostError
-from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere
+from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere, use_on_lease
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.defragmentations import Defragmentations
 from kant.kube.lead.settings import DriverSettings
@@ -46,6 +46,7 @@ from kant.kube.translate.provisioning import PROVISIONING
 from kant.live.core import Core
 from kant.live.learned import SavedCalibration, restore_calibration
 from kant.live.logs import log_decisions, log_event
+from kant.live.queue_use import SavedUse
 from kant.live.rounds import LiveRounds
 from kant.model.decision import Plan
 from kant.model.node import ClusterSpec
@@ -79,6 +80,7 @@ class KubeDriver:
         self.client = client
         self.settings = settings
         self.learned: SavedCalibration | None = None  # by another Kant, which has become this one
+        self.used: SavedUse | None = None  # by queues, as the leader before this one told it
         self.telemetry = telemetry or KubeTelemetry()
         self.counts = Counts()
         self.mirror = Mirror()
@@ -156,6 +158,8 @@ class KubeDriver:
                 tasks.create_task(self.notifier.run())
                 await synced.wait()
                 self.learned = await learned_elsewhere(self.client, self.settings.namespace)
+                if self.settings.profile.order.shares:
+                    self.used = await use_on_lease(self.client, self.settings.namespace)
                 tasks.create_task(self.binder.run())
                 if not self.settings.shadow:
                     tasks.create_task(self.statuses.run())
@@ -307,7 +311,7 @@ class KubeDriver:
         if before is not None:
             self.core.inherit(before)
         else:
-            restore_calibration(self.core, self.calibration_store.read() or self.learned)
+            restore_calibration(self.core, self.calibration_store.read() or self.learned, self.used)
         self._look_up()
         self._built_at = time.monotonic()
         self._build_s = self._built_at - began

@@ -18,7 +18,7 @@ from kant.kube.connect.client import ApiClient, ApiError, require_version
 from kant.kube.connect.config import Config, load
 from kant.kube.connect.errors import advice
 from kant.kube.lead.answers import LeadershipLostError
-from kant.kube.lead.calibration_store import ANNOTATION
+from kant.kube.lead.calibration_store import ANNOTATION, USED
 from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.lease import Lease, own_identity
 from kant.kube.lead.lease_thread import LeaseThread
@@ -294,14 +294,16 @@ class Replica:
             on_acquired=on_acquired,
             on_trouble=on_trouble,
             notes=self._notes,
+            keeps=(USED,),
             on_rival=look,
         )
 
     def _notes(self) -> dict[str, str]:
         """What goes along on the Lease."""
-        note = self.driver.calibration_store.note if self.driver is not None else ""
+        store = self.driver.calibration_store if self.driver is not None else None
+        told = {ANNOTATION: store.note, USED: store.used} if store is not None else {}
         found = {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name, VERSION: __version__}
-        return found | ({TICKET: self._ticket} if self._ticket else {}) | ({ANNOTATION: note} if note else {})
+        return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in told.items() if v}
 
     def _in_flight(self) -> float:
         """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""
