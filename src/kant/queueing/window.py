@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 BENDS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -21,6 +21,9 @@ HEAVIEST = 1e4
 """The most that lateness may multiply a weight by."""
 ALMOST = 100.0
 """The power of lateness for jobs that need less than one more round."""
+
+GOES_ON = 4.0
+"""A job that runs goes on before those that weigh the same and have no more than so many rounds more left than it."""
 
 
 def late_weight(late: float, power: float, almost: bool) -> float:
@@ -126,11 +129,12 @@ def _filled(window: Window, longest: float) -> list[int] | None:
     return counts
 
 
-def lay_out(window: Window, counts: Sequence[int], rounds: int) -> list[list[int]]:
+def lay_out(window: Window, counts: Sequence[int], rounds: int, running: Collection[int] = ()) -> list[list[int]]:
     """Who runs in each of the first `rounds` rounds, as indices of entries.
 
     First come those that must run in every round that is left, the widest of them first; then the rest by weight. What
-    stays idle is given to those with most left, whether they were to run or not.
+    stays idle is given to those with most left, whether they were to run or not. Those in `running` count as if they
+    had GOES_ON more rounds left, since a job that is stopped has to be loaded again.
     """
     entries, owed = window.entries, list(counts)
     by_rest = sorted(range(len(entries)), key=lambda i: (-entries[i].left, i))
@@ -139,7 +143,7 @@ def lay_out(window: Window, counts: Sequence[int], rounds: int) -> list[list[int
         urgent = [i for i in range(len(entries)) if owed[i] and owed[i] >= window.rounds - done]
         other = [i for i in range(len(entries)) if 0 < owed[i] < window.rounds - done]
         urgent.sort(key=lambda i: (-entries[i].gpus, -entries[i].weight, -entries[i].left, i))
-        other.sort(key=lambda i: (-entries[i].weight, -entries[i].left, i))
+        other.sort(key=lambda i: (-entries[i].weight, -entries[i].left - GOES_ON * (i in running), i))
         free = window.gpus
         chosen: dict[int, None] = {}
         for i in [*urgent, *other, *by_rest]:

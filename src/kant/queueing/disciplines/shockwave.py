@@ -74,7 +74,8 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
         window = self._window(cycle, rows, kept)
         if window is None:
             return set()
-        chosen = [int(rows[i]) for i in lay_out(window, fill(window), 1)[0]]
+        running = frozenset(range(int(may_stop.sum())))
+        chosen = [int(rows[i]) for i in lay_out(window, fill(window), 1, running)[0]]
         wanted = set(chosen)
         out = [row for row in rows.tolist() if row in state.running and row not in wanted]
         starts: dict[int, Allocation] = {}
