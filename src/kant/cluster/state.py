@@ -76,9 +76,8 @@ class ClusterState(StateData):
         return self.preemptible.lowest
 
     def eviction_bounds(self) -> tuple[int, bool]:
-        """The lowest priority of a preemptible running job, and whether a queue holds more than its nominal quota."""
-        tree = self.quota_usage.tree
-        return self.lowest_preemptible(), tree is not None and tree.any_beyond_nominal()
+        """The lowest priority of a preemptible running job, and whether a queue borrows."""
+        return self.lowest_preemptible(), self.quota_usage.anybody_borrows()
 
     def check(self) -> None:
         """Raise StateError unless every invariant holds (`cluster/invariants.py`)."""

@@ -43,6 +43,7 @@ from kant.queueing.order import Order
 from kant.queueing.pending import PendingQueue
 from kant.queueing.ports import NOBODY, NOT_NOW, NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
+from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
@@ -52,7 +53,15 @@ GIVEN = Estimates()
 
 
 class Evictor(Protocol):
-    """Frees capacity for a job that does not fit. `queueing/preemption/policy.py` has one."""
+    """Frees capacity for a job that does not fit. `queueing/preemption/policy.py` has one.
+
+    `exact` and `trials` bound its search for victims.
+    """
+
+    @property
+    def exact(self) -> int: ...
+    @property
+    def trials(self) -> int: ...
 
     def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow: ...
     def entitlements(self, cycle: CyclePlan) -> Entitlements: ...
@@ -75,6 +84,7 @@ class CyclePlan:
         self.pending = pending
         self.placer = placer
         self.evictor = evictor
+        self.exact, self.trials = (EXACT, TRIALS) if evictor is None else (evictor.exact, evictor.trials)
         self.forecast = forecast
         self.takes_back = pending.mixed
         """Whether a job may preempt at once those of lower priority that have passed it."""
@@ -459,9 +469,12 @@ class CyclePlan:
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
     def look_again(self) -> None:
-        """Ask for a cycle when the next back-off ends; at once for replicas whose base job this plan started late."""
+        """Ask for a cycle when the next back-off ends; at once for replicas whose base job this plan started late.
+
+        Also for gangs that this plan may have let start, and whose turn was over.
+        """
         self.wake_at(self.pending.back_offs.next_end())
-        if self.pending.released:
+        if self.pending.released or self.pending.missed:
             self.wake_at(self.now + 1)
 
     def wake_at(self, time: int) -> None:

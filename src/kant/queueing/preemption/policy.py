@@ -26,7 +26,7 @@ from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask, 
 from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
-from kant.queueing.preemption.search import EXACT, choose
+from kant.queueing.preemption.search import EXACT, TRIALS, choose
 from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, lost_works, surplus_candidate
 from kant.queueing.resizing import shrink
 from kant.queueing.room_given import UNBOUNDED, room_given
@@ -85,6 +85,9 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     The victims hold at most `most` times the GPUs of the newcomer. Neither counts for jobs of lower priority that
     passed the newcomer, where the discipline takes these back. With `move_victims` those that fit elsewhere move
     there in the same plan, also where the discipline stopped them.
+
+    The search for victims is bounded. Among up to `exact` candidates every set that could be better is tried. Among
+    more it takes the best set that it finds in about `trials` trial placements.
     """
 
     priority: bool = True
@@ -92,6 +95,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 300
     most: Annotated[float, Meta(ge=0, le=10**6)] = 4.0
     move_victims: bool = True
+    exact: Annotated[int, Meta(ge=0, le=16)] = EXACT
+    trials: Annotated[int, Meta(ge=1, le=10**6)] = TRIALS
 
     def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
         """Evict as few jobs as it takes, at the least cost, if the job then fits as `shape`.
@@ -182,7 +187,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         plain = not shape.order_dependent  # more room never makes it fit less
         if len(light) < len(sizes) and plain and not fits_without(rules.entitlements, light, row, shape):
             return True, True
-        if len(light) > EXACT and (rules.node >= 0 or not plain):
+        if len(light) > self.exact and (rules.node >= 0 or not plain):
             return False, True
         mark = cycle.placer.trial.checkpoint()
         found, exact = choose_victims(cycle, rules, row, shape, own.later(), wide, cap, admits)
@@ -213,7 +218,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         for slot, amount in enumerate(amounts, first):
             if amount and own[slot] + amount > parts[slot]:  # it would borrow
                 return True
-        return not tree.any_beyond_nominal()
+        return not state.quota_usage.anybody_borrows()
 
     def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
         """Whether two bounds prove that the job may stop no other.
@@ -264,7 +269,7 @@ def choose_victims(
     With it: whether the search was exact, so that there is no set where it has found none. On success the placement is
     taken on the trial; otherwise nothing changes.
     """
-    if shape.pods == 1 and not rules.short and len(own.found) > EXACT and not wide.found:
+    if shape.pods == 1 and not rules.short and len(own.found) > cycle.exact and not wide.found:
         alone = on_one_node(cycle, rules, shape, own, cap_milli, admits)
         if alone is not None:
             whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in alone]
@@ -272,7 +277,7 @@ def choose_victims(
     whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
     surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
     chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits)
-    return chosen, len(whole) + len(surplus) <= EXACT
+    return chosen, len(whole) + len(surplus) <= cycle.exact
 
 
 def on_one_node(

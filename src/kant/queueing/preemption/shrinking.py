@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -78,22 +79,23 @@ def choose_shrinking_first(
         whole = [who for who in whole if cycle.booked.gives_room(row, who.allocation)]
         surplus = [who for who in surplus if cycle.booked.gives_room(row, who.allocation)]
     placer, wide = cycle.placer, {who.row: who for who in surplus}
+    search = partial(choose, exact=cycle.exact, trials=cycle.trials)
     if not wide:
-        return choose(placer, shape, row, whole, cap_milli, admits) if whole else None
+        return search(placer, shape, row, whole, cap_milli, admits) if whole else None
     gentle = [who for who in whole if who.row not in wide] + list(surplus)
     mark = placer.trial.checkpoint()
-    chosen = choose(placer, shape, row, gentle, cap_milli, admits)
+    chosen = search(placer, shape, row, gentle, cap_milli, admits)
     if chosen is not None:
 
         def with_these(victims: Sequence[Candidate]) -> tuple[list[Candidate], Allocation] | None:
             placer.trial.rollback(mark)
-            return choose(placer, shape, row, victims, cap_milli, admits)
+            return search(placer, shape, row, victims, cap_milli, admits)
 
         chosen = _with_fewer_pods(chosen, with_these)
     elif any(who.row in wide for who in whole):
         stopping = {who.row for who in whole}
         everybody = [*whole, *(who for who in surplus if who.row not in stopping)]
-        chosen = choose(placer, shape, row, everybody, cap_milli, admits)
+        chosen = search(placer, shape, row, everybody, cap_milli, admits)
     if chosen is None:
         return None
     victims, allocation = chosen
