@@ -261,3 +261,24 @@ def with_core(draw: np.random.Generator, harness: Harness, event: JobSubmitted, 
     if seed % 4 == 2 and bases and draw.integers(3) == 0:
         job = msgspec.structs.replace(job, base_job=bases[int(draw.integers(len(bases)))])
     return JobSubmitted(event.time, job, event.runtime)
+
+
+@pytest.mark.parametrize("ended", ["b0", "b1", "b3"])
+def test_a_late_head_asks_for_the_end_of_the_next_minimum_run_time_whichever_job_ends(ended: str) -> None:
+    """Four jobs passed the head and are protected until 302 to 305 s."""
+    rights = Preemption(min_run_s=300, reclaim="off")
+    harness = Harness(make_cluster(8), make_profile("fifo", {"policy": "backfill", "timeout_s": 10}, preemption=rights))
+    harness.submit(make_job("stays", 3, preemptible=False), make_job("ends", 4, preemptible=False))
+    harness.cycle(0)
+    harness.now = SECOND
+    harness.submit(make_job("head", pods=5))
+    for second in range(2, 6):
+        harness.cycle(second * SECOND)
+        if second == 3:
+            harness.finish("ends")
+        harness.submit(make_job(f"b{second - 2}"))
+        harness.cycle()
+    assert harness.cycle(20 * SECOND).review_at == 302 * SECOND
+    harness.finish(ended)
+    fresh = Scheduler(harness.state, harness.profile).cycle(harness.now)
+    assert said(harness.cycle()) == said(fresh)

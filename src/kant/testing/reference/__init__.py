@@ -1,0 +1,14 @@
+"""The reference scheduler: what Kant's disciplines and rules mean, written as plainly as possible.
+
+It is an oracle for tests. It follows events like any scheduler, but it keeps no index, bucket, cache or kernel: every
+cycle starts from the jobs that wait and run, tries every job, and tries every set of victims. It is slow, and meant for
+small worlds. It shares no code with `queueing` and `placement`; it reads the same profiles.
+
+`Reference` decides; `compare` says where a plan of the real scheduler differs from it. EASY and conservative have an
+oracle of their own, `kant.testing.textbook`.
+"""
+
+from kant.testing.reference.compare import compare, decisions_of
+from kant.testing.reference.scheduler import Reference
+
+__all__ = ["Reference", "compare", "decisions_of"]

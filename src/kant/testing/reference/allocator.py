@@ -1,0 +1,51 @@
+"""How the reference scheduler finds places: by a placement that it knows itself, or where the plan under test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kant.model.job import Job
+from kant.testing.reference.places import SCORES, Score, fits, place
+from kant.testing.reference.world import Pieces, Room
+
+
+class Differs(Exception):  # noqa: N818
+    """The plan under test has no place for a job that starts by the reference."""
+
+
+class OwnPlaces:
+    """Places by the score of a placement that the reference knows."""
+
+    def __init__(self, score: Score) -> None:
+        self.score = score
+
+    def fits(self, rooms: Sequence[Room], job: Job, model: str | None) -> bool:
+        """Whether the whole gang has a place; takes nothing."""
+        return place([room.copy() for room in rooms], job, self.score, model) is not None
+
+    def place(self, rooms: list[Room], job: Job, model: str | None) -> Pieces | None:
+        """The place of the whole gang, taken from `rooms`."""
+        return place(rooms, job, self.score, model)
+
+
+class PlacesOf(OwnPlaces):
+    """Places as a plan under test has them, for gangs of one group: whether they fit depends on no placement.
+
+    `starts` has the pieces of each job that the plan starts. A piece that is not free fails an assertion.
+    """
+
+    def __init__(self, starts: Mapping[str, Pieces]) -> None:
+        super().__init__(SCORES["first-fit"])
+        self.starts = starts
+
+    def place(self, rooms: list[Room], job: Job, model: str | None) -> Pieces | None:
+        if not self.fits(rooms, job, model):
+            return None
+        if job.id not in self.starts:
+            raise Differs(job.id)
+        for piece in self.starts[job.id]:
+            rooms[piece[0]].change(piece, -1)
+        return self.starts[job.id]
+
+
+__all__ = ["Differs", "OwnPlaces", "PlacesOf", "fits"]

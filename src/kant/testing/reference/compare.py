@@ -1,0 +1,38 @@
+"""Where a plan of the real scheduler differs from the reference."""
+
+from __future__ import annotations
+
+from kant.model.decision import Expire, Plan, Preempt, Reject, Start
+from kant.testing.reference.plan import Said, by_node
+from kant.testing.reference.scheduler import Reference
+
+
+def decisions_of(plan: Plan) -> list[Said]:
+    """The decisions of a plan as the reference says them; holds and what it does not model are left out."""
+    said: list[Said] = []
+    for decision in plan.decisions:
+        if isinstance(decision, Start):
+            said.append(("start", decision.job, by_node(decision.allocation.tolist())))
+        elif isinstance(decision, Preempt):
+            said.append(("preempt", decision.job, decision.moved))
+        elif isinstance(decision, Expire):
+            said.append(("expire", decision.job, ""))
+        elif isinstance(decision, Reject):
+            said.append(("reject", decision.job, ""))
+    return said
+
+
+def compare(reference: Reference, plan: Plan, own_places: bool = True) -> str:
+    """What differs between a plan and what the reference decides at the same time; empty where nothing does.
+
+    Without `own_places` jobs of the reference go where the plan puts them.
+    """
+    starts = {decision.job: decision.allocation.tolist() for decision in plan.decisions if isinstance(decision, Start)}
+    expected, said = reference.decide(plan.time, None if own_places else starts), decisions_of(plan)
+    if said == expected:
+        return ""
+    at = next(
+        (at for at, (one, other) in enumerate(zip(said, expected, strict=False)) if one != other),
+        min(len(said), len(expected)),
+    )
+    return f"at {plan.time}, decision {at}: {said[at : at + 3]}, expected {expected[at : at + 3]}"

@@ -1,0 +1,70 @@
+"""Priority is kept: which blocked jobs hold which waiting jobs (docs/design/0051-priority-is-kept.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kant.model.job import Job
+from kant.model.units import SECOND
+from kant.queueing.disciplines.backfill import Backfill
+from kant.testing.reference.ledger import BORROWING
+from kant.testing.reference.order import rank
+from kant.testing.reference.places import takes_some
+from kant.testing.reference.world import Live
+
+if TYPE_CHECKING:
+    from kant.testing.reference.plan import ReferencePlan
+
+
+def holders_of(plan: ReferencePlan, live: Live) -> list[tuple[Live, bool]]:
+    """The blocked jobs of higher priority that hold a job now, and whether it is quota that they lack."""
+    discipline = plan.profile.discipline
+    if not plan.keeps_priority or not isinstance(discipline, Backfill):
+        return []
+    guaranteed = any(one.name == live.job.queue and one.min_run for one in plan.world.queues.queues)
+    at_once = plan.rights.may_stop(live) and not guaranteed
+    hold = discipline.hold_s if at_once else max(discipline.hold_s, discipline.hold_fixed_s)
+    found, seen = list[tuple[Live, bool]](), set[tuple[object, ...]]()
+    for one in sorted(plan.in_order(), key=lambda one: rank(plan.world, plan.profile.order, one, ())[1:]):
+        first = plan.equals(one) not in seen
+        seen.add(plan.equals(one))
+        if first and one.job.priority > live.job.priority and one.since + hold * SECOND > plan.now:
+            by_quota = competes(plan, one, live)
+            if by_quota is not None:
+                found.append((one, by_quota))
+    return found
+
+
+def competes(plan: ReferencePlan, one: Live, live: Live) -> bool | None:
+    """Whether a job takes what a blocked job lacks: a place (False) or quota (True); None where neither."""
+    if plan.profile.order.shares and one.job.queue != live.job.queue:
+        return None
+    near = plan.rights.shares_nodes(one, live.job, None)
+    options = [*plan.options(one)]
+    if plan.world.queues.queues and not options:
+        return None
+    lacks = [plan.ledger.lacks(one.job, amounts) for _, amounts in options]
+    if "" in lacks:
+        return False if near and not has_more_right(plan, live, one) else None
+    same = one.job.queue == live.job.queue
+    return True if same and any(lack != "user" or one.job.user == live.job.user for lack in lacks) else None
+
+
+def has_more_right(plan: ReferencePlan, live: Live, one: Live) -> bool:
+    """Whether a job is entitled to what it asks for, and a blocked job of another queue would borrow."""
+    if plan.rules.reclaim == "off" or not plan.ledger.keys or one.job.queue == live.job.queue:
+        return False
+    return borrows(plan, one.job) and not borrows(plan, live.job)
+
+
+def borrows(plan: ReferencePlan, job: Job) -> bool:
+    amounts = plan.ledger.asked_anywhere(job)
+    return not plan.rights.limited(job, amounts) or plan.ledger.reach(job, amounts) == BORROWING
+
+
+def start_beside(plan: ReferencePlan, live: Live, holders: list[tuple[Live, bool]]) -> bool:
+    """Start a held job on nodes that none of its holders can ever use."""
+    if any(by_quota for _, by_quota in holders):
+        return False
+    useful = {room.node.name for room in plan.world.empty() for one, _ in holders if takes_some(room, one.job)}
+    return plan.start_now(live, useful)

@@ -1,0 +1,219 @@
+"""One cycle of the reference scheduler: every job that waits is tried, in order, at its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+from kant.model.units import SECOND
+from kant.queueing.disciplines.backfill import Backfill
+from kant.queueing.disciplines.strict import Strict
+from kant.queueing.preemption.policy import Preemption
+from kant.scheduler.profile import Profile
+from kant.testing.reference.allocator import OwnPlaces
+from kant.testing.reference.holds import holders_of, start_beside
+from kant.testing.reference.late_heads import serve_late_heads
+from kant.testing.reference.ledger import Amounts, Ledger
+from kant.testing.reference.order import rank
+from kant.testing.reference.rights import Rights, Victim, best, preference
+from kant.testing.reference.world import Live, Pieces, World
+
+Said = tuple[str, str, object]
+"""A decision as (what, job, details). A start has its pods by node as details, an eviction whether the job moves."""
+
+NO_PREEMPTION = Preemption(priority=False, reclaim="off", min_run_s=0)
+
+
+class ReferencePlan:
+    """One cycle. Everything is counted again for every question."""
+
+    def __init__(self, world: World, profile: Profile, now: int, places: OwnPlaces) -> None:
+        self.world, self.profile, self.now, self.places = world, profile, now, places
+        self.rules = profile.preemption or NO_PREEMPTION
+        discipline = profile.discipline
+        self.keeps_priority = isinstance(discipline, Backfill) and discipline.keeps_priority
+        self.rooms = world.rooms()
+        self.ledger = Ledger(world.spec, world.queues, world.running, self.rules.reclaim == "fair-share")
+        self.ledger.entitle([live.job for live in (*world.waiting.values(), *world.running.values())])
+        self.stopped: set[str] = set()
+        self.gone: set[str] = set()  # rejected, or started
+        self.started: dict[str, Pieces] = {}
+        self.victims: list[Live] = []
+        self.said: list[Said] = []
+        self.rights = Rights(
+            world, self.ledger, self.rules, self.stopped, now, self.keeps_priority, profile.order.shares
+        )
+
+    def make(self) -> None:
+        """Stop, reject, start in order, serve late heads, move victims."""
+        self._stop_what_may_not_run_on()
+        self._reject_impossible()
+        self._walk()
+        if isinstance(self.profile.discipline, Backfill):
+            serve_late_heads(self, self.profile.discipline)
+        if self.profile.preemption is None or self.profile.preemption.move_victims:
+            self._move_victims()
+
+    # --- what may not run on, and what never starts ---------------------------------------------------------------
+
+    def _stop_what_may_not_run_on(self) -> None:
+        limited = [live for live in self.world.running.values() if live.job.limit >= 0]
+        for live in sorted(limited, key=lambda live: (live.started + live.job.limit, live.number)):
+            if live.started + live.job.limit <= self.now:
+                self._give_back(live)
+                self.said.append(("expire", live.job.id, ""))
+        for live in list(self.world.running.values()):
+            if live.job.id not in self.stopped and "stop" in self.world.queue_states(live.job.queue):
+                self._give_back(live)
+                self.said.append(("preempt", live.job.id, False))
+
+    def _reject_impossible(self) -> None:
+        for live in sorted(self.world.waiting.values(), key=lambda live: live.number):
+            job, empty = live.job, self.world.empty()
+            possible = any(
+                self.ledger.could_ever_fit(job, self.ledger.asked(job, model)) and self.places.fits(empty, job, model)
+                for model in self.ledger.options(job)
+            )
+            if live.failures > job.retries or live.unwanted or not possible:
+                self.gone.add(job.id)
+                self.said.append(("reject", job.id, ""))
+
+    # --- who is next ----------------------------------------------------------------------------------------------
+
+    def in_order(self) -> list[Live]:
+        """The waiting jobs that may be tried now, best first."""
+        waiting = [live for live in self.world.waiting.values() if live.job.id not in self.gone]
+        jobs = [job for job, _ in self.ledger.held.values()]
+        tried = (live for live in waiting if not self._backs_off(live))
+        return sorted(tried, key=lambda live: rank(self.world, self.profile.order, live, jobs))
+
+    def _backs_off(self, live: Live) -> bool:
+        requeue = self.profile.requeue
+        if not live.returns or not requeue.base_s:
+            return False
+        wait = min(requeue.base_s << min(live.returns - 1, 30), max(requeue.max_s, requeue.base_s))
+        return live.since + wait * SECOND > self.now
+
+    def equals(self, live: Live) -> tuple[object, ...]:
+        """What a job has in common with its equals: the first of them that does not start stops the others."""
+        if isinstance(self.profile.discipline, Strict):
+            return (live.job.queue,)
+        job = live.job
+        by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
+        return job.queue, job.groups, job.models, job.flavors, job.preempts, job.user if by_user else ""
+
+    def _walk(self) -> None:
+        """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""
+        tried: set[str] = set()
+        blocked: set[tuple[object, ...]] = set()
+        while True:
+            live = next(
+                (one for one in self.in_order() if one.job.id not in tried and self.equals(one) not in blocked), None
+            )
+            if live is None:
+                return
+            tried.add(live.job.id)
+            holders = holders_of(self, live)
+            if holders:
+                if not start_beside(self, live, holders):
+                    blocked.add(self.equals(live))
+                continue
+            if self.start_now(live):
+                continue
+            if self._start_by_eviction(live):
+                tried.clear()
+                blocked.clear()
+            else:
+                blocked.add(self.equals(live))
+
+    # --- one job --------------------------------------------------------------------------------------------------
+
+    def options(self, live: Live) -> Iterator[tuple[str | None, Amounts]]:
+        """The GPU models on which a job is tried, with what it counts for there; none if its queue starts nothing."""
+        if not {"hold", "stop", "unknown"} & self.world.queue_states(live.job.queue):
+            for model in self.ledger.options(live.job):
+                yield model, self.ledger.asked(live.job, model)
+
+    def start_now(self, live: Live, closed: Collection[str] = ()) -> bool:
+        """Start a job where it fits, within its quota, on none of the nodes `closed`."""
+        for model, amounts in self.options(live):
+            if self.ledger.fits(live.job, amounts):
+                was = [room.open for room in self.rooms]
+                for room in self.rooms:
+                    room.open = room.open and room.node.name not in closed
+                pieces = self.places.place(self.rooms, live.job, model)
+                for room, open_ in zip(self.rooms, was, strict=True):
+                    room.open = open_
+                if pieces is not None:
+                    self._start(live, pieces)
+                    return True
+        return False
+
+    def _start_by_eviction(self, live: Live) -> bool:
+        if not (self.profile.preemption or self.keeps_priority) or not live.job.preempts:
+            return False
+        for model, amounts in self.options(live):
+            short = not self.ledger.fits(live.job, amounts)
+            if not self.ledger.could_ever_fit(live.job, amounts):
+                continue
+            sets: list[list[Victim]] = []
+            for level in self.rights.levels(live, model, amounts, short):
+                able = self.rights.victims(live, model, amounts, level, short)
+                able = [who for who in able if who.passed or self.rights.protected_until(who.live) <= self.now]
+                cap = int(self.rules.most * live.job.gpu_milli)
+                found = best(able, cap, partial(self._suffices, live, model, amounts, level))
+                sets += [found] if found is not None else []
+            if sets:
+                self.evict_for(live, min(sets, key=preference), model)
+                return True
+        return False
+
+    def _suffices(self, live: Live, model: str | None, amounts: Amounts, level: int, victims: Sequence[Victim]) -> bool:
+        return self.rights.admits(live.job, amounts, level, victims) and self.fits_without(victims, live, model)
+
+    def fits_without(self, victims: Sequence[Victim], live: Live, model: str | None, starts: bool = True) -> bool:
+        """Whether the gang has a place once these have left; with `starts` false also without what the plan starts."""
+        rooms = [room.copy() for room in self.rooms]
+        leaving = [who.live.pieces or [] for who in victims] + ([] if starts else [*self.started.values()])
+        for piece in (piece for pieces in leaving for piece in pieces):
+            rooms[piece[0]].change(piece, 1)
+        return self.places.fits(rooms, live.job, model)
+
+    # --- decisions ------------------------------------------------------------------------------------------------
+
+    def _start(self, live: Live, pieces: Pieces) -> None:
+        self.gone.add(live.job.id)
+        self.started[live.job.id] = pieces
+        self.ledger.held[live.job.id] = (live.job, self.ledger.amounts_of(pieces))
+        self.said.append(("start", live.job.id, by_node(pieces)))
+
+    def _give_back(self, live: Live) -> None:
+        """A running job is stopped."""
+        self.stopped.add(live.job.id)
+        del self.ledger.held[live.job.id]
+        for piece in live.pieces or ():
+            self.rooms[piece[0]].change(piece, 1)
+
+    def evict_for(self, newcomer: Live, victims: list[Victim], model: str | None) -> None:
+        for who in victims:
+            self._give_back(who.live)
+            self.victims.append(who.live)
+            self.said.append(("preempt", who.live.job.id, False))
+        pieces = self.places.place(self.rooms, newcomer.job, model)
+        assert pieces is not None
+        self._start(newcomer, pieces)
+
+    def _move_victims(self) -> None:
+        """Victims that fit elsewhere, within their quotas, run on there."""
+        for live in self.victims:
+            if self.start_now(live):
+                self.said[self.said.index(("preempt", live.job.id, False))] = ("preempt", live.job.id, True)
+
+
+def by_node(pieces: Pieces) -> tuple[tuple[int, int, int], ...]:
+    """(node, pods, devices) of an allocation, in order of the nodes."""
+    found: dict[int, tuple[int, int]] = {}
+    for piece in pieces:
+        pods, devices = found.get(piece[0], (0, 0))
+        found[piece[0]] = pods + piece[1], devices + piece[2].bit_count()
+    return tuple((node, *found[node]) for node in sorted(found))

@@ -1,0 +1,131 @@
+"""What the reference scheduler knows: the jobs that wait and run, and the nodes, followed from events alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kant.model import event as ev
+from kant.model.job import Job
+from kant.model.node import ClusterSpec, Node
+from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
+from kant.model.status import NodeStatus
+from kant.model.tenant import QueueConfig
+
+Pieces = list[list[int]]
+"""An allocation as rows of integers, see `kant.model.placement`."""
+
+
+@dataclass
+class Live:
+    """A job that waits or runs. Times are microseconds.
+
+    `number` counts the jobs as they arrive. `since` is when it last came to wait, or to run. `returns` is how often it
+    came back in a row without having been preempted. `pieces` is what it holds while it runs.
+    """
+
+    job: Job
+    number: int
+    since: int
+    returns: int = 0
+    failures: int = 0
+    unwanted: bool = False
+    protected: bool = False
+    started: int = -1
+    pieces: Pieces | None = None
+
+
+@dataclass
+class Room:
+    """What is free on one node: thousandths of each device, milli-cores and MiB. A closed node takes nothing."""
+
+    node: Node
+    devices: list[int]
+    cpu: int
+    memory: int
+    open: bool = True
+
+    def change(self, piece: list[int], sign: int) -> None:
+        """Give a piece back (1) or take it (-1). Raises AssertionError where more is taken than there is."""
+        for device in range(self.node.gpus):
+            if piece[MASK] >> device & 1:
+                self.devices[device] += sign * piece[MILLI]
+        self.cpu += sign * piece[CPU]
+        self.memory += sign * piece[MEMORY]
+        assert min([*self.devices, self.cpu, self.memory]) >= 0, f"{self.node.name} has not what {piece} takes"
+
+    def copy(self) -> Room:
+        return Room(self.node, self.devices.copy(), self.cpu, self.memory, self.open)
+
+
+@dataclass
+class World:
+    """The cluster and its jobs after the events so far. `running` is in the order in which jobs started."""
+
+    spec: ClusterSpec
+    waiting: dict[str, Live] = field(default_factory=dict)
+    running: dict[str, Live] = field(default_factory=dict)
+    closed: dict[str, NodeStatus] = field(default_factory=dict)
+    queues: QueueConfig = field(default_factory=QueueConfig)
+    arrivals: int = 0
+    named: dict[str, int] = field(default_factory=dict)
+    """Queues that jobs have named, in the order in which they first did."""
+
+    def happen(self, event: ev.Event) -> None:
+        """Take in one event. Raises TypeError for a kind that the reference does not model."""
+        if isinstance(event, ev.JobSubmitted):
+            unwanted = "drain" in self.queue_states(event.job.queue)
+            self.waiting[event.job.id] = Live(event.job, self.arrivals, event.time, unwanted=unwanted)
+            self.arrivals += 1
+            self.named.setdefault(event.job.queue, len(self.named))
+        elif isinstance(event, ev.JobStarted):
+            live = self.running[event.job] = self.waiting.pop(event.job)
+            live.pieces = event.allocation.tolist()
+            live.started = live.since = event.time
+        elif isinstance(event, (ev.JobPreempted, ev.JobEvicted, ev.JobFailed)):
+            live = self._back(event.job, event.time)
+            live.returns = 0 if isinstance(event, ev.JobPreempted) else live.returns + 1
+            live.failures += isinstance(event, ev.JobFailed)
+        elif isinstance(event, ev.JobRefused):
+            live = self._back(event.job, self.running[event.job].started)
+            live.returns += not event.blameless
+        elif isinstance(event, (ev.JobFinished, ev.JobCancelled, ev.JobRejected)):
+            self.running.pop(event.job, None)
+            self.waiting.pop(event.job, None)
+        elif isinstance(event, ev.JobProtected):
+            (self.running.get(event.job) or self.waiting[event.job]).protected = bool(event.by)
+        elif isinstance(event, ev.NodeChanged):
+            self.closed.pop(event.node, None)
+            if event.status != NodeStatus.IN_SERVICE:
+                self.closed[event.node] = NodeStatus(event.status)
+        elif isinstance(event, ev.QueuesChanged):
+            self.queues = event.queue_config
+        elif not isinstance(event, ev.JobProgressed):
+            raise TypeError(f"the reference scheduler does not model {type(event).__name__}")
+
+    def _back(self, job: str, since: int) -> Live:
+        """A running job waits again, from `since` on."""
+        live = self.waiting[job] = self.running.pop(job)
+        live.since, live.pieces = since, None
+        return live
+
+    def queue_states(self, queue: str) -> set[str]:
+        """The states of a queue and of those above it; `unknown` where queues are declared and this one is not."""
+        states = {one.name: str(one.state) for one in self.queues.queues}
+        if queue not in states:
+            return {"unknown"} if states else set()
+        return {states[name] for name in self.queues.lineage(queue)}
+
+    def rooms(self) -> list[Room]:
+        """What is free on each node now, counted from what runs."""
+        rooms = [
+            Room(node, [1000] * node.gpus, node.cpu, node.memory, node.name not in self.closed)
+            for node in self.spec.nodes
+        ]
+        for live in self.running.values():
+            for piece in live.pieces or ():
+                rooms[piece[NODE]].change(piece, -1)
+        return rooms
+
+    def empty(self) -> list[Room]:
+        """The nodes with nothing taken and every one in service."""
+        return [Room(node, [1000] * node.gpus, node.cpu, node.memory) for node in self.spec.nodes]

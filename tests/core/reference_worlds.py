@@ -1,0 +1,280 @@
+"""Random small worlds under Kant and under the reference scheduler side by side, for the tests beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from tests.core.tenant_runs import USERS, draw_queues
+
+from kant.model.decision import Plan
+from kant.model.event import Event, JobProgressed, JobProtected, JobRefused, JobSubmitted, QueuesChanged
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.units import FOREVER, GPU, SECOND
+from kant.queueing.preemption.policy import Preemption
+from kant.queueing.requeue import Requeue
+from kant.scheduler.profile import Profile
+from kant.testing import Harness, at_random, make_profile
+from kant.testing.drawn import MODELS, QUEUES, generator
+from kant.testing.harness import never
+from kant.testing.reference import Reference, compare
+from kant.testing.reference.places import SCORES, place
+from kant.testing.reference.world import Room, World
+
+DISCIPLINES: dict[str, Any] = {
+    "strict": "strict",
+    "best-effort": "best-effort",
+    "backfill": {"policy": "backfill", "timeout_s": 200, "hold_s": 60, "hold_fixed_s": 150},
+}
+RIGHTS: dict[str, Preemption | None] = {
+    "none": None,
+    "priority": Preemption(min_run_s=60, reclaim="off"),
+    "nominal": Preemption(min_run_s=60, most=2),
+    "fair-share": Preemption(min_run_s=60, reclaim="fair-share"),
+}
+
+
+class Watched(Harness):
+    """A driver that holds every plan to the reference. `differences` has what was found, `decided` counts decisions."""
+
+    def __init__(self, spec: ClusterSpec, profile: Profile, own_places: bool = True, **fields: Any) -> None:
+        super().__init__(spec, profile, check=False, **fields)
+        self.reference = Reference(spec, profile)
+        self.own_places = own_places
+        self.differences: list[str] = []
+        self.decided = self._known = 0
+        self.before_carrying_out = self._compare
+        self.after_carrying_out = self._ask_again
+
+    def happen(self, event: Event) -> None:
+        super().happen(event)
+        self.reference.happen(event)
+
+    def _compare(self, plan: Plan) -> None:
+        found, self._known = compare(self.reference, plan, self.own_places), len(self.events)
+        self.decided += len(plan.decisions)
+        if found:
+            self.differences.append(found)
+
+    def _ask_again(self, plan: Plan) -> None:
+        """Nobody waits for nothing: what could be decided right after a plan has a cycle of its own."""
+        refused = any(isinstance(event, JobRefused) for event in self.events[self._known :])
+        if refused or not self.own_places or 0 <= plan.review_at <= plan.time + 1 or self.differences:
+            return  # a driver that refuses asks for a cycle itself
+        more = self.reference.decide(plan.time + 1)
+        if more and more[0][0] == "start":
+            self.differences.append(f"after {plan.time} nothing asks for a cycle that decides {more[:3]}")
+
+
+def draw_nodes(draw: np.random.Generator, most: int = 4) -> ClusterSpec:
+    """One to `most` nodes of up to four GPUs; some without GPUs, some with little CPU, some of one queue."""
+    models, limited = MODELS[: int(draw.integers(1, 3))], bool(draw.integers(2))
+    dedicated = draw.integers(4) == 0
+    nodes = []
+    for i in range(int(draw.integers(1, most + 1))):
+        gpus = int(draw.choice([0, 1, 2, 3, 4, 4, 4]))
+        nodes.append(
+            Node(
+                f"n{i}",
+                gpus,
+                str(draw.choice(models)) if gpus else "",
+                cpu=int(draw.integers(1, 13)) * 1000 if limited else FOREVER,
+                memory=int(draw.integers(1, 9)) * 256 if limited else FOREVER,
+                queues=(str(draw.choice(QUEUES)),) if dedicated and draw.integers(3) == 0 else (),
+            )
+        )
+    return ClusterSpec("drawn", tuple(nodes))
+
+
+def draw_gang(draw: np.random.Generator, groups: int) -> tuple[PodGroup, ...]:
+    """One to `groups` groups of unlike pods."""
+    count = int(draw.integers(2, groups + 1)) if groups > 1 and draw.integers(2) else 1
+    found = []
+    for _ in range(count):
+        gpus = int(draw.choice([0, 1, 1, 1, 2, 2, 3, 4]))
+        milli = int(draw.choice([1000, 1000, 1000, 500, 250])) if gpus == 1 else 1000
+        cpu, memory = int(draw.choice([0, 0, 500, 2000, 4000])), int(draw.choice([0, 0, 256]))
+        found.append(
+            PodGroup(int(draw.choice([1, 1, 1, 2, 3])), Demand(gpus, milli, cpu if gpus else max(cpu, 500), memory))
+        )
+    return tuple(found)
+
+
+def draw_coming(
+    draw: np.random.Generator, queues: tuple[str, ...], jobs: int, groups: int, gap: int
+) -> list[JobSubmitted]:
+    """Submissions in bursts, of few kinds, so that equal jobs wait behind each other."""
+    kinds = [draw_gang(draw, groups) for _ in range(int(draw.integers(2, 7)))]
+    priorities = [0, 0, 1, 5] if draw.integers(2) else [0]
+    coming, now = [], 0
+    for i in range(jobs):
+        now += int(draw.exponential(gap)) * SECOND * int(draw.integers(3) > 0)
+        run = int(draw.lognormal(4.5, 1)) * SECOND + 1
+        job = Job(
+            f"j{i}",
+            now,
+            kinds[int(draw.integers(len(kinds)))],
+            queue=queues[int(draw.integers(len(queues)))],
+            user=str(draw.choice(USERS)),
+            priority=int(draw.choice(priorities)),
+            models=tuple(str(model) for model in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
+            if draw.integers(5) == 0
+            else (),
+            estimate=int(draw.choice([-1, 60, 600])) * SECOND,
+            preemptible=bool(draw.integers(6)),
+            preempts=bool(draw.integers(8)),
+            checkpoint=int(draw.choice([-1, 60])) * SECOND,
+        )
+        coming.append(JobSubmitted(now, job, run))
+    return coming
+
+
+def watched_run(
+    seed: int,
+    discipline: str = "best-effort",
+    rights: str = "none",
+    groups: int = 3,
+    jobs: int = 25,
+    profile: Profile | None = None,
+) -> Watched:
+    """One random world. Queues and nodes change, jobs are protected, and starts are refused at once or later.
+
+    With a `profile` nodes do not fail: a gang would get another node in place of the lost one.
+    """
+    draw = generator(seed)
+    spec = draw_nodes(draw)
+    limited = bool(draw.integers(3))
+    order = str(draw.choice(["fifo", "fifo", "sjf", "drf"]))
+    placement = str(draw.choice(["first-fit", "best-fit", "worst-fit"]))
+    requeue = Requeue(base_s=int(draw.choice([0, 20])), in_place_s=-1, avoid_bad_nodes=False)
+    shipped = profile is not None
+    if profile is None:
+        profile = make_profile(order, DISCIPLINES[discipline], placement, RIGHTS[rights], requeue)
+    refuse = at_random(0.15, seed) if draw.integers(4) == 0 else never
+    harness = Watched(spec, profile, not shipped, seed=seed, refuse=refuse)
+    queues = draw_queues(draw, spec)
+    if limited:
+        harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
+    names = tuple(queue.name for queue in queues) if limited else QUEUES
+    for event in draw_coming(draw, names, jobs, groups, int(draw.choice([10, 40]))):
+        harness.run(until=event.time)
+        harness.now = event.time
+        chance, node = int(draw.integers(16)), spec.nodes[int(draw.integers(len(spec.nodes)))].name
+        if chance == 0 and limited:
+            harness.set_queues(*draw_queues(draw, spec))
+        elif chance == 1 and not shipped:
+            harness.fail(node)
+        elif chance in (2, 3):
+            harness.bring_back(node)
+        elif chance == 4 and harness.running():
+            refuse_later(harness, str(draw.choice(harness.running())))
+        elif chance == 5 and harness.running():
+            harness.happen(
+                JobProtected(harness.now, str(draw.choice(harness.running())), str(draw.choice(["", "budget"])))
+            )
+        harness.run([event], until=event.time)
+        if harness.differences:
+            return harness
+    harness.run(until=harness.now + 5_000 * SECOND)
+    return harness
+
+
+def filling_run(seed: int, discipline: str, rights: str = "none") -> Watched:
+    """A gang of unlike groups does not fit, and fits once a small job has started: less room, and another order.
+
+    No capacity comes free. A node that one job holds for ever keeps the gang from being impossible.
+    """
+    draw = generator(seed)
+    placement, nodes, gang, small = draw_contrary(draw)
+    profile = make_profile("fifo", DISCIPLINES[discipline], placement, RIGHTS[rights])
+    large = Node("large", 40, "large", cpu=40_000, memory=40_000)
+    harness = Watched(ClusterSpec("drawn", (*nodes, large)), profile, seed=seed)
+    jobs = [
+        Job("fills", 0, (PodGroup(1, Demand(40, 1000, 40_000, 40_000)),), priority=9, models=("large",)),
+        Job("gang", 0, gang, queue=str(draw.choice(QUEUES))),
+        *(Job(f"behind{i}", 0, gang, queue=str(draw.choice(QUEUES))) for i in range(int(draw.integers(3)))),
+        small,
+    ]
+    for i, job in enumerate(jobs):
+        together = i > 0 and draw.integers(3) == 0
+        harness.run([JobSubmitted(harness.now + SECOND * (not together), job, FOREVER)], until=harness.now + SECOND)
+    return harness
+
+
+def draw_contrary(draw: np.random.Generator) -> tuple[str, list[Node], tuple[PodGroup, ...], Job]:
+    """A placement, nodes, a gang that finds no place there, and a small job beside which it finds one."""
+    while True:
+        placement = str(draw.choice(list(SCORES)))
+        nodes = [
+            Node(
+                f"n{i}",
+                int(draw.integers(1, 5)),
+                f"m{i}",
+                cpu=int(draw.integers(1, 9)) * 500,
+                memory=int(draw.integers(1, 9)) * 256,
+            )
+            for i in range(int(draw.integers(2, 4)))
+        ]
+        gang = Job("gang", 0, tuple(draw_small(draw, 2) for _ in range(int(draw.integers(2, 4)))))
+        if place(empty(nodes), gang, SCORES[placement]) is not None:
+            continue
+        for node in nodes:
+            first = int(draw.integers(2))
+            demand = Demand(1, 1000, int(draw.integers(3)) * 500)
+            small = Job("small", 0, (PodGroup(1, demand),), models=(node.model,), priority=first)
+            rooms = empty(nodes)
+            if place(rooms, small, SCORES[placement]) is not None and place(rooms, gang, SCORES[placement]) is not None:
+                return placement, nodes, gang.groups, small
+
+
+def empty(nodes: list[Node]) -> list[Room]:
+    return World(ClusterSpec("drawn", tuple(nodes))).empty()
+
+
+def draw_small(draw: np.random.Generator, pods: int) -> PodGroup:
+    """A group of up to `pods` pods, limited by GPUs, CPU and memory alike."""
+    gpus, cpu = int(draw.integers(0, 4)), int(draw.integers(0, 5)) * 500
+    demand = Demand(gpus, 1000, cpu if gpus else max(cpu, 500), int(draw.integers(0, 5)) * 256)
+    return PodGroup(int(draw.integers(1, pods + 1)), demand)
+
+
+def crowded_run(seed: int, rights: str) -> Watched:
+    """A full cluster of preemptible jobs, and urgent ones that come to it."""
+    draw = generator(seed)
+    spec = ClusterSpec("drawn", tuple(Node(f"n{i}", int(draw.integers(1, 5))) for i in range(int(draw.integers(1, 4)))))
+    rules = msgspec.structs.replace(RIGHTS[rights], most=float(draw.choice([0.5, 1, 2, 3])))
+    discipline = DISCIPLINES[str(draw.choice(list(DISCIPLINES)))]
+    harness = Watched(spec, make_profile("fifo", discipline, "best-fit", rules), seed=seed)
+    queues = [Queue(name, "all", min_run=int(draw.integers(2)) * 90 * SECOND) for name in ("a", "b", "c")]
+    if rights != "priority":
+        gpus = sum(node.gpus for node in spec.nodes)
+        quotas = [(Quota(nominal=int(draw.integers(gpus + 1)) * GPU),) for _ in queues]
+        queues = [msgspec.structs.replace(queue, quotas=quota) for queue, quota in zip(queues, quotas, strict=True)]
+        harness.happen(QueuesChanged(0, QueueConfig((Queue("all"), *queues))))
+    for i in range(16):
+        gpus = int(draw.integers(1, 5))
+        group = PodGroup(int(draw.integers(1, 3)), Demand(gpus, 1000)) if i % 4 else PodGroup(1, Demand(1, 500))
+        job = Job(
+            f"j{i}",
+            harness.now,
+            (group,),
+            queue=str(draw.choice(["a", "b", "c"])),
+            priority=i // 4 * int(draw.integers(2)),
+            preemptible=bool(draw.integers(6)),
+            checkpoint=int(draw.choice([-1, 30])) * SECOND,
+        )
+        runtime = int(draw.integers(20, 400)) * SECOND
+        harness.run([JobSubmitted(harness.now, job, runtime)], until=harness.now + int(draw.integers(90)) * SECOND)
+        harness.now += int(draw.integers(2)) * SECOND
+    harness.run(until=harness.now + 600 * SECOND)
+    return harness
+
+
+def refuse_later(harness: Harness, job: str) -> None:
+    """A start is refused after some time, and after the job has said how far it is."""
+    harness.happen(JobProgressed(harness.now, job, 100 * SECOND))
+    harness._stop(job)
+    harness.happen(JobRefused(harness.now, job, "the driver of the test refuses late"))
