@@ -22,6 +22,9 @@ LOGGED = "{0},u,{1},1,1,COMPLETED,2020-04-01 00:00:00,4,v\n"
 SHOCKWAVE = "trace,job,model,mode,batch_size,arrival_s,gpus,epochs,epoch_s\n"
 
 
+SWF = ((7, 2), (7, 4), (7, 1), (7, 0))  # two parts of a job, its own line, and another job of that number
+
+
 def logged(header: str, *jobs: tuple[str, int]) -> str:
     return header + "".join(LOGGED.format(name, gpus) for name, gpus in jobs)
 
@@ -43,6 +46,11 @@ TWICE = {
         "trace,job_id,num_gpu,submit_time,iterations,iteration_time\na,1,1,1,1,1\nb,1,1,1,1,1\na,1,1,1,1,1\n",
         "line 4, field job_id",
         "a/1",
+    ),
+    "swf": (
+        "".join(f"{job} 0 0 9 1 -1 -1 1 9 -1 {status} 1 1 -1 1 -1 -1 -1\n" for job, status in SWF),
+        "line 4, field job",
+        "7",
     ),
     "openb": (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,1,1000\nq,1,1,1,1000\nq,1,1,1,1000\n",

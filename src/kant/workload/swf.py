@@ -159,6 +159,7 @@ def _blame(path: Path, chunk: bytes, first: int) -> InputError:
     return InputError(f"{path}, from line {first} on", f"lines of {WIDTH} numbers")
 
 
+_STATUS = NAMES.index("status")
 _USED = (
     "job", "submit", "run", "allocated", "requested", "requested_time", "status", "user", "queue",
 )  # fmt: skip
@@ -176,6 +177,7 @@ def parse(path: Path) -> Trace:
     processors = np.where(columns["allocated"] > 0, columns["allocated"], columns["requested"])
     known = (columns["submit"] >= 0) & (columns["run"] >= 0) & (processors > 0)
     part = (columns["status"] >= 2) & (columns["status"] <= 4)
+    _check_once(path, columns["job"][~part])
     if part.any():
         part &= np.isin(columns["job"], columns["job"][~part])
     keep = known & ~part
@@ -208,6 +210,22 @@ def parse(path: Path) -> Trace:
     return Trace(jobs=jobs, slices=queue, names=queues, slice_kind="queue")
 
 
+def _check_once(path: Path, numbers: Floats) -> None:
+    """Raises InputError naming the line of a job number that occurs a second time."""
+    if len(np.unique(numbers)) == len(numbers):
+        return
+    seen: set[int] = set()
+    with open_bytes(path) as stream:
+        for line, text in enumerate(stream, 1):
+            cells = text.split()
+            if not cells or cells[0].startswith(b";") or 2 <= float(cells[_STATUS]) <= 4:
+                continue
+            number = int(float(cells[0]))
+            if number in seen:
+                raise InputError(f"{path}, line {line}, field job", "a job number that no other line has", str(number))
+            seen.add(number)
+
+
 def _microseconds(seconds: Floats) -> Ints:
     whole = np.floor(seconds)
     fraction = np.rint((seconds - whole) * SECOND)
@@ -225,7 +243,7 @@ def _numbered(column: Floats, unknown: str) -> tuple[Ints, tuple[str, ...]]:
 
 
 def _ids(numbers: Ints) -> list[str]:
-    """Job numbers as texts; where a log repeats one, the later ones get a suffix."""
+    """Job numbers as texts. Of parts that have no line of their own the later ones get a suffix."""
     if len(np.unique(numbers)) == len(numbers):
         return [str(number) for number in numbers.tolist()]
     seen: dict[int, int] = {}
