@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.test_long_lived_scheduler import RIGHTS, among_tenants, compared
-from tests.core.test_pending import decided, wakes_everything
+from tests.core.test_pending import told, wakes_everything
 from tests.examples import examples
 
 from kant.insight.explanation import explain
@@ -297,5 +297,5 @@ def test_with_short_holds_waking_everything_changes_no_plan_and_a_fresh_schedule
 ) -> None:
     as_it_is = among_tenants(seed, LOOSE, rights, lambda harness: None)
     woken = among_tenants(seed, LOOSE, rights, wakes_everything)
-    assert decided(as_it_is) == decided(woken)
+    assert told(as_it_is) == told(woken)
     assert compared(seed, LOOSE, rights) > 0

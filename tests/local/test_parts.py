@@ -19,6 +19,7 @@ from kant.local.runs import SupervisedRun, find, read_claim
 from kant.local.submission import checked, groups_of, indices
 from kant.local.supervisor import Log, claim
 from kant.model.errors import InputError
+from kant.testing import make_cluster
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1), st.integers(0, 2**50))
@@ -104,7 +105,7 @@ def test_another_process_of_the_same_number_is_not_taken_for_a_run(tmp_path: Pat
 
 @given(st.integers(0, 200), st.integers(1, 16))
 def test_a_gang_has_as_many_gpus_as_were_asked_for(gpus: int, widest: int) -> None:
-    groups = groups_of(Submission(("true",), "/", gpus=gpus), widest)
+    groups = groups_of(Submission(("true",), "/", gpus=gpus), make_cluster(widest, widest).nodes)
     assert sum(group.count * group.demand.gpus for group in groups) == gpus
     assert all(group.demand.gpus <= widest for group in groups)
     assert sum(group.demand.cpu for group in groups) == (0 if gpus else 1000)

@@ -474,7 +474,7 @@ class CyclePlan:
         Also for gangs that this plan may have let start, and whose turn was over.
         """
         self.wake_at(self.pending.back_offs.next_end())
-        if self.pending.released or self.pending.missed:
+        if self.pending.released or any(map(self.placer.may_fit, self.pending.missed)):
             self.wake_at(self.now + 1)
 
     def wake_at(self, time: int) -> None:

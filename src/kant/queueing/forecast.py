@@ -56,6 +56,7 @@ class Forecast:
         self.no_room: dict[int, tuple[int, int]] = {}  # shapes: the shortest run time that had no room, and when
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
+        self._reserved: set[int] = set()  # rows that held a reservation at the last `refresh`
         self._booked = 0  # the version of the bookings on the calendar
         self._marks = (-1, -1)  # queues and nodes: what else can open something
 
@@ -72,9 +73,13 @@ class Forecast:
         for row in moved:
             self.settled.pop(row, None)
         self._written.clear()
+        # Reservations may also change by what another scheduler has decided, as in a journal that is followed.
+        for row in sorted(self._reserved.difference(state.reserved)):
+            self._reconcile(row, now)
         for row, reservation in state.reserved.items():
             if row not in self.calendar or self.calendar.start_of(row) != reservation.start:
                 self._reconcile(row, now)
+        self._reserved = set(state.reserved)
         while self._ends and self._ends[0][0] <= now:
             end, row = heappop(self._ends)
             if row in state.running and row in self.calendar and self.calendar.expected_end(row) == end:

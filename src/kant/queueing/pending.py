@@ -121,8 +121,8 @@ class PendingQueue:
         self._base_runs: dict[int, bool] = {}  # whether a base job runs once the plan is carried out
         self.released: list[int] = []
         """Burst replicas that wait, whose base job the plan under way has started, and that were not tried since."""
-        self.missed = False
-        """Whether the plan has woken a gang whose turn was over: where less is free it may fit, in another cycle."""
+        self.missed: list[Shape] = []
+        """Shapes of gangs that the plan has woken when their turn was over: where less is free they may fit."""
         self._opened = False  # the plan has freed capacity since the round under way began
         self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
         self._aside: Bucket | None = None  # the bucket of the last job of the walk, if that stepped aside
@@ -140,7 +140,9 @@ class PendingQueue:
         """
         if self.state.books and self._turns(now):
             moved = None
-        self.now, changed, self.missed = now, 0, False
+        self.now, changed = now, 0
+        if self.missed:
+            self.missed.clear()
         self.leaving.clear()
         if self.released:
             self.released.clear()
@@ -286,8 +288,8 @@ class PendingQueue:
             bucket_key = self._keys.get((queue, shape, user if self._by_user else -1))
             if bucket_key is None:
                 bucket_key = self._bucket_key(queue, shape, user)
-            if self._booking_version and len(bucket_key) > 1:
-                bucket_key = (*bucket_key, job[J_LIMIT], job[J_PREEMPTIBLE])
+            if len(bucket_key) > 1 and (self._booking_version or (self.keeps_priority and not job[J_PREEMPTIBLE])):
+                bucket_key = self._told_apart(bucket_key, job[J_LIMIT], job[J_PREEMPTIBLE])
             bucket = self.buckets.get(bucket_key)
             if bucket is None:
                 bucket = self.buckets[bucket_key] = Bucket(bucket_key)
@@ -320,6 +322,15 @@ class PendingQueue:
         key = (*key, user) if len(key) > 1 and self._by_user else key
         self._keys[queue, shape, user if self._by_user else -1] = key
         return key
+
+    def _told_apart(self, key: BucketKey, limit: int, preemptible: int) -> BucketKey:
+        """The bucket key with what else decides who may pass: beside bookings limits, and whether a job may be evicted.
+
+        Where priority is kept, a job that cannot be taken back is held for longer than its equals.
+        """
+        if self._booking_version:
+            return (*key, limit, preemptible)
+        return key if preemptible or not self.keeps_priority else (*key, 0)
 
     def _scheduling_key(self, bucket: BucketKey, shape: int, priority: int, base: int) -> SchedulingKey:
         """What decides whether a job can start.
@@ -383,14 +394,28 @@ class PendingQueue:
             found = self._heads[of_pools] = sorted(heads)
         return found
 
+    def first_jobs(self) -> list[Entry]:
+        """The first job of every bucket, best first; of buckets that only bookings tell apart, the best of all.
+
+        So whom these jobs hold does not depend on whether somebody has booked anything.
+        """
+        if not self._booking_version:
+            return sorted([bucket.heap[0] for bucket in self.buckets.values()])
+        best: dict[BucketKey, Entry] = {}
+        for key, bucket in self.buckets.items():
+            alike = key if len(key) < 2 else key[:-2] if key[-1] else (*key[:-2], 0)
+            if alike not in best or bucket.heap[0] < best[alike]:
+                best[alike] = bucket.heap[0]
+        return sorted(best.values())
+
     def head_before(self, row: int) -> int | None:
         """The row of the job that keeps this one from being tried: the first of its bucket; None where it is first."""
         if self.bucket_of is None:
             return None
         queue, shape, user = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER]].tolist()
         key = self._bucket_key(queue, shape, user)
-        if self._booking_version and len(key) > 1:
-            key = (*key, *self.state.jobs[row, [J_LIMIT, J_PREEMPTIBLE]].tolist())
+        if len(key) > 1:
+            key = self._told_apart(key, *self.state.jobs[row, [J_LIMIT, J_PREEMPTIBLE]].tolist())
         bucket = self.buckets.get(key)
         return bucket.heap[0][2] if bucket is not None and bucket.heap[0][2] != row else None
 
@@ -452,7 +477,7 @@ class PendingQueue:
             if ready is not None and bucket.heap[0] > ready[0][1]:
                 heappush(ready, ((), bucket.heap[0], bucket))
             elif one.wakes_on & NODES:
-                self.missed = True
+                self.missed.append(one.shape)
         one.buckets.clear()
 
     def _stir(self) -> None:

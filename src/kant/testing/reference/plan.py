@@ -10,6 +10,7 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.disciplines.strict import Strict
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.profile import Profile
+from kant.testing.naive import admits
 from kant.testing.reference.allocator import OwnPlaces
 from kant.testing.reference.holds import holders_of, start_beside
 from kant.testing.reference.late_heads import serve_late_heads
@@ -100,7 +101,9 @@ class ReferencePlan:
             return (live.job.queue,)
         job = live.job
         by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
-        return job.queue, job.groups, job.models, job.flavors, job.preempts, job.user if by_user else ""
+        fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
+        nodes = tuple(node.name for node in self.world.spec.nodes if admits(node, job))
+        return job.queue, job.groups, nodes, job.preempts, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
         """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""
