@@ -110,12 +110,9 @@ class QuotaUsage:
         self.stopped(row, now)
         self.started(row, queue, user, shape, allocation, now)
 
-    def anybody_borrows(self) -> bool:
-        """Whether running jobs hold more than the nominal quotas of their queues. A queue outside the tree has none."""
-        if self.tree is None:
-            return False
-        outside = any(any(held) for node, held in zip(self.node_of, self.held, strict=True) if node < 0)
-        return outside or self.tree.any_beyond_nominal()
+    def holds_outside(self) -> bool:
+        """Whether running jobs hold something in queues outside the tree, which are entitled to nothing."""
+        return any(any(held) for node, held in zip(self.node_of, self.held, strict=True) if node < 0)
 
     def queues_changed(self, queue_config: QueueConfig, running: dict[int, tuple[Shape, Allocation]]) -> None:
         """Other queues and quotas from now on; what runs is charged anew, within them or not."""

@@ -77,7 +77,10 @@ class ClusterState(StateData):
 
     def eviction_bounds(self) -> tuple[int, bool]:
         """The lowest priority of a preemptible running job, and whether a queue borrows."""
-        return self.lowest_preemptible(), self.quota_usage.anybody_borrows()
+        usage = self.quota_usage
+        tree = usage.tree
+        borrows = tree is not None and (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))
+        return self.lowest_preemptible(), borrows
 
     def check(self) -> None:
         """Raise StateError unless every invariant holds (`cluster/invariants.py`)."""

@@ -161,7 +161,10 @@ class PriorityHolds:
         for all jobs of a priority, but where queues take turns: there jobs of several priorities are tried in between.
         """
         pending, state = self.cycle.pending, self.state
-        heads = [head for head in pending.first_jobs() if -head[0] > priority]
+        if state.books:
+            heads = [head for head in pending.first_jobs() if -head[0] > priority]
+        else:
+            heads = sorted([b.heap[0] for b in pending.buckets.values() if -b.heap[0][0] > priority])
         shapes = state.shapes.shapes
         found = self._above[pending.rounds, priority] = [
             Blocked(head[2], shapes[head[3]], *state.jobs[head[2], [J_QUEUE, J_USER, J_SINCE]].tolist())

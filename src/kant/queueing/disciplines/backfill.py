@@ -12,7 +12,6 @@ from kant.cluster.shapes import Shape
 from kant.model.decision import Booked, NoFit, Outranked, Start
 from kant.model.taxonomy import Tags, tagged
 from kant.model.units import GPU, SECOND
-from kant.queueing.bucket import Bucket, Entry
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.ports import NotNow
@@ -77,7 +76,10 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         without = set[tuple[int, int]]()  # queues whose head has no right to enough, and for which pools
         if not state.pending:
             return
-        for (_, _, row, shape_index, _), bucket in _heads(cycle, large):
+        heads = cycle.pending.heads(not (cycle.limited or cycle.by_share), large)
+        if cycle.by_share:
+            heads = sorted(heads, key=lambda head: (cycle.share(head[1].key[0]), head[0]))
+        for (_, _, row, shape_index, _), bucket in heads:
             shape = state.shapes.shapes[shape_index]
             is_large = shape.gpu_milli >= large
             lane = shape.pool_bits if is_large else ~shape.pool_bits
@@ -143,13 +145,6 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         if pending.retries:
             cycle.wake_at(pending.retries.first(free, cycle.now))
         return holds
-
-
-def _heads(cycle: CyclePlan, large: int) -> list[tuple[Entry, Bucket]]:
-    """The first jobs of the buckets, best first; where the order shares, by the shares of their queues."""
-    shares = cycle.order.shares
-    heads = cycle.pending.heads(not (cycle.limited or shares), large)
-    return sorted(heads, key=lambda head: (cycle.share(head[1].key[0]), head[0])) if shares else heads
 
 
 def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:

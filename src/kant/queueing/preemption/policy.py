@@ -218,7 +218,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         for slot, amount in enumerate(amounts, first):
             if amount and own[slot] + amount > parts[slot]:  # it would borrow
                 return True
-        return not state.quota_usage.anybody_borrows()
+        usage = state.quota_usage
+        return not (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))
 
     def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
         """Whether two bounds prove that the job may stop no other.
