@@ -19,6 +19,9 @@ from hypothesis import HealthCheck, settings
 from tests.cost import Cost
 from tests.examples import examples
 
+# Tests fork daemons, which fork jobs. Where a test of the picker has imported gRPC, its fork handlers crash these.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("KANT_DATA", ROOT.parent / "shared" / "data"))
 

@@ -59,7 +59,7 @@ def test_every_plan_is_that_of_the_reference(discipline: str, rights: str, seed:
 @given(seed=SEEDS)
 @settings(max_examples=examples(6), deadline=None)
 def test_a_gang_that_fits_where_less_is_free_starts(discipline: str, seed: int) -> None:
-    """Its groups choose other nodes once a small job has started, also in the plan that starts that job."""
+    """Its groups choose other nodes once a small job has started, in the same plan or in the next one."""
     harness = filling_run(seed, discipline)
     hold(harness)
 

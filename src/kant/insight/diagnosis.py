@@ -103,10 +103,13 @@ class Diagnosis:
             if kept is not None or shape.ask.reservation:
                 return kept or beside
             free = self.placer.place(shape, row) if self.cycle.forecast is not None else beside
-            return free if isinstance(free, NoFit) else self._reserved(row, free)
+            return free if isinstance(free, NoFit) else self._reserved(row, free) or beside
 
-    def _reserved(self, row: int, place: Allocation) -> Reserved:
-        """The first reservation that needs a part of `place`, which the job could have now; else the first of all."""
+    def _reserved(self, row: int, place: Allocation) -> Reserved | None:
+        """The first reservation that needs a part of `place`, which the job could have now; else the first of all.
+
+        None where no other job holds one: then bookings to come need the place.
+        """
         assert self.cycle.forecast is not None
         until = min(self.now + self.cycle.forecast.estimates.duration(self.state, row), FOREVER)
         nodes = set(place[:, NODE].tolist())
@@ -116,7 +119,10 @@ class Diagnosis:
             elsewhere = nodes.isdisjoint(reservation.allocation[:, NODE].tolist())
             return reservation.start >= until, elsewhere, reservation.start, other
 
-        first, reservation = min(((r, p) for r, p in self.state.reserved.items() if r != row), key=rank)
+        others = [(other, reservation) for other, reservation in self.state.reserved.items() if other != row]
+        if not others:
+            return None
+        first, reservation = min(others, key=rank)
         return Reserved(self.state.ids[first], reservation.start)
 
     @contextmanager

@@ -166,10 +166,10 @@ class WaitClassifier:
         kept = self._place_that_lacks(waiter)
         if kept is not None:
             return kept
-        if self.state.reserved or self.state.bookings:
-            return Cause.RESERVATION
         if self.scheduler.pending.mixed and self._is_held(waiter):
             return Cause.PRIORITY
+        if self.state.reserved or self.state.bookings:
+            return Cause.RESERVATION
         tried = self.scheduler.profile.discipline.buckets or self.scheduler.forecast is not None
         return Cause.OTHER if tried else Cause.ORDER  # those that keep no lanes have filled the cluster in order
 

@@ -469,12 +469,9 @@ class CyclePlan:
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
     def look_again(self) -> None:
-        """Ask for a cycle when the next back-off ends; at once for replicas whose base job this plan started late.
-
-        Also for gangs that this plan may have let start, and whose turn was over.
-        """
+        """Ask for a cycle when the next back-off ends; at once for replicas whose base job this plan started late."""
         self.wake_at(self.pending.back_offs.next_end())
-        if self.pending.released or any(map(self.placer.may_fit, self.pending.missed)):
+        if self.pending.released:
             self.wake_at(self.now + 1)
 
     def wake_at(self, time: int) -> None:

@@ -121,8 +121,6 @@ class PendingQueue:
         self._base_runs: dict[int, bool] = {}  # whether a base job runs once the plan is carried out
         self.released: list[int] = []
         """Burst replicas that wait, whose base job the plan under way has started, and that were not tried since."""
-        self.missed: list[Shape] = []
-        """Shapes of gangs that the plan has woken when their turn was over: where less is free they may fit."""
         self._opened = False  # the plan has freed capacity since the round under way began
         self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
         self._aside: Bucket | None = None  # the bucket of the last job of the walk, if that stepped aside
@@ -141,8 +139,6 @@ class PendingQueue:
         if self.state.books and self._turns(now):
             moved = None
         self.now, changed = now, 0
-        if self.missed:
-            self.missed.clear()
         self.leaving.clear()
         if self.released:
             self.released.clear()
@@ -476,8 +472,6 @@ class PendingQueue:
             self.awake[bucket.key] = bucket
             if ready is not None and bucket.heap[0] > ready[0][1]:
                 heappush(ready, ((), bucket.heap[0], bucket))
-            elif one.wakes_on & NODES:
-                self.missed.append(one.shape)
         one.buckets.clear()
 
     def _stir(self) -> None:

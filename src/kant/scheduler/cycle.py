@@ -106,5 +106,5 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     # 6. What no waiting job can use goes to elastic gangs, up to their ceilings.
     if state.elastic:
         growth.run(cycle)
-    if pending.back_offs.ends or pending.released or pending.missed:
+    if pending.back_offs.ends or pending.released:
         cycle.look_again()
