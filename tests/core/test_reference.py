@@ -1,5 +1,6 @@
-"""Every plan is what the reference scheduler decides, on random small worlds. It shares nothing with the core.
+"""Every plan is what the reference scheduler decides, on random small worlds.
 
+The reference decides by code of its own. It reads the same profiles, and counts quotas as `naive_quota` does.
 What it does not model has oracles of its own: EASY and conservative `test_textbook.py`, elastic gangs
 `test_elastic.py`, bookings `test_bookings.py`, the fabric `test_domains.py`.
 """

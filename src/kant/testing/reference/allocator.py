@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kant.model.job import Job
-from kant.testing.reference.places import SCORES, Score, fits, place
+from kant.testing.reference.places import SCORES, Score, place
 from kant.testing.reference.world import Pieces, Room
 
 
@@ -46,6 +46,3 @@ class PlacesOf(OwnPlaces):
         for piece in self.starts[job.id]:
             rooms[piece[0]].change(piece, -1)
         return self.starts[job.id]
-
-
-__all__ = ["Differs", "OwnPlaces", "PlacesOf", "fits"]
